@@ -21,7 +21,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 from rag_eval.benchmark.references import IndexRef, TableRef, TruthRef
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import nanoseconds, read_table, write_table
-from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
+from rag_eval.disk.storage import Bucket, BucketLocation, Storage
 from rag_eval.errors import ArtifactError, DamagedError
 from rag_eval.tables import TruthTables
 
@@ -233,7 +233,7 @@ class Workspace(BaseModel):
 
 @functools.cache
 def _storage(root: Path, remote: str | None) -> Storage:
-    return Storage(root) if remote is None else BucketCopy(Bucket(BucketLocation.parse(remote)), root)
+    return Storage(root, None if remote is None else Bucket(BucketLocation.parse(remote)))
 
 
 def _tree_sha256(folder: Path) -> str:

@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,83 +71,6 @@ class BucketLocation:
 def endpoint() -> str | None:
     """Return where the service is, when it is not Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
-
-
-class Storage:
-    """Keeps a workspace's files in its folder, so that there is nothing to bring or to send.
-
-    Names are relative to the workspace, with ``/``. Whoever works reads and writes the folder, brings what may not be
-    there, and sends what it made.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    @property
-    def address(self) -> str:
-        """Where the files are kept, for people."""
-        return str(self._root)
-
-    def name_of(self, path: Path) -> str:
-        """Return the name of a file or a folder below the workspace's."""
-        return path.absolute().relative_to(self._root.absolute()).as_posix()
-
-    @contextmanager
-    def alone(
-        self, path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
-    ) -> Iterator[bool]:
-        """Keep all others from the work that a path stands for; tells whether other machines may have done it.
-
-        Threads and processes of this machine take turns by a lock on the path, machines by a lease, where they share
-        the workspace: it is in a bucket, or in a folder of a network drive. While others are at it, that is said once
-        to ``on_wait``; setting ``stopped`` ends the wait. Raises ``ServiceError`` when the bucket fails.
-        """
-        with in_turn(path, on_wait, stopped):
-            if self._leases is None:
-                yield False
-            else:
-                with leased(self._leases, f"leases/{self.name_of(path)}", on_wait, stopped) as is_shared_work:
-                    yield is_shared_work
-
-    @cached_property
-    def _leases(self) -> LeasePlace | None:
-        """What machines take turns by; None where only this one works."""
-        return LeaseFolder(self._root) if is_shared(self._root) else None
-
-    def size(self, name: str) -> int | None:
-        """Return how many bytes a kept file, or a kept folder, has that may have to be brought; None without one."""
-        return None
-
-    def bring(self, name: str) -> bool:
-        """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
-        return False
-
-    def bring_folder(self, name: str) -> bool:
-        """Put a kept folder into the folder, in place of the one there; False when there is none to bring."""
-        return False
-
-    def bring_missing(self, name: str) -> None:
-        """Put those kept files of a folder into it that it lacks."""
-
-    def send(self, name: str) -> None:
-        """Keep a file, or a folder, as it is in the folder now."""
-
-    def ensure(self, name: str) -> None:
-        """Send a file or a folder that is not kept, or not in full."""
-
-    def drop(self, name: str) -> None:
-        """Keep a file no longer, which is not in the folder any more."""
-
-    def names(self, folder: str) -> set[str]:
-        """Return the files below a folder, in the workspace's folder or kept; others may add and remove some."""
-        return {path.relative_to(self._root).as_posix() for path in (self._root / folder).rglob("*") if path.is_file()}
-
-    def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
-        """Work on a folder of files that are added and removed, never changed: bring what others added, send what was.
-
-        With ``made_before_ns``, files that are brought count as made before then.
-        """
-        return nullcontext()
 
 
 CONNECT_SECONDS, REQUEST_SECONDS = 5, 60
@@ -301,22 +224,52 @@ class Bucket:
         return ServiceError(f"{where!r} cannot be used ({code}): try again, and check AWS_REGION and AWS_ENDPOINT_URL")
 
 
-class BucketCopy(Storage):
-    """Brings files from a bucket to a folder, and sends them; raises ``ServiceError`` when the bucket fails."""
+class Storage:
+    """A workspace's files: in its folder and, where it has a bucket, kept there, of which the folder is then a copy.
 
-    def __init__(self, bucket: Bucket, root: Path) -> None:
-        super().__init__(root)
-        self._bucket = bucket
+    Names are relative to the workspace, with ``/``. Whoever works reads and writes the folder, brings what may not be
+    there, and sends what it made; without a bucket there is nothing to bring or to send. Raises ``ServiceError`` when
+    the bucket fails.
+    """
+
+    def __init__(self, root: Path, bucket: Bucket | None = None) -> None:
+        self._root, self._bucket = root, bucket
 
     @property
     def address(self) -> str:
-        return str(self._bucket.location)
+        """Where the files are kept, for people."""
+        return str(self._bucket.location if self._bucket else self._root)
+
+    def name_of(self, path: Path) -> str:
+        """Return the name of a file or a folder below the workspace's."""
+        return path.absolute().relative_to(self._root.absolute()).as_posix()
+
+    @contextmanager
+    def alone(
+        self, path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
+    ) -> Iterator[bool]:
+        """Keep all others from the work that a path stands for; tells whether other machines may have done it.
+
+        Threads and processes of this machine take turns by a lock on the path, machines by a lease, where they share
+        the workspace: it is in a bucket, or in a folder of a network drive. While others are at it, that is said once
+        to ``on_wait``; setting ``stopped`` ends the wait.
+        """
+        with in_turn(path, on_wait, stopped):
+            if self._leases is None:
+                yield False
+            else:
+                with leased(self._leases, f"leases/{self.name_of(path)}", on_wait, stopped) as is_shared_work:
+                    yield is_shared_work
 
     @cached_property
-    def _leases(self) -> LeasePlace:
-        return self._bucket
+    def _leases(self) -> LeasePlace | None:
+        """What machines take turns by; None where only this one works."""
+        return self._bucket or (LeaseFolder(self._root) if is_shared(self._root) else None)
 
     def size(self, name: str) -> int | None:
+        """Return how many bytes a kept file, or a kept folder, has that may have to be brought; None without one."""
+        if self._bucket is None:
+            return None
         size = self._bucket.size(name)
         if size is not None:
             return size
@@ -324,26 +277,35 @@ class BucketCopy(Storage):
         return sum(sizes) if sizes else None
 
     def bring(self, name: str) -> bool:
+        """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
         return self._fetch(name, self._root / name, None)
 
     def bring_folder(self, name: str) -> bool:
-        files = self._bucket.files(name)
+        """Put a kept folder into the folder, in place of the one there; False when there is none to bring."""
+        files = self._bucket.files(name) if self._bucket else {}
         place = self._root / name
+        if not files:
+            return False
         with scratch_path(place.parent) as scratch, scratch_path(place.parent) as old, writing(place):
             for one in files:
                 if not self._fetch(one, scratch / Path(one).relative_to(name), None):
                     return False
-            if files:
-                if place.exists():
-                    os.replace(place, old)
-                os.replace(scratch, place)
-        return bool(files)
+            if place.exists():
+                os.replace(place, old)
+            os.replace(scratch, place)
+        return True
 
-    def bring_missing(self, name: str) -> None:
-        self._bring_missing(self._bucket.files(name), None)
+    def bring_missing(self, name: str, made_before_ns: int | None = None) -> None:
+        """Put those kept files of a folder into it that it lacks; they count as made before then."""
+        for one, file in self._bucket.files(name).items() if self._bucket else ():
+            if not (self._root / one).exists():
+                made = file.mtime_ns if made_before_ns is None else min(file.mtime_ns, made_before_ns - 1)
+                self._fetch(one, self._root / one, made)
 
     def send(self, name: str) -> None:
-        """Put a file; of a folder all files, and remove what the bucket has besides."""
+        """Keep a file as it is in the folder now; of a folder all files, and no others."""
+        if self._bucket is None:
+            return
         if (self._root / name).is_file():
             self._bucket.put(self._root / name, name)
             return
@@ -354,7 +316,9 @@ class BucketCopy(Storage):
             self._bucket.remove(one)
 
     def ensure(self, name: str) -> None:
-        """Send what the bucket lacks, or has in another size."""
+        """Send a file or a folder that is not kept, or in another size."""
+        if self._bucket is None:
+            return
         if (self._root / name).is_file():
             if self._bucket.size(name) != (self._root / name).stat().st_size:
                 self.send(name)
@@ -364,16 +328,25 @@ class BucketCopy(Storage):
             self.send(name)
 
     def drop(self, name: str) -> None:
-        self._bucket.remove(name)
+        """Keep a file no longer, which is not in the folder any more."""
+        if self._bucket is not None:
+            self._bucket.remove(name)
 
     def names(self, folder: str) -> set[str]:
-        return self._bucket.files(folder).keys() | self._names(folder)
+        """Return the files below a folder, in the workspace's folder or kept; others may add and remove some."""
+        return self._names(folder) | (self._bucket.files(folder).keys() if self._bucket else set())
 
     @contextmanager
     def growing(self, name: str, made_before_ns: int | None = None) -> Iterator[None]:
-        """Fetch what the folder lacks; afterwards put what was added and remove what was removed, also by others."""
-        kept = self._bucket.files(name)
-        self._bring_missing(kept, made_before_ns)
+        """Work on a folder of files that are added and removed, never changed.
+
+        What others added is brought first; afterwards what was added is sent, and what was removed goes, also by
+        others. With ``made_before_ns``, files that are brought count as made before then.
+        """
+        if self._bucket is None:
+            yield
+            return
+        self.bring_missing(name, made_before_ns)
         before = self._names(name)
         try:
             yield
@@ -385,14 +358,10 @@ class BucketCopy(Storage):
             for one in (before - now) & kept.keys():
                 self._bucket.remove(one)
 
-    def _bring_missing(self, kept: "dict[str, FileInfo]", made_before_ns: int | None) -> None:
-        for one, file in kept.items():
-            if not (self._root / one).exists():
-                made = file.mtime_ns if made_before_ns is None else min(file.mtime_ns, made_before_ns - 1)
-                self._fetch(one, self._root / one, made)
-
     def _fetch(self, name: str, path: Path, made_ns: int | None) -> bool:
-        """Fetch a file whole or not at all; False when the bucket has none."""
+        """Fetch a file whole or not at all; False when there is none."""
+        if self._bucket is None:
+            return False
         with scratch_path(path.parent) as scratch, writing(path):
             if not self._bucket.fetch(name, scratch):
                 return False
@@ -402,4 +371,6 @@ class BucketCopy(Storage):
         return True
 
     def _names(self, folder: str) -> set[str]:
-        return {name for name in super().names(folder) if SCRATCH_PREFIX not in name}
+        """The files below a folder of the workspace's, but for half-written ones."""
+        files = (path.relative_to(self._root).as_posix() for path in (self._root / folder).rglob("*") if path.is_file())
+        return {name for name in files if SCRATCH_PREFIX not in name}
