@@ -52,6 +52,7 @@ class ForeignStore(Foreign):
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         self._chunks: list[AnyChunk] = []
+        self._numbers: dict[Any, int] = {}
         self._known = KnownVectors()
         self._used: Any = None
         told = source.func if isinstance(source, functools.partial) else source
@@ -141,10 +142,6 @@ class ForeignStore(Foreign):
         make: Callable[..., Any] = self.source
         parameters = inspect.signature(make).parameters
         return make(**{name: self._known for name in _EMBEDDING if name in parameters})
-
-    @functools.cached_property
-    def _numbers(self) -> dict[Any, int]:
-        return {}
 
     def _read(self, found: Any) -> tuple[int | None, float | None]:
         """The number and the score of something that a store found: a chunk, alone or with a score, or a hit."""
