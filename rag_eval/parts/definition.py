@@ -154,9 +154,13 @@ class Setting:
         return type_name(self.default) if self.kind else shown(self.default)
 
 
-@functools.cache
 def fields_of(cls: Any) -> dict[str, Setting]:
     """Return every field of a part's class by name; of a class that is no part, none."""
+    return _read_fields(cls)
+
+
+@functools.cache  # whose type takes no classes for hashable, so that it is called above
+def _read_fields(cls: Any) -> dict[str, Setting]:
     found = {}
     for name, info in getattr(cls, "__pydantic_fields__", {}).items():
         origin = get_origin(info.annotation)
