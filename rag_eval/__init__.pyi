@@ -58,6 +58,7 @@ from rag_eval.experiments.results import ExperimentResult as ExperimentResult
 from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
+from rag_eval.generation.candidates import GenerationReport as GenerationReport
 from rag_eval.generation.generator import SyntheticDatasetGenerator as SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelDataGenerator as ChunkLevelDataGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator as ChunkLevelSyntheticDatasetGenerator
@@ -66,7 +67,6 @@ from rag_eval.generation.levels import TokenLevelDataGenerator as TokenLevelData
 from rag_eval.generation.levels import TokenLevelSyntheticDatasetGenerator as TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.options import FilterOptions as FilterOptions
 from rag_eval.generation.options import GenerationOptions as GenerationOptions
-from rag_eval.generation.report import GenerationReport as GenerationReport
 from rag_eval.ground_truth.files import read_chunk_level as read_chunk_level
 from rag_eval.ground_truth.files import read_token_level as read_token_level
 from rag_eval.ground_truth.files import write_chunk_level as write_chunk_level

@@ -50,7 +50,7 @@ from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
-    from rag_eval.generation.report import GenerationReport
+    from rag_eval.generation.candidates import GenerationReport
 
 SLUG_CHARACTERS = 80
 LARGEST_REPORT = 200_000

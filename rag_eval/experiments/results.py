@@ -121,14 +121,11 @@ class ItemResult:
             for key, score in self.scores.items()
             if score.explanation is not None or score.passed is not None
         }
-        if details:
-            record["scoreDetails"] = details
-        if self.id is not None:
-            record["id"] = self.id
-        if self.errors:
-            record["errors"] = [asdict(error) for error in self.errors]
-        record["calls"] = {place: [round(call.seconds, 6), call.attempts] for place, call in self.calls.items()}
-        return record
+        record |= {"scoreDetails": details} if details else {}
+        record |= {"id": self.id} if self.id is not None else {}
+        record |= {"errors": [asdict(error) for error in self.errors]} if self.errors else {}
+        calls = {place: [round(call.seconds, 6), call.attempts] for place, call in self.calls.items()}
+        return record | {"calls": calls}
 
     @classmethod
     def of(cls, index: int, record: Mapping[str, Any]) -> "ItemResult":

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import IO, Any
 
 from rag_eval.experiments.item_log import ItemLog
@@ -32,10 +31,9 @@ class LangSmithOutput(Output):
 
     name = "LangSmith"
 
-    def __init__(self, dataset: str, workspace: str | Path | None = None, patience: RetryPolicy = BRIEF) -> None:
-        self._dataset = dataset
-        self._workspace = Path(workspace) if workspace is not None else load_settings(ExperimentSettings).workspace
-        self._patience = patience
+    def __init__(self, dataset: str, patience: RetryPolicy = BRIEF) -> None:
+        self._dataset, self._patience = dataset, patience
+        self._workspace = load_settings(ExperimentSettings).workspace
 
     def finished(self, result: ExperimentResult) -> str:
         """Send the experiments; return where they are shown side by side, or why they wait."""

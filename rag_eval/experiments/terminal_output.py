@@ -88,9 +88,8 @@ class TerminalOutput(Output):
 
     name = "terminal"
 
-    def __init__(self, console: Console | None = None, samples: int = SHOWN_SAMPLES) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
-        self._samples = samples
         self._failed = 0
         self._first: dict[str, tuple[int, ItemError]] = {}
         """The first failure of each place, with the number of its sample."""
@@ -122,8 +121,8 @@ class TerminalOutput(Output):
     def _show(self, result: ExperimentResult) -> None:
         mark, failed = ("✗", f" with {counted(result.failed, 'failures')}") if result.failed else ("✓", "")
         self._print(f"{mark} {result.name} completed{failed} in {result.seconds:.1f}s\n")
-        self._console.print(sample_table(result, self._samples, self._console.width))
-        hidden = result.total - self._samples
+        self._console.print(sample_table(result, SHOWN_SAMPLES, self._console.width))
+        hidden = result.total - SHOWN_SAMPLES
         if hidden > 0:
             self._print(f"… and {hidden:,} more")
         self._print("\nSummary:")

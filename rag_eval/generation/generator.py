@@ -11,7 +11,16 @@ from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.candidates import AnyQuestion, Assembly, Candidate, unverified
+from rag_eval.generation.candidates import (
+    AnyQuestion,
+    Assembly,
+    Candidate,
+    GenerationReport,
+    Reason,
+    Upload,
+    tallied,
+    unverified,
+)
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.generation.questions import (
     Assignment,
@@ -24,7 +33,6 @@ from rag_eval.generation.questions import (
     SpanQuestions,
     shown_passages,
 )
-from rag_eval.generation.report import GenerationReport, Reason, Upload, tallied
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
 from rag_eval.llm.asking import Asker, Reply
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries

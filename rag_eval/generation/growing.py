@@ -20,10 +20,10 @@ from rag_eval.disk.storage import Storage
 from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
+from rag_eval.generation.candidates import GenerationReport
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.options import GenerationOptions
-from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.judgements import lock_path, rejected_path

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError
+from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError, Reason
 from rag_eval.generation.generator import SyntheticDatasetGenerator
 from rag_eval.generation.questions import (
     Brief,
@@ -14,7 +14,6 @@ from rag_eval.generation.questions import (
     SpanQuestions,
     label,
 )
-from rag_eval.generation.report import Reason
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.llm.asking import Reply

@@ -28,7 +28,7 @@ from rag_eval.reports.why import Why
 from rag_eval.reports.wording import points
 
 if TYPE_CHECKING:
-    from rag_eval.generation.report import GenerationReport
+    from rag_eval.generation.candidates import GenerationReport
     from rag_eval.llm.cost import ChatUsage
 
 
