@@ -10,6 +10,7 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import print_json, print_table, say, visible
+from flows.cli.options import documents_at
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
@@ -63,7 +64,7 @@ OPTION_NAMES = {
 
 
 def generate(
-    corpus: Annotated[Path, typer.Argument(help="Folder of documents.")],
+    corpus: Annotated[Path, typer.Argument(help=options.DOCUMENTS)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
@@ -164,7 +165,7 @@ def generate(
     own = find_chunker(chunker, settings or []) if chunker else None
     console = Console(stderr=True)
     with console.status("Reading the documents …"):
-        documents = Corpus.from_folder(corpus, glob)
+        documents = Corpus.from_folder(*documents_at(corpus, glob))
     dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
     with workspace.growing(workspace.root / "cache" / "answers"):
         asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}

@@ -41,6 +41,19 @@ DocumentGlobOption = Annotated[
     list[str], typer.Option("--glob", help="Pattern of the document files; may be repeated.")
 ]
 DOCUMENT_GLOB = ["**/*.md"]
+DOCUMENTS = "Folder of documents, or the benchmark file that names it and its --glob."
+
+
+def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str]]:
+    """Return the folder of documents and the patterns of its files, of a benchmark file those that it names."""
+    from rag_eval.benchmark.config_files import load_config
+
+    if not corpus.is_file():
+        return corpus, glob
+    config = load_config(corpus)
+    return config.corpus, config.glob if glob == DOCUMENT_GLOB else glob
+
+
 BaseUrlOption = Annotated[
     str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
 ]

@@ -1,5 +1,6 @@
 """``rag-eval init``: a benchmark file that fits a folder."""
 
+import json
 import os
 import re
 import shlex
@@ -54,6 +55,8 @@ class Survey:
     tokens: int = 0
     headed: int = 0
     languages: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+    """The name of one of the documents."""
 
     @property
     def globs(self) -> list[str]:
@@ -94,6 +97,7 @@ def look_into(folder: Path) -> Survey:
                 found.left_out[path.suffix or path.name] += 1
             continue
         found.used[path.suffix] += 1
+        found.first = found.first or path.relative_to(folder).as_posix()
         found.lengths.append(len(text))
         found.headed += (path.suffix in MARKDOWN or path.suffix in SUFFIXES) and bool(re.search(r"(?m)^#{1,6} ", text))
         part = text[:LOOKED_AT]
@@ -256,7 +260,7 @@ def init(
         say(console, f"Not read: {counted(sum(found.left_out.values()), 'other files')}", "yellow")
     configurations = len(load_config(output).configurations())
     say(console, f"{output}: {counted(configurations, 'configurations')}; look through it, it explains itself")
-    for line in _next_steps(documents, found, output, path, known):
+    for line in _next_steps(found, output, path, known):
         say(console, line)
 
 
@@ -268,22 +272,21 @@ def _relative(path: Path, beside: Path) -> str:
         return str(path.absolute())
 
 
-def _next_steps(
-    documents: Path, found: Survey, output: Path, truth: Path, known: tuple[Path, int] | None
-) -> Iterator[str]:
-    folder, file, run = shlex.quote(str(documents)), shlex.quote(str(truth)), f"rag-eval run {shlex.quote(str(output))}"
+def _next_steps(found: Survey, output: Path, truth: Path, known: tuple[Path, int] | None) -> Iterator[str]:
+    file, asked = shlex.quote(str(output)), shlex.quote(str(truth))
     if known:
-        yield f"Next, with the {counted(known[1], 'questions')} of {truth}: {run}"
+        yield f"Next, with the {counted(known[1], 'questions')} of {truth}: rag-eval run {file}"
         return
-    globs = "" if found.globs == ["**/*.md"] else "".join(f" --glob {shlex.quote(one)}" for one in found.globs)
-    generate = f"rag-eval generate {folder}{globs}"
+    generate = f"rag-eval generate {file}"
     yield f"Next, the questions: {truth} is not there."
     has_key = bool(os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"))
     if not has_key:
         yield "  OPENAI_API_KEY is not set. With one, or OPENAI_BASE_URL of a server of yours, a model writes them:"
     yield f"  {generate} --dry-run    # what it costs, asking nobody"
-    yield f"  {generate} --output {file} --max-cost 2"
-    yield f"  rag-eval truth review {file} --corpus {folder}{globs}    # in the browser, before you trust them"
+    yield f"  {generate} --output {asked} --max-cost 2"
+    yield f"  rag-eval truth review {asked} --corpus {file}    # in the browser, before you trust them"
     if not has_key:
-        yield "  Without one: write them by hand, a line each, or import what you have (docs/ground-truth.md)"
-    yield f"Then: {run}"
+        yield "  Without one: write them by hand, a line each, or import what you have (docs/ground-truth.md):"
+        example = {"query": "…?", "relevant_spans": [{"doc_id": found.first, "text": "the sentence that answers it"}]}
+        yield f"  {json.dumps(example, ensure_ascii=False)}"
+    yield f"Then: rag-eval run {file}"

@@ -110,7 +110,7 @@ def pull(
 
 def review(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); decisions are saved to it.")],
-    corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
+    corpus: Annotated[Path, typer.Option(help=options.DOCUMENTS)],
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = 0,
     no_browser: Annotated[
@@ -134,7 +134,7 @@ def review(
             say(console, NO_BROWSER, "yellow")
 
     try:
-        serve_review(truth, corpus, glob, port, by, on_start=started)
+        serve_review(truth, *options.documents_at(corpus, glob), port, by, on_start=started)
     except Stopped:
         say(console, "Ended; every decision is saved.")
 
@@ -173,7 +173,7 @@ SHOWN_DOCUMENTS = 20
 
 def check(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
-    corpus: Annotated[Path | None, typer.Option(help="Folder of documents to check the spans against.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help=options.DOCUMENTS)] = None,
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     fix: Annotated[
         bool, typer.Option("--fix", help="Write to the file what its documents leave no doubt about.")
@@ -189,7 +189,7 @@ def check(
     is_chunk_level = truth_type(text) == "chunk-level"
     if corpus is None and not is_chunk_level:
         raise ConfigurationError("spans are checked against their documents: give their folder with --corpus")
-    documents = Corpus.from_folder(corpus, glob) if corpus and not is_chunk_level else None
+    documents = Corpus.from_folder(*options.documents_at(corpus, glob)) if corpus and not is_chunk_level else None
     fixed = fix_truth(truth, documents) if fix else []
     text = read_truth_text(truth) if fixed else text
     audit = audit_token_level(text, documents) if documents else audit_chunk_level(text)
@@ -296,10 +296,11 @@ def reanchor(
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
 
-    documents = Corpus.from_folder(corpus, glob)
+    documents = Corpus.from_folder(*options.documents_at(corpus, glob))
     items = read_token_level(truth, documents.by_id)
     versions = document_versions(workspace, drift.documents_that_no_longer_match(items, documents))
-    for document in Corpus.from_folder(old, glob) if old is not None else ():
+    _, patterns = options.documents_at(corpus, glob)
+    for document in Corpus.from_folder(old, patterns) if old is not None else ():
         versions.setdefault(document.id, []).insert(0, document.content)
     report = drift.reanchor(items, documents, versions)
     drift.check_not_empty(report)
@@ -362,7 +363,7 @@ def _outcome(outcome: "SpanOutcome", query: str) -> str:
 
 def alternatives(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines) of character spans.")],
-    corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
+    corpus: Annotated[Path, typer.Option(help=options.DOCUMENTS)],
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     near: Annotated[
         float | None, typer.Option(min=0.51, max=1, help="Find near copies too, of this similarity at least.")
@@ -379,7 +380,7 @@ def alternatives(
     from rag_eval.tables import truth_to_tables
     from rag_eval.types.ground_truth import span_name
 
-    documents = Corpus.from_folder(corpus, glob)
+    documents = Corpus.from_folder(*options.documents_at(corpus, glob))
     written = read_token_level(truth, documents.by_id)
     items = check_against_corpus(written, documents, truth)
     found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))

@@ -32,7 +32,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 LONGEST_FILE = 100
 
 ROWS = schema_of(
-    "doc_id start end chunk_id place score",
+    "doc_id start end chunk_id place boxes score",
     configuration=pa.string(),
     query_id=pa.string(),
     query=pa.string(),
@@ -43,11 +43,12 @@ ROWS = schema_of(
     end=pa.int64(),
     chunk_id=pa.string(),
     place=pa.string(),
+    boxes=pa.string(),
     score=pa.float64(),
     tokens=pa.int64(),
     text=pa.large_string(),
 )
-"""What CSV and Parquet have: a row for each passage of each question of each configuration."""
+"""What CSV and Parquet have: a row for each passage of each question of each configuration; boxes are JSON."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _counted(rows: Sequence[Mapping[str, Any]], cut: Cut, text_of: "_Texts") -> 
         if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
             return
         places = {name: row[name] for name in ("rank", "doc_id", "start", "end", "chunk_id")}
-        yield {**places, "place": text_of.place(row), "score": row.get("score"), "tokens": tokens, "text": text}
+        yield {**places, **text_of.on_page(row), "score": row.get("score"), "tokens": tokens, "text": text}
 
 
 class _Texts:
@@ -148,9 +149,12 @@ class _Texts:
             columns = (chunks.column(name).to_pylist() for name in ("doc_id", "ordinal", "content"))
             self._chunks = {(doc_id, ordinal): content for doc_id, ordinal, content in zip(*columns, strict=True)}
 
-    def place(self, row: Mapping[str, Any]) -> str | None:
-        """The page, or other element of its document, that a passage begins in."""
-        return None if row["start"] is None else self._documents[row["doc_id"]].place_at(row["start"])
+    def on_page(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The page, or other element of its document, that a passage begins in, and where on its pages it is."""
+        document = None if row["start"] is None else self._documents[row["doc_id"]]
+        place = document and document.place_at(row["start"])
+        boxes = document.boxes(row["start"], row["end"]) if document and place else []
+        return {"place": place, "boxes": [[page, *(round(edge, 4) for edge in edges)] for page, *edges in boxes]}
 
     def __call__(self, row: Mapping[str, Any]) -> str:
         if row["text"] is not None:
@@ -169,7 +173,11 @@ def _rows(question: dict[str, Any]) -> list[tuple[Any, ...]]:
     """The rows of a question in a flat table; one without a passage has none."""
     of_question = (*(question[name] for name in ("configuration", "query_id", "user_input", "unanswerable")),)
     passages = zip(question["passages"], question["retrieved_contexts"], strict=True)
-    return [(*of_question, *passage.values(), text) for passage, text in passages]
+    return [
+        (*of_question, *(passage | {"boxes": json.dumps(boxes) if boxes else None}).values(), text)
+        for passage, text in passages
+        for boxes in [passage["boxes"]]
+    ]
 
 
 def _write_csv(file: IO[bytes], questions: Iterator[dict[str, Any]]) -> None:

@@ -5,8 +5,11 @@ those of the questions that are listed first.
 """
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,14 +85,17 @@ class PagedDocuments:
         found: list[Sheet] = []
         sections: list[Section] = []
         size, seen, given_up = 0, set[tuple[int, int]](), set[int]()
+        rows_of = lru_cache(64)(lambda number: _place_rows(self.documents[ids[number]]))
         for number, start, end in spans if self.documents else ():
             if number < 0 or number in given_up or ids[number] not in self.documents:
                 continue
-            document = self.documents[ids[number]]
-            for first, last, _ in _place_rows(document):
-                if first >= end or last <= start or (number, first) in seen:
+            rows = rows_of(number)
+            touched = slice(bisect_right(rows, start, key=itemgetter(1)), bisect_left(rows, end, key=itemgetter(0)))
+            for first, last, _ in rows[touched]:
+                if (number, first) in seen:
                     continue
                 seen.add((number, first))
+                document = self.documents[ids[number]]
                 words = _words(document, first, last)
                 began = time.monotonic()
                 picture = self._picture(document, int(words[0, 2])) if len(words) else None

@@ -230,14 +230,16 @@ def test_init_writes_a_benchmark_that_fits_the_folder(
     documents = Corpus.from_folder(config.corpus, config.glob)
     assert {one.id for one in documents} == {name for name in files if name not in ("c.pdf", "readme.md")}
     assert "OPENAI_API_KEY is not set." in done.stdout
-    assert "  rag-eval generate 'my docs'" in done.stdout
+    assert "  rag-eval generate benchmark.yaml --dry-run" in done.stdout
+    (example,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith('  {"query"'))
+    assert example["relevant_spans"][0]["doc_id"] in files
 
 
 def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon.\n"})
     keyed = rag_eval("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
     assert "not set" not in keyed.stdout
-    assert "rag-eval generate 'my docs' --output truth.jsonl --max-cost 2" in keyed.stdout
+    assert "rag-eval generate first.yaml --output truth.jsonl --max-cost 2" in keyed.stdout
     span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
     (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
     (tmp_path / "sub").mkdir()

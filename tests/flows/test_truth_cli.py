@@ -13,6 +13,7 @@ from flows.cli.main import app
 from rag_eval.errors import RagEvalError
 from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.documents.made_files import pdf
 from tests.flows.cli.commands import rag_eval, started
 
 
@@ -32,6 +33,21 @@ def test_nothing_in_a_file_steers_the_terminal_or_is_changed_by_it(tmp_path: Pat
     assert done.exit_code == 1
     assert r"'a :smile: [bold]?': '\x1b[2Jkey': there is no such key" in done.output
     assert not {"\x1b", "\x9b"} & set(done.output)
+
+
+def test_documents_and_their_patterns_come_from_a_benchmark_file(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "guide.pdf").write_bytes(pdf([["Welcome aboard."], ["Ferries leave at noon."]]))
+    benchmark, truth = tmp_path / "benchmark.yaml", tmp_path / "truth.jsonl"
+    benchmark.write_text("corpus: docs\nglob: '**/*.pdf'\nground_truth: truth.jsonl\nchunkers: [sentence]\n")
+    span = {"doc_id": "guide.pdf", "page": 2, "text": "ferries leave at noon"}
+    truth.write_text(json.dumps({"query": "When?", "relevant_spans": [span]}))
+    done = truth_command("check", truth, "--corpus", benchmark, "--fix")
+    assert done.exit_code == 0, done.output
+    assert "1 place corrected" in done.output
+    (written,) = json.loads(truth.read_text())["relevant_spans"]
+    assert written["text"] == "Ferries leave at noon"
+    assert truth_command("check", truth, "--corpus", benchmark, "--glob", "*.md").exit_code != 0
 
 
 def squad(path: Path) -> Path:

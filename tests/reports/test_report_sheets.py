@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
@@ -12,6 +13,7 @@ from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports import sheets
+from rag_eval.reports.exports import export_run
 from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.reports.write import keep_report
 from tests.documents.made_files import pdf
@@ -124,6 +126,22 @@ def test_a_file_that_is_gone_or_another_is_not_drawn(paged: Kept) -> None:
             assert "places" in json.loads(packed(paged)["documents"].content)  # type: ignore[attr-defined]
         finally:
             path.write_bytes(kept)
+
+
+def test_exports_tell_where_on_its_page_a_passage_is(paged: Kept, tmp_path: Path) -> None:
+    for kind in ("jsonl", "csv", "parquet"):
+        export_run(paged.workspace, paged.outcome, kind, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "passages.jsonl").read_text(encoding="utf-8").splitlines()]
+    passages = [passage for line in lines for passage in line["passages"]]
+    dogs = next(one for one in passages if one["place"] == "page 3")
+    page, left, top, right, bottom = dogs["boxes"][0]
+    assert (page, left) == (3, pytest.approx(72 / 612, abs=0.01))
+    assert left < right < 0.5
+    assert top < 72 / 792 < bottom + 0.01
+    assert all(one["boxes"] == [] for one in passages if one["doc_id"] != "guide.pdf")
+    rows = pq.read_table(tmp_path / "passages.parquet").to_pylist()
+    assert [json.loads(row["boxes"] or "[]") for row in rows] == [one["boxes"] for one in passages]
+    assert (tmp_path / "passages.csv").read_text(encoding="utf-8").count("page 3") > 0
 
 
 def test_places_are_those_that_ranges_begin_or_end_in(paged: Kept) -> None:
