@@ -1,7 +1,6 @@
 """Evaluation through LangSmith's own ``evaluate``: a dataset there, a folder of documents here."""
 
 import io
-import time
 import uuid
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from rag_eval.services.langsmith_evaluators import LangSmithEvaluator
 
 REASON_CHARACTERS = 300
-# LangSmith answers an upload before it can be read: how long to look for it, and how often.
-READ_BACK_SECONDS = 15.0
-READ_BACK_STEP = 0.25
 DEFAULT_METRICS: dict[str, Metrics] = {
     "recall": ChunkLevelRecall(),
     "precision": ChunkLevelPrecision(),
@@ -167,15 +163,15 @@ class Evaluation:
 
         Unless given: recall, precision and F1; recursive chunks of 1,000 characters; the local embedder; the store
         in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages. ``raw_results`` is
-        LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, when LangSmith evaluated
-        and did not keep all runs and scores.
+        LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, when LangSmith did not
+        take all runs and scores; a client that is given tells that in its own log.
         Raises ``ConfigurationError`` on a k or metrics that cannot be used, and when a metric scored no example at
         all, with the first reason; ``GroundTruthError`` when the dataset was made with another chunker or other
         documents, and ``ServiceError`` when LangSmith fails.
         """
         evaluators = _evaluators(DEFAULT_METRICS if metrics is None else metrics, k)
-        failures: list[Exception] | None = None if self._client else []
-        client = self._client or langsmith_client(tracing_error_callback=None if failures is None else failures.append)
+        failures: list[Exception] = []
+        client = self._client or langsmith_client(tracing_error_callback=failures.append)
         try:
             examples = read_examples(LangSmithService(client), self._dataset_name)
             retriever = VectorRAGRetriever(
@@ -218,7 +214,7 @@ def _evaluate(
     retriever: VectorRAGRetriever[Chunk],
     evaluators: "Sequence[LangSmithEvaluator]",
     k: int,
-    upload_errors: Sequence[Exception] | None,
+    upload_errors: Sequence[Exception],
 ) -> EvaluationResult:
     from langsmith.evaluation import evaluate
     from langsmith.utils import LangSmithError
@@ -251,11 +247,10 @@ def _evaluate(
             f"LangSmith did not take the experiment ({type(error).__name__}): check the key and the endpoint"
         ) from None
     scores = _scores(rows, [evaluator.name for evaluator in evaluators])
-    try:
-        given = {key: len(values) for key, values in scores.items()}
-        check_uploads(client, results.experiment_name, len(rows), given, upload_errors)
-    except ServiceError as error:
-        warnings.warn(f"{error}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
+    if upload_errors:
+        what = f"{results.experiment_name!r} ({type(upload_errors[0]).__name__}, {len(upload_errors)} failures)"
+        told = f"LangSmith did not take the experiment {what}: check the key and the endpoint"
+        warnings.warn(f"{told}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
         url = None
     return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
 
@@ -277,41 +272,3 @@ def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
                 f"{key} scored none of the {len(rows)} examples, the first for {preview(first, REASON_CHARACTERS)}"
             )
     return scores
-
-
-def check_uploads(
-    client: "Client",
-    experiment: str,
-    runs: int,
-    feedback: Mapping[str, int],
-    upload_errors: Sequence[Exception] | None,
-) -> None:
-    """Raise ``ServiceError`` unless LangSmith took all runs, and so many scores under each feedback key.
-
-    ``upload_errors`` are those that the client met; None for a client that does not tell, whose experiment is read
-    back until it is complete, for ``READ_BACK_SECONDS`` at most.
-    """
-    from langsmith.utils import LangSmithError
-
-    failures = list(upload_errors or [])
-    deadline = time.monotonic() + READ_BACK_SECONDS
-    while upload_errors is None:
-        try:
-            kept = client.read_project(project_name=experiment, include_stats=True)
-        except LangSmithError as error:
-            failures.append(error)
-            break
-        scores = {key: (stats or {}).get("n", 0) for key, stats in (kept.feedback_stats or {}).items()}
-        if (kept.run_count or 0) >= runs and all(scores.get(key, 0) >= count for key, count in feedback.items()):
-            return
-        if time.monotonic() > deadline:
-            raise ServiceError(
-                f"LangSmith has {kept.run_count or 0} of the {runs} runs of the experiment {experiment!r}, and "
-                f"{sum(scores.values())} of their {sum(feedback.values())} scores: look at the log of the client"
-            )
-        time.sleep(READ_BACK_STEP)
-    if failures:
-        raise ServiceError(
-            f"LangSmith did not take the experiment {experiment!r} ({type(failures[0]).__name__}, "
-            f"{len(failures)} failures): check the key and the endpoint, then publish again"
-        )
