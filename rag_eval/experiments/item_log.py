@@ -33,7 +33,7 @@ class ItemLog(Sequence[ItemResult]):
     """The samples of one run by their place in the data; open it with ``open_log``."""
 
     def __init__(self, path: Path, release: Callable[[], None]) -> None:
-        self._path = path
+        self._path, self._release = path, release
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
         self._reading = threading.Lock()
         # A program may run experiments without end, and keep none of their results.
@@ -91,6 +91,7 @@ class ItemLog(Sequence[ItemResult]):
     def done(self) -> None:
         """Take the log's name away: what is kept elsewhere need not be continued; it can still be read from here."""
         self._path.unlink(missing_ok=True)
+        self._release()
 
     def interrupted(self) -> None:
         """Let the log go, to be continued by a later run; one without a sample is not left behind."""
@@ -148,6 +149,7 @@ def _claimed(path: Path) -> Callable[[], None] | None:
     with ExitStack() as held:
         if not held.enter_context(try_lock(lock)):
             return None
+        held.enter_context(suppress(OSError))  # Windows keeps a file that is open
         held.callback(lock.unlink, missing_ok=True)
         return held.pop_all().close
 

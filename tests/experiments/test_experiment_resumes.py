@@ -171,6 +171,18 @@ def test_of_two_that_were_stopped_both_continue(tmp_path: Path) -> None:
         log.close()
 
 
+def test_a_result_that_is_still_looked_at_does_not_hold_its_name(tmp_path: Path) -> None:
+    done = open_log(tmp_path, "same", "f" * 64)
+    done.add(item(0), {"input": 0})
+    done.done()
+    again = open_log(tmp_path, "same", "f" * 64)
+    assert [path.suffixes for path in sorted((tmp_path / FOLDER).iterdir())] == [[".jsonl"], [".lock"]]
+    assert (list(done), list(again)) == ([item(0)], [])
+    again.interrupted()
+    done.close()
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 def test_what_nobody_goes_on_with_is_removed_in_time(tmp_path: Path) -> None:
     names = ("gone", "held", "recent")
     logs = {name: open_log(tmp_path, name, "f" * 64) for name in names}
