@@ -21,7 +21,7 @@ from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
 from rag_eval.formatting import choices, counted, percent, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
-from rag_eval.metrics.budget import context_cost
+from rag_eval.metrics.budget import context_cost, strip_metrics
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import versions_of
@@ -223,7 +223,8 @@ class BenchmarkOutcome(_Outcome):
         """The metrics that tables show: the objective, what its context costs, and those asked for."""
         first = [self.ranking_metric, context_cost(split_name(self.ranking_metric)[1])]
         known, asked = (self.configurations[0].metrics if self.configurations else {}), self.config.metrics
-        asked_for = [name for name in known if name in asked or split_name(name)[0] in asked]
+        strip = strip_metrics()
+        asked_for = [name for name in known if name in asked or (split_name(name)[0] in asked and name not in strip)]
         return [name for name in dict.fromkeys([*first, *asked_for]) if name in known]
 
     @property

@@ -78,6 +78,10 @@ def context_cost(cut: Cut) -> str:
 
 
 def strip_metrics() -> list[str]:
-    """What every run is scored by beside what is asked for: recall at each budget, and where the hits end."""
+    """What every run is scored by beside what is asked for: recall at each budget, and where the hits end.
+
+    At each doubling also what the context costs, for those who look at another budget than that of the benchmark.
+    """
     at_budgets = [str(MetricName(RecallWithinTokens.label, None, Cut("tokens", budget))) for budget in STRIP]
-    return [*at_budgets, str(MetricName(TokensFetched.label, None, ALL))]
+    costs = [context_cost(Cut("tokens", budget)) for budget in STRIP[::6]]
+    return [*at_budgets, *costs, str(MetricName(TokensFetched.label, None, ALL))]

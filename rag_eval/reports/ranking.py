@@ -6,6 +6,7 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -238,7 +239,13 @@ class ConfigurationRanking:
         )
         if len(self.rows) == 1:
             return interval
-        return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+        tested = f"Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+        odds = [round(100 * (row.placed.probability or 0.0)) for row in self.rows if row.placed]
+        is_uneven = any(after > before for before, after in pairwise(odds))
+        told = (
+            " The order is that of the means; what differs more from the others is more often the best, and the worst."
+        )
+        return f"{interval} {tested}{told * is_uneven}"
 
 
 _cost_column = partial(RankingColumn, media=DOCUMENTS | WIDE, optional=True)

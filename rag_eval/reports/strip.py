@@ -7,10 +7,11 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.metrics.budget import STRIP, RecallWithinTokens, TokensFetched
 from rag_eval.metrics.metric import Counts, Values, score_name
-from rag_eval.stats.comparison import holm, is_significant, sign_flip_p_values
+from rag_eval.stats.comparison import best_first, holm, is_significant, sign_flip_p_values
 from rag_eval.stats.estimates import bootstrap_intervals
 from rag_eval.stats.scores import PairedScores
 
@@ -50,8 +51,11 @@ class Strip:
         return found
 
 
-def strip_of(scores: RunScores, budget: int) -> Strip | None:
-    """Return the winners at every budget of the strip and at this one; None where a run has no scores at budgets."""
+def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip | None:
+    """Return the winners at every budget of the strip and at this one; None where a run has no scores at budgets.
+
+    Equal ones are in the order in which the run ranks them by that budget.
+    """
     budgets = [one for one in sorted({*STRIP, budget}) if _within(one) in scores.metrics]
     if not scores.configurations or len(budgets) < 2 or TokensFetched.label not in scores.metrics:
         return None
@@ -63,13 +67,19 @@ def strip_of(scores: RunScores, budget: int) -> Strip | None:
     fetched = scores.paired(TokensFetched.label).values
     reached = np.array([(fetched <= one).mean(axis=1) <= USED_UP for one in budgets])
     means = np.where(reached, rows.mean(axis=1).reshape(shape), -np.inf)
-    first = means.argmax(axis=1)
+    first = np.array([_first(row, names, outcome.by(_within(one))) for row, one in zip(means, budgets, strict=True)])
     among = _among_first(paired, first) & reached
     lows, highs = (None, None) if ends is None else (ends[:, 0].reshape(shape), ends[:, 1].reshape(shape))
     by_name = [{name: _column(one, reached, n) for n, name in enumerate(names)} for one in (means, lows, highs)]
     winners = [names[one] if reached[at].any() else None for at, one in enumerate(first.tolist())]
     tied = [[name for n, name in enumerate(names) if row[n]] for row in among]
     return Strip(RecallWithinTokens.label, budgets, by_name[0], by_name[1], by_name[2], winners, tied)
+
+
+def _first(means: Values, names: Sequence[str], outcome: BenchmarkOutcome) -> int:
+    """The place of the best mean, of equal ones that which the ranking has first."""
+    order = [names.index(one.name) for one in outcome.ranked()]
+    return order[best_first(means[order].tolist())[0]]
 
 
 def _within(budget: int) -> str:

@@ -170,7 +170,7 @@ class _Judge:
         self.cut = split_name(self.objective)[1]
         self.budget = self.cut.size if self.cut.kind == "tokens" else None
         self.sign = 1 if higher_is_better(self.objective) else -1
-        self.strip = strip_of(scores, self.budget or outcome.config.budget or BUDGET)
+        self.strip = strip_of(scores, outcome, self.budget or outcome.config.budget or BUDGET)
         self.contenders = [self._contender(one) for one in placed]
         self.first = self.contenders[0] if self.contenders else None
         self.tied = [one for one in self.contenders if one.among_best]
@@ -283,7 +283,7 @@ class _Judge:
         if first.probability is not None:
             near = self._within(NEAR, "half a point")
             sure = f"; it is the best of the {others + 1:,}, or within {near} of it, with a probability of "
-            sure += probability(first.probability)
+            sure += f"{probability(first.probability)}{self._surer(first.probability)}"
         for rival, by in [(one, one.against_best) for one in too_alike(self.placed)[:1]]:
             if by is None or by.is_same:
                 return f"{said}; every question scores the same with all {others + 1:,}."
@@ -301,6 +301,14 @@ class _Judge:
         else:
             told = "the other is worse" if others == 1 else f"all {others:,} others are worse"
         return f"{said}{sure}{',' if sure else ';'} and {told}."
+
+    def _surer(self, own: float) -> str:
+        """Which other has a higher probability with no higher mean: what strays more is more often first, and last."""
+        odds = [(one.probability or 0.0, one.name) for one in self.contenders[1:]]
+        most, name = max(odds, key=lambda one: one[0])
+        if round(100 * most) <= round(100 * own):
+            return ""
+        return f" ({name} has {probability(most)}: its mean is no higher, but it differs more from the others)"
 
     def _cheaper(self, kind: Kind, first: Contender, cheap: Contender) -> str:
         near = self._within(CLOSE, "1 point")

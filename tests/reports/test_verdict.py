@@ -51,7 +51,11 @@ def judged(
     queries = tuple(ScoredQuery(f"q{n}", "?", f"{n % documents:02}.md") for n in range(count))
     names = tuple(one.name for one in named.configurations)
     scores = RunScores(
-        "made", tuple(strip_metrics()), names, queries, np.stack(values) if means else np.zeros((0, 0, 0))
+        "made",
+        tuple(one for one in strip_metrics() if "tokens_retrieved" not in one),
+        names,
+        queries,
+        np.stack(values) if means else np.zeros((0, 0, 0)),
     )
     placed = scores.ranking(named.ranking_metric) if means else []
     return verdict_of(named, scores, placed)
@@ -322,3 +326,32 @@ def test_any_metric_can_be_the_objective(sample_run: Kept, metric: str) -> None:
     assert found.kind in ("ship", "tied")  # half of what is relevant is a limit of recall alone
     assert found.headline.startswith("For 1,000 tokens" if "within" in metric else f"By {metric}")
     assert ("budget" in found.change) == ("within" in metric)
+
+
+def test_a_probability_that_does_not_follow_the_means_is_explained(sample_run: Kept, outcome: BenchmarkOutcome) -> None:
+    scores = read_scores(sample_run.workspace, outcome)
+    first, second, *others = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
+    for own, told in ((0.66, True), (0.654, False), (0.5, False)):
+        placed = [replace(first, probability=0.65), replace(second, probability=own)]
+        found = verdict_of(outcome, scores, placed + [replace(one, probability=0.1) for one in others])
+        named = f"65 % ({second.name} has 66 %: its mean is no higher, but it differs more from the others)"
+        assert (named in found.how_sure, "The order is that of the means" in note(outcome, *placed)) == (told, told)
+
+
+def test_of_equal_ones_the_strip_has_the_first_of_the_ranking_at_each_budget(outcome: BenchmarkOutcome) -> None:
+    few = outcome.model_copy(update={"configurations": outcome.configurations[:3]})
+    strip = judged(few, [0.8] * 3, spread=0).strip
+    assert strip is not None
+    ranked = [few.by(f"recall_within_tokens@{budget}").ranked()[0].name for budget in strip.budgets]
+    assert strip.first == ranked
+    assert len(set(ranked)) > 1
+
+
+def test_what_the_context_costs_is_known_at_other_budgets(outcome: BenchmarkOutcome) -> None:
+    assert [name for name in outcome.beside if "tokens" in name] == [
+        "tokens_retrieved@2000tokens",
+        "tokens_retrieved@5",
+    ]
+    beside = outcome.by("recall_within_tokens@500").beside
+    assert beside[0] == "tokens_retrieved@500tokens"
+    assert not any("2000" in name for name in beside)
