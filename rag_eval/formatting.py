@@ -78,11 +78,17 @@ def in_short(amount: float) -> str:
     return f"{amount:.0f}"
 
 
-def basis(queries: int, units: int, unit: str) -> str:
-    """What a test rests on."""
-    if unit == "documents":
-        return f"{counted(queries, 'queries')} in {counted(units, 'documents')}"
-    return f"{counted(queries, 'queries')} in few documents, so that it holds for questions about these only"
+def asked(answerable: int, unanswerable: int) -> str:
+    """How many questions there are: those with an answer are scored, those that are declared to have none are not."""
+    every = counted(answerable + unanswerable, "questions")
+    return f"{every}, of which {answerable:,} have an answer" if unanswerable else every
+
+
+def basis(questions: int, units: int, unit: str, whose: str = "") -> str:
+    """What a test rests on: questions that have an answer (in both runs, say), about so many documents."""
+    told = f"{counted(questions, 'questions')} with an answer{whose}"
+    about = counted(units, "documents") if unit == "documents" else "so few documents that it holds for these only"
+    return f"{told}, about {about}"
 
 
 MOST = 8

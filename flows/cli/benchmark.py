@@ -21,7 +21,7 @@ from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.formatting import cost_in_words, counted, in_short, time_in_short
+from rag_eval.formatting import asked, cost_in_words, counted, in_short, time_in_short
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
@@ -199,7 +199,7 @@ def validate(config: FileArgument) -> None:
     from rag_eval.metrics.budget import BUDGET
 
     chosen = load_config(config)
-    documents, queries, elsewhere = check_files(chosen, file=config)
+    checked = check_files(chosen, file=config)
     console, configurations = Console(), chosen.configurations()
     rows = ((str(number), one.name) for number, one in enumerate(configurations, start=1))
     print_table(console, {"#": True, "configuration": False}, rows)
@@ -207,8 +207,8 @@ def validate(config: FileArgument) -> None:
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
     budget = f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}"
     say(console, f"ranked by {chosen.objective}; {budget}")
-    say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
-    for notice in (*elsewhere, *chosen.notices()):
+    say(console, f"{counted(checked.documents, 'documents')}, {checked.questions}")
+    for notice in (*checked.notes, *chosen.notices()):
         say(console, f"Note: {notice}.")
 
 
@@ -250,10 +250,10 @@ class StartedRun:
 
 
 class CheckedFiles(NamedTuple):
-    """How many documents and queries there are, and what is to be known of queries that are elsewhere."""
+    """How many documents and questions there are, and what is to be known of questions that are elsewhere."""
 
     documents: int
-    queries: int
+    questions: str
     notes: list[str]
 
 
@@ -303,13 +303,14 @@ def check_files(
         if not isinstance(source, FileTruth):
             with faults.noted():
                 notes.append(source.check(corpus, config.evaluation_type))
-    asked = [] if is_chunk_level else [item for items in truth.values() for item in items if not item.unanswerable]
+    every = [item for items in truth.values() for item in items]
+    answerable = [item for item in every if not item.unanswerable]
     for number, selection in enumerate(config.selection):
         if selection is None:
             continue
         place = f"selection[{number}]" if len(config.selection) > 1 else "selection"
         try:
-            told = where_in_words(selection, corpus, asked)
+            told = where_in_words(selection, corpus, [] if is_chunk_level else answerable)
         except ConfigurationError as error:
             key = f"{place}.{'where' if selection.where else 'metadata'}"
             faults.add(ConfigurationError(f"{f'{file.name}, ' if file else ''}{key}: {error}"))
@@ -324,7 +325,7 @@ def check_files(
         if not report.is_unchanged:
             words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
             say(Console(stderr=True), f"rag-eval: {words}")
-    return CheckedFiles(len(corpus), sum(map(len, truth.values())), notes)
+    return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
 
 
 def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome | None":

@@ -14,12 +14,13 @@ from rich.text import Text
 from flows.cli import options
 from flows.cli.console import print_json, print_table, say
 from rag_eval.disk.files import write_atomically, writing
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError
 from rag_eval.formatting import basis, counted, interval, number, p_value, percent, signed
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.compare import ComparedConfigurations, QueryChange, RunComparison
     from rag_eval.benchmark.gate import Gate
+    from rag_eval.stats.comparison import Comparison
     from rag_eval.stats.scores import Unit
 
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
@@ -62,7 +63,7 @@ def compare(
     if as_json:
         print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})
         return
-    _print_comparison(console, found)
+    _print_comparison(console, found, is_named=bool(configurations))
     say(console, recommended)
     for sentence in drops:
         say(console, sentence)
@@ -87,34 +88,37 @@ def _as_data(found: "RunComparison", queries: int) -> dict[str, object]:
     }
 
 
-def _print_comparison(console: Console, found: "RunComparison") -> None:
+def _print_comparison(console: Console, found: "RunComparison", *, is_named: bool) -> None:
     from rag_eval.reports.against import left_out_sentences
 
     first = found.rows[0].comparison
     say(console, f"{found.before.run} → {found.after.run}")
-    console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before")
+    say(console, f"{basis(found.queries, first.units, first.unit, ' in both runs')}; change is after minus before")
     for difference in found.differences:
         say(console, f"Warning: {difference}", "yellow")
     rows = [row for metric in found.metrics for row in found.by_metric(metric)]
     changed = [row for row in rows if not row.comparison.is_same]
-    # By the first metric all that changed, by the others what is sure.
-    quiet = [
-        row for row in changed if row.metric != found.metrics[0] and row.comparison.verdict == "no difference shown"
-    ]
+    # By the first metric all that changed, by the others what is sure; of those that were named, all.
+    quiet = [row for row in changed if row.metric != found.metrics[0] and _word(row.comparison) == "inconclusive"]
     shown = [row for row in changed if row not in quiet]
-    columns = {"configuration": False, "before": True, "after": True, "change": True, "95 % interval": True, "p": True}
-    for metric in dict.fromkeys(row.metric for row in shown):
-        cells = (_cells(row) for row in shown if row.metric == metric)
-        print_table(console, columns | {"verdict": False}, cells, metric, fixed="verdict")
-    if any(row.comparison.verdict == "no difference shown" for row in shown):
+    columns = {"before": True, "after": True, "change": True, "95 % interval": True, "p": True, "verdict": False}
+    if is_named:
+        quiet, shown = [], rows
+        for name in dict.fromkeys(row.name for row in rows):
+            cells = ([row.metric, *_cells(row)] for row in rows if row.name == name)
+            print_table(console, {"metric": False} | columns, cells, name, fixed="verdict")
+    for metric in dict.fromkeys(row.metric for row in shown if not is_named):
+        cells = ([row.name, *_cells(row)] for row in shown if row.metric == metric)
+        print_table(console, {"configuration": False} | columns, cells, metric, fixed="verdict")
+    if any(_word(row.comparison) == "inconclusive" for row in shown):
         console.print("inconclusive: the difference may be due to chance.")
     if quiet:
         by = ", ".join(dict.fromkeys(row.metric for row in quiet))
         console.print(f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.")
     unchanged = len(found.rows) - len(changed)
-    if unchanged:
+    if unchanged and not is_named:
         console.print(f"Every query scores as before in {unchanged:,} of {counted(len(found.rows), 'comparisons')}.")
-    for sentence in left_out_sentences(found):
+    for sentence in [] if is_named else left_out_sentences(found):
         say(console, sentence)
 
 
@@ -122,14 +126,19 @@ def _cells(row: "ComparedConfigurations") -> list[str | Text]:
     one = row.comparison
     beside = max(one.before, one.after)
     return [
-        row.name,
         number(one.before, beside),
         number(one.after, beside),
         signed(one.difference, beside),
         interval(one.low, one.high, with_sign=True, beside=beside),
         p_value(one.p_adjusted),
-        Text("inconclusive" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
+        Text(_word(one), style=STYLES[one.verdict]),
     ]
+
+
+def _word(comparison: "Comparison") -> str:
+    if comparison.is_same:
+        return "the same"
+    return "inconclusive" if comparison.verdict == "no difference shown" else comparison.verdict
 
 
 def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:
@@ -186,18 +195,32 @@ def gate(
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if github and not summary:
         raise ConfigurationError("--github is for a step of GitHub Actions: GITHUB_STEP_SUMMARY is not set")
-    baseline, candidate = read_both(workspace, BASELINE, run)
-    found = run_gate(
-        workspace,
-        baseline,
-        candidate,
-        metric or baseline.ranking_metric,
-        MAX_DROP if max_drop is None else max_drop,
-        configurations=configurations,
-        allow_different=allow_different,
-    )
-    if junit is not None:
-        write_atomically(junit, gate_junit(found))
+
+    def tell(found: "Gate | RagEvalError") -> None:
+        """Write what CI shows of any outcome."""
+        if junit is not None:
+            write_atomically(junit, gate_junit(found))
+        if github and summary:
+            with writing(Path(summary)), open(summary, "a", encoding="utf-8") as page:
+                page.write(f"## Retrieval\n\n{gate_markdown(found)}\n")
+
+    try:
+        baseline, candidate = read_both(workspace, BASELINE, run)
+        found = run_gate(
+            workspace,
+            baseline,
+            candidate,
+            metric or baseline.ranking_metric,
+            MAX_DROP if max_drop is None else max_drop,
+            configurations=configurations,
+            allow_different=allow_different,
+        )
+    except RagEvalError as error:
+        tell(error)
+        if github and not as_json:
+            typer.echo("\n".join(gate_annotations(error)))
+        raise
+    tell(found)
     console = Console(highlight=False)
     if as_json:
         print_json(console, asdict(found) | {"passed": found.passed, "warning": found.warning})
@@ -209,9 +232,6 @@ def gate(
         typer.echo("\n".join([f"::{token}::", *gate_annotations(found)]))
     else:
         _print_gate(console, found)
-    if github and summary:
-        with writing(Path(summary)), open(summary, "a", encoding="utf-8") as page:
-            page.write(f"## Retrieval\n\n{gate_markdown(found)}\n")
     if not found.passed:
         raise typer.Exit(GATE_FAILED)
 
@@ -220,7 +240,7 @@ def _print_gate(console: Console, found: "Gate") -> None:
     from rag_eval.reports.against import gate_figures, gate_word
 
     say(console, f"{found.run} against the baseline {found.baseline}")
-    console.print(found.terms)
+    say(console, found.terms)
     for difference in [*found.differences, *filter(None, [found.warning])]:
         say(console, f"Warning: {difference}", "yellow")
     changed = [check for check in found.checks if check.changed]
@@ -321,7 +341,7 @@ def plan(
     elif found.noticed > most:
         say(console, f"{asked}: with a probability of {percent(power)} the gate notices no drop at all.", "yellow")
     else:
-        console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
+        say(console, f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
     rows = [
         (str(each), *(("more than a million", "–") if count is None else (f"{count:,}", f"{count * each:,}")))
         for each, count in found.needed.items()

@@ -69,7 +69,8 @@ def print_table(
     fixed: str = "",
 ) -> None:
     """Print texts verbatim; ``columns`` maps headings to whether they hold numbers, ``fixed`` is one not to wrap."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
+    named = Text(visible(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, title=named, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
     table.caption, table.caption_justify = caption, "left"
     for heading, is_number in columns.items():
         wrapped = not is_number and heading != fixed

@@ -11,7 +11,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.formatting import counted
+from rag_eval.formatting import asked, counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, judged
@@ -60,8 +60,6 @@ def print_result(
         more = f" and {counted(len(others), 'others')}" if others else ""
         text = Text(f"failed: {visible(first)}{more}: {visible(reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
-    if shown.unanswerable:
-        console.print(f"Declared unanswerable, not in the averages: {shown.unanswerable:,}.", highlight=False)
     _print_work(console, outcome)
     print_publications(console, published)
     say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
@@ -71,8 +69,9 @@ def print_result(
 
 def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:
     shards = f" in {len(outcome.inputs.documents)} shards" if len(outcome.inputs.documents) > 1 else ""
-    size = f"{counted(outcome.documents, 'documents')}{shards}, {counted(outcome.answerable, 'queries')}"
-    console.print(f"{size}; ranked by {outcome.ranking_metric}", highlight=False)
+    size = f"{counted(outcome.documents, 'documents')}{shards}, {asked(outcome.answerable, outcome.unanswerable)}"
+    say(console, size)
+    say(console, f"ranked by {outcome.ranking_metric}")
     ranking = ConfigurationRanking.of(outcome, placed)
     console.print(ranking_table(ranking, console.width))
     if any(row.may_be_best for row in ranking.rows):

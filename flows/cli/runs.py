@@ -127,8 +127,11 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
     # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
     heading = found.metric.replace("_", "_\n").replace("@", "\n@")
     columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
-    marks = {name: {getattr(entry, name) for entry in found.entries} for name in ("data", "grid")}
+    marks = {name: {getattr(entry, name) for entry in found.entries} for name in ("benchmark", "data", "grid")}
     several = [name for name, values in marks.items() if len(values) > 1]
+    if "benchmark" in several and len({(one.benchmark, one.grid) for one in found.entries}) == len(marks["benchmark"]):
+        several = [name for name in several if name != "grid"]  # which the benchmark tells
+    heads = {"bench-\nmark" if name == "benchmark" else name: name != "benchmark" for name in several}
     rows, names = [], [entry.run for entry in found.entries]
     before: dict[object, float] = {}
     for entry in found.entries:
@@ -142,13 +145,14 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
             before[entry.comparable] = mean
         other = f" (by {entry.metric})" if entry.metric != found.metric else ""
         name = (entry.configuration or f"no score by {found.metric}") + other + failed
-        rows.append([run + " *" * entry.is_baseline, name, *cells, *(str(getattr(entry, mark)) for mark in several)])
+        marked = [str(getattr(entry, mark) or "–") for mark in several]
+        rows.append([run + " *" * entry.is_baseline, name, *cells, *marked])
     if rows:
-        print_table(console, columns | dict.fromkeys(several, True), rows, fixed="run")
+        print_table(console, columns | heads, rows, fixed="run")
     shown = {entry.data: entry for entry in found.entries}
     for letter, entry in shown.items():
         digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
-        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'queries')}"
+        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'questions')} with an answer"
         say(console, f"{letter}: {size} ({digests})")
     if "grid" in several:
         say(console, "The best of another grid is one of other configurations: follow one with --configuration")

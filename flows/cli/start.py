@@ -41,6 +41,12 @@ KNOWN_SHARE = 0.12
 SHORT = 2_000
 """Characters below which documents are cut into smaller pieces."""
 
+TINY = 150
+"""Characters below which a document has fewer than 50 tokens."""
+
+LITTLE = 1_000
+"""Tokens below which much of all text is in any context."""
+
 MUCH = 2_000_000
 """Tokens from which on a search of the grid pays."""
 
@@ -67,6 +73,12 @@ class Survey:
     def is_short(self) -> bool:
         """Whether most documents have but some hundred tokens."""
         return statistics.median(self.lengths) < SHORT
+
+    @property
+    def budget(self) -> int:
+        """A fifth of the tokens, or as many as a document of 50 tokens or less has: fewer would find nothing."""
+        budget = max(1, self.tokens // 5, min(50, self.tokens // len(self.lengths)))
+        return budget if budget < 50 else budget // 10 * 10
 
     @property
     def language(self) -> str:
@@ -170,7 +182,10 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     from rag_eval.retrieval.tokenizers import stop_words
 
     is_headed, is_english = found.headed > len(found.lengths) / 2, found.language == "english"
-    chunkers = ["  - type: recursive-token", f"    chunk_size: {'[50, 150]' if found.is_short else '[100, 400]'}"]
+    sizes = "[50, 150]" if found.is_short else "[100, 400]"
+    if statistics.median(found.lengths) < TINY:
+        sizes = "50    # most documents are shorter, and one chunk each"
+    chunkers = ["  - type: recursive-token", f"    chunk_size: {sizes}"]
     if is_headed:
         chunkers += ["  - type: markdown    # along the headings", "    max_chunk_size: 1000"]
     elif any(suffix in CODE for suffix in found.used):
@@ -186,10 +201,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     model, price = next(iter(PRICES.items()))
     dollars = 3 * found.tokens * price / 1e6
     cost = f"about {cost_in_words(dollars)}" if dollars > 0.01 else "less than a cent"
-    budget = max(50, found.tokens // 50 * 10)
-    small = [
-        f"budget: {budget}    # of about {found.tokens:,} tokens in all: with more of them anything would be found"
-    ]
+    small = [f"budget: {found.budget}    # of about {found.tokens:,} tokens in all: with more, anything would be found"]
     lines = [
         f"# Written by rag-eval init: {visible(str(found))}.",
         "# A list in any setting is a grid: every value in it is tried. `rag-eval parts` lists all settings.",
@@ -258,6 +270,8 @@ def init(
     say(console, f"{documents}: {found}")
     if found.left_out:
         say(console, f"Not read: {counted(sum(found.left_out.values()), 'other files')}", "yellow")
+    if found.tokens < LITTLE:
+        say(console, "So little text says little: any context holds much of it. Add documents if you can.", "yellow")
     configurations = len(load_config(output).configurations())
     say(console, f"{output}: {counted(configurations, 'configurations')}; look through it, it explains itself")
     for line in _next_steps(found, output, path, known):

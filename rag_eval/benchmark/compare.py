@@ -81,11 +81,11 @@ class RunComparison:
         }
 
     def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
-        """The configurations that only one run has scores of, or none, with what each run has of them."""
-        runs = (self.before, self.after)
+        """The configurations that were not compared and one run has no scores of, with what each run has of them."""
+        runs, compared = (self.before, self.after), {name for row in self.rows for name in (row.before, row.after)}
         names = [name for run in runs for name in (*(one.name for one in run.configurations), *run.failures)]
         found = {name: (_presence(self.before, name), _presence(self.after, name)) for name in dict.fromkeys(names)}
-        return {name: both for name, both in found.items() if both != ("scored", "scored")}
+        return {name: both for name, both in found.items() if both != ("scored", "scored") and name not in compared}
 
     def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
         """Every query that changed, the worst first."""

@@ -110,9 +110,10 @@ class Gate:
 
     @property
     def terms(self) -> str:
-        """What was tested on what, such as ``60 queries in 12 documents; span_recall@5 may drop by 0.02``."""
+        """What was tested on what, such as ``60 questions with an answer in both runs, about 12 documents; …``."""
         allowed = f"{self.metric} may {self.move} by {self.max_drop:g}"
-        return f"{basis(self.queries, self.units, self.unit)}; {allowed}" if self.checks else allowed
+        tested = basis(self.queries, self.units, self.unit, " in both runs")
+        return f"{tested}; {allowed}" if self.checks else allowed
 
     @property
     def warning(self) -> str:

@@ -26,10 +26,12 @@ class HistoryEntry:
     the former. ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a
     letter: runs with the same letter were measured on the same documents and the same truth. ``grid`` is a number: the
     best of runs with the same number are of the same configurations; None where one configuration is followed.
+    ``benchmark`` is the name of the benchmark, which several files may share a workspace by.
     """
 
     run: str
     started: str
+    benchmark: str | None
     data: str
     grid: int | None
     metric: str
@@ -104,6 +106,7 @@ def history(
             HistoryEntry(
                 run=outcome.run,
                 started=outcome.started.isoformat(timespec="seconds"),
+                benchmark=outcome.config.name,
                 data=letter,
                 grid=None if configuration else grid,
                 metric=by,

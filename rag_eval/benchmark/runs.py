@@ -32,7 +32,7 @@ from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError, ServiceError
-from rag_eval.formatting import slug, suggestion
+from rag_eval.formatting import asked, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
 from rag_eval.tables import file_digests
 
@@ -213,7 +213,7 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
         found.append(f"the corpus differs: {' and '.join(sides)}")
     if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
         sides = (
-            f"{run.answerable + run.unanswerable:,} queries ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
+            f"{asked(run.answerable, run.unanswerable)} ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
             for run in (before, after)
         )
         found.append(f"the ground truth differs: {' and '.join(sides)}")

@@ -1,5 +1,6 @@
 """A run beside an earlier one, or the baseline, in words: what changed, by how much, and how sure that is."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -9,6 +10,8 @@ from rag_eval.distribution import PRODUCT
 from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import be, brackets, significance, typeset
+
+UNJUDGED = "The gate could not be judged"
 
 
 class ChangeText(NamedTuple):
@@ -70,35 +73,56 @@ def gate_faults(gate: Gate) -> dict[str, str]:
     return failed | {name: f"no score in this run: {reason}" for name, reason in gate.missing.items()}
 
 
-def gate_junit(gate: Gate) -> bytes:
-    """The gate as a JUnit report: a test case for each configuration, and the terms as properties."""
+def gate_junit(gate: Gate | Exception) -> bytes:
+    """The gate as a JUnit report: a test case for each configuration, and the terms as properties.
+
+    One that could not be judged is a single case with the error, so that CI has a report of every outcome.
+    """
+    if isinstance(gate, Exception):
+        return _junit(UNJUDGED, {}, [("gate", "error", "error", str(gate))])
     faults, checks = gate_faults(gate), {one.configuration: check_sentence(gate, one) for one in gate.checks}
-    counts = {"tests": str(len(checks | gate.missing)), "failures": str(len(faults)), "errors": "0", "time": "0"}
-    suites = ElementTree.Element("testsuites", {"name": f"{PRODUCT} gate", **counts})
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": visible(gate.terms), **counts, "skipped": "0"})
-    properties = ElementTree.SubElement(suite, "properties")
     terms = {"metric": gate.metric, "max_drop": f"{gate.max_drop:g}", "baseline": gate.baseline, "run": gate.run}
-    for name, value in (*terms.items(), *(("warning", one) for one in gate_warnings(gate))):
+    kinds = {name: "missing" if name in gate.missing else gate.move for name in faults}
+    cases = [
+        (name, "failure", kinds[name], faults[name]) if name in faults else (name, "system-out", "", checks[name])
+        for name in checks | gate.missing
+    ]
+    return _junit(gate.terms, terms, cases, gate_warnings(gate))
+
+
+def _junit(
+    title: str, terms: Mapping[str, str], cases: Sequence[tuple[str, str, str, str]], warnings: Sequence[str] = ()
+) -> bytes:
+    """A suite of cases, each with its name, the tag of what came of it, its type and its text."""
+    tags = [tag for _, tag, _, _ in cases]
+    counts = {"tests": str(len(cases)), "failures": str(tags.count("failure")), "errors": str(tags.count("error"))}
+    suites = ElementTree.Element("testsuites", {"name": f"{PRODUCT} gate", **counts, "time": "0"})
+    own = {"name": visible(title), **counts, "time": "0", "skipped": "0"}
+    suite = ElementTree.SubElement(suites, "testsuite", own)
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (*terms.items(), *(("warning", one) for one in warnings)):
         ElementTree.SubElement(properties, "property", {"name": name, "value": visible(value)})
-    for name in checks | gate.missing:
+    for name, tag, kind, text in cases:
         named = {"classname": f"{PRODUCT}.gate", "name": visible(name), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", named)
-        if name in faults:
-            kind = "missing" if name in gate.missing else gate.move
-            ElementTree.SubElement(case, "failure", {"type": kind, "message": visible(faults[name])})
+        if tag == "system-out":
+            ElementTree.SubElement(case, tag).text = visible(text)
         else:
-            ElementTree.SubElement(case, "system-out").text = visible(checks[name])
+            ElementTree.SubElement(case, tag, {"type": kind, "message": visible(text)})
     ElementTree.indent(suites)
     written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return written
 
 
-def gate_annotations(gate: Gate) -> list[str]:
+def gate_annotations(gate: Gate | Exception) -> list[str]:
     """Workflow commands of GitHub that show the verdict beside a commit; no text in them can begin another."""
-    told = [("error", name, fault) for name, fault in gate_faults(gate).items()]
-    told += [("warning", one.configuration, check_sentence(gate, one)) for one in gate.checks if one.unsure]
-    told += [("warning", f"{PRODUCT} gate", warning) for warning in gate_warnings(gate)]
-    told.append(("notice", f"{PRODUCT} gate", gate.verdict))
+    if isinstance(gate, Exception):
+        told = [("error", f"{PRODUCT} gate", f"{UNJUDGED}: {gate}")]
+    else:
+        told = [("error", name, fault) for name, fault in gate_faults(gate).items()]
+        told += [("warning", one.configuration, check_sentence(gate, one)) for one in gate.checks if one.unsure]
+        told += [("warning", f"{PRODUCT} gate", warning) for warning in gate_warnings(gate)]
+        told.append(("notice", f"{PRODUCT} gate", gate.verdict))
     return [f"::{kind} title={_property(visible(title))}::{_message(visible(text))}" for kind, title, text in told]
 
 

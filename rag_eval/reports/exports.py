@@ -226,15 +226,21 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, d
         )
     names = _file_names([one.name for one in outcome.configurations])
     known = set(answers.column("query_id").to_pylist())
+    left_out: list[int] = []
     for one, name in zip(outcome.configurations, names, strict=True):
         found = workspace.read_table(one.returned)
         ranked = {query: hits for query, hits in _by_query(found).items() if query in known}
         lines, repeated = _run_lines(ranked, name, is_placed)
         _write_lines(folder / f"{name}.run", lines, done)
-        if repeated:
-            done.notes.append(f"{one.name}: {counted(repeated, 'hits')} of a chunk found before were left out.")
+        left_out += [repeated] * bool(repeated)
         if is_placed:
             _write_lines(folder / f"{name}.qrels", _qrels(workspace, one, answers, found), done)
+    if left_out:
+        whose = counted(len(left_out), "configurations")
+        done.notes.append(
+            f"A passage counts once: {counted(sum(left_out), 'further hits')} in one that a question has already, such "
+            f"as a section, are left out, in {whose}."
+        )
 
 
 def _file_names(names: Sequence[str]) -> list[str]:

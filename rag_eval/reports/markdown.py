@@ -8,10 +8,11 @@ from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import TableRef
-from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, percent, signed
+from rag_eval.formatting import asked, cost_in_words, counted, escape_markdown, interval, number, percent, signed
 from rag_eval.metrics.budget import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.reports.against import (
+    UNJUDGED,
     change_text,
     changed_in,
     data_sentences,
@@ -157,7 +158,7 @@ def linked(name: str, link: str) -> str:
 
 def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str, link: Link) -> str:
     """Where the ground truth of a run came from and what that took; ``files`` are those of the sources, by name."""
-    truth, counts = outcome.inputs.truth, counted(outcome.answerable + outcome.unanswerable, "questions")
+    truth, counts = outcome.inputs.truth, asked(outcome.answerable, outcome.unanswerable)
     rows = []
     for name, stage in outcome.stages.items():
         if "ground-truth" in name:
@@ -200,8 +201,10 @@ def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
 TO_THE_SECOND = len("2026-01-31T12-00-00")
 
 
-def gate_markdown(found: Gate) -> str:
+def gate_markdown(found: Gate | Exception) -> str:
     """The verdict, and a row for every configuration with a score that is not as in the baseline."""
+    if isinstance(found, Exception):
+        return f"**{UNJUDGED}**: {escape_markdown(str(found))}"
     lines = [f"**{found.verdict}**", "", f"Compared with {found.baseline}: {found.terms}."]
     lines += [f"Warning: {escape_markdown(warning)}" for warning in gate_warnings(found)]
     changed = [check for check in found.checks if check.changed]

@@ -11,7 +11,7 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
-from rag_eval.formatting import counted
+from rag_eval.formatting import asked, counted
 from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
@@ -95,6 +95,7 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
         "corpus": f"{outcome.corpus.folder} ({', '.join(patterns_of(outcome.corpus.glob))})",
         "corpus, sha256": outcome.corpus.digest,
         "ground truth": outcome.ground_truth.name or str(outcome.ground_truth.path),
+        "questions": asked(outcome.answerable, outcome.unanswerable),
         "ground truth, sha256": outcome.ground_truth.digest,
         "benchmark, sha256": data_sha256(outcome.config.model_dump(mode="json", exclude={"corpus", "ground_truth"})),
         "work": f"{counted(computed, 'stages')} computed, {reused:,} reused",

@@ -29,7 +29,7 @@ def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
     bad = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
     assert not bad.passed
     assert [check.passed for check in bad.checks] == [False, False]
-    assert bad.terms == "60 queries in 12 documents; span_recall@3 may drop by 0.02"
+    assert bad.terms == "60 questions with an answer in both runs, about 12 documents; span_recall@3 may drop by 0.02"
     assert bad.checks[1].drop == pytest.approx(0.3)
     assert bad.checks[1].changed == 18
     assert bad.checks[1].low is not None
@@ -123,7 +123,7 @@ def test_a_rise_of_costs_is_a_drop(store: Store) -> None:
     risen = run_gate(store.workspace, store.much_worse, store.good, "tokens_retrieved@3", 1)
     assert not risen.passed
     assert risen.checks[1].drop > 10
-    assert risen.terms == "60 queries in 12 documents; tokens_retrieved@3 may rise by 1"
+    assert risen.terms.endswith(" in both runs, about 12 documents; tokens_retrieved@3 may rise by 1")
     assert risen.verdict == "The gate failed: 2 configurations rose by more than 1."
     assert run_gate(store.workspace, store.good, store.much_worse, "tokens_retrieved@3", 1).passed
 

@@ -23,9 +23,8 @@ def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path)
     first = rag_eval("run", "two.yaml", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "starting on a temporary Prefect server" in first.stderr
-    assert "14 documents, 70 queries" in first.stdout
+    assert "14 documents, 72 questions, of which 70 have an answer\nranked" in first.stdout
     assert first.stdout.index("recursive-token 60/0") < first.stdout.index("recursive-token 300/0")
-    assert "Declared unanswerable, not in the averages: 2." in first.stdout
     assert "28 of 28 documents" in first.stdout
     again = rag_eval("run", "two.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -239,6 +238,8 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
     folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon.\n"})
     keyed = rag_eval("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
     assert "not set" not in keyed.stdout
+    assert load_config(tmp_path / "first.yaml").budget == 6  # no more than its one document has
+    assert "So little text says little" in keyed.stdout
     assert "rag-eval generate first.yaml --output truth.jsonl --max-cost 2" in keyed.stdout
     span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
     (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
@@ -331,7 +332,7 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert (
         "12 configurations, token-level, k = 1, 3, 5, 10\n"
         "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
-        "14 documents, 72 queries\n"
+        "14 documents, 72 questions, of which 70 have an answer\n"
     ) in listed
     text = (
         BENCHMARK.read_text()

@@ -51,7 +51,7 @@ def test_history_shows_runs_intervals_the_baseline_and_the_trend(kept: Store) ->
     (marked,) = (line.split() for line in shown.splitlines() if " * " in line)
     assert kept.good.run.startswith(marked[0])
     assert "0.567…0.833" in shown
-    assert "A: 12 documents, 60 queries (corpus " in shown
+    assert "A: 12 documents, 60 questions with an answer (corpus " in shown
     assert "█▇▁█  span_recall@3 on data A: 1.000 to 0.983" in shown
     data = told(kept, "history", "--metric", "span_precision@1", "--last", "2")
     assert (data["metric"], data["earlier"], len(data["entries"])) == ("span_precision@1", 2, 2)
@@ -112,6 +112,18 @@ def test_history_gives_no_change_between_the_bests_of_two_grids(kept: Store, tmp
     assert "span_recall@3 on data A: " in followed
 
 
+def test_history_tells_benchmarks_of_one_workspace_apart(kept: Store, tmp_path: Path) -> None:
+    own = renamed(kept, tmp_path / "own")
+    assert "bench-" not in said(own, "history")
+    few = own.config.model_copy(update={"chunkers": own.config.chunkers[:1], "name": "few"})
+    make_run(own.workspace, few)
+    shown = said(own, "history")
+    assert "bench-" in shown
+    assert "grid" not in shown.splitlines()[3]  # the benchmark tells it
+    assert " few " in shown
+    assert [one["benchmark"] for one in told(own, "history")["entries"]] == [own.config.name] * 4 + ["few"]
+
+
 def test_a_run_by_another_objective_is_shown_by_its_own(kept: Store, tmp_path: Path) -> None:
     own = renamed(kept, tmp_path / "own")
     latest = make_run(own.workspace, own.config.model_copy(update={"objective": "span_recall@2"}))
@@ -147,6 +159,15 @@ def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: S
     assert row["comparison"]["verdict"] == "better"
     assert len(row["queries"]["better"]) == 5
     assert "Every query scores as before in 6 of 6 comparisons." in said(kept, "compare", "baseline", "baseline")
+    # What is named is shown, whatever it comes to, with all its metrics and without the others.
+    named = said(kept, "compare", "baseline", "baseline", "--configuration", SMALL_NAME)
+    assert [line.split()[0] for line in named.splitlines() if "the same" in line] == [
+        "span_recall@3",
+        "tokens_retrieved@3",
+        "span_precision@3",
+    ]
+    only = said(kept, "compare", "baseline", kept.partly_failed.run, "--configuration", f"{LARGE_NAME}={SMALL_NAME}")
+    assert "Left out" not in only
     # What stands beside a count of tokens is a count.
     (tokens,) = (line for line in shown.splitlines() if line.split()[-6:-5] == ["27"])
     assert tokens.split()[-5:-2] == ["19", "-8", "-11…-5"]
@@ -277,7 +298,7 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert "Left out, only in the run after: recursive-token 70/0, bm25.\n" in compared
 
 
-def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -> None:
+def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace(root=tmp_path / ".rag-eval")
     first = make_run(workspace, write_data(tmp_path / "a", documents=6))
     second = make_run(workspace, write_data(tmp_path / "b", documents=5))
@@ -285,11 +306,25 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -
     said(own, "baseline", "set", first.run)
     with pytest.raises(ConfigurationError, match=r"the corpus differs: 6 documents"):
         said(own, "compare", "baseline", "latest")
+    # CI is told of a gate that cannot be judged, too.
+    file, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    options = ["--junit", str(file), "--github", "--workspace", str(workspace.root)]
+    refused = CliRunner().invoke(app, ["gate", *options])
+    assert isinstance(refused.exception, ConfigurationError)
+    unjudged = "The gate could not be judged"
+    assert refused.output.startswith(
+        f"::error title=rag-eval gate::{unjudged}: the runs were not measured on the same data"
+    )
+    suite = ElementTree.parse(file).getroot()[0]  # noqa: S314  # what we wrote
+    assert (suite.attrib["tests"], suite.attrib["failures"], suite.attrib["errors"]) == ("1", "0", "1")
+    assert ["the corpus differs: 6 documents" in one.attrib["message"] for one in suite.iter("error")] == [True]
+    assert summary.read_text().startswith(f"## Retrieval\n\n**{unjudged}**: the runs were not measured")
     assert "Warning: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
     gate = said(own, "gate", "--allow-different")
-    assert "25 queries in few documents, so that it holds for questions about these only" in gate
+    assert "25 questions with an answer in both runs, about so few documents that it holds for these only" in gate
     assert "The gate is passed." in gate
-    assert "B: 5 documents, 25 queries" in said(own, "history")
+    assert "B: 5 documents, 25 questions with an answer (" in said(own, "history")
 
 
 @pytest.mark.parametrize(

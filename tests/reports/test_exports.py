@@ -16,6 +16,7 @@ from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.reports.exports import _file_names, _run_lines, export_run
+from rag_eval.retrieval import PASSAGE
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import generate_chunk_id
 from tests.benchmark.made_runs import make_run, write_data
@@ -165,6 +166,15 @@ def test_questions_have_the_passages_that_the_objective_counts(tmp_path: Path, o
     assert [(row["configuration"], row["text"]) for row in read] == [
         (row["configuration"], row["text"]) for row in rows
     ]
+
+
+def test_passages_that_come_again_are_told_in_one_sentence(tmp_path: Path) -> None:
+    config, workspace = write_data(tmp_path, documents=3, queries=4), Workspace(root=tmp_path / ".rag-eval")
+    outcome = run(config.model_copy(update={"returns": [PASSAGE.make("document")]}), workspace)
+    assert len(outcome.configurations) == 2
+    _, told = export_run(workspace, outcome, "trec", tmp_path / "out").notes
+    assert told.startswith("A passage counts once: ")
+    assert told.endswith(", in 2 configurations.")
 
 
 def test_text_that_looks_like_a_formula_stays_text(chunk_level: Any, tmp_path: Path) -> None:
