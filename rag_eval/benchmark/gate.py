@@ -251,15 +251,18 @@ def _changed(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> st
 
 
 def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[str]:
-    """The settings that differ, in words; none where the types of the parts or the ways of retrieval differ."""
+    """The settings that differ, in words; none where the types of the parts differ."""
     found = []
     for section in AXES:
         old, new = section.of(before), section.of(after)
-        if before.retrieval != after.retrieval or (old.type if old else NONE) != (new.type if new else NONE):
+        if (old.type if old else NONE) != (new.type if new else NONE):
             return []
         for name in dict.fromkeys([*old.settings, *new.settings] if old and new else []):
             left, right = old.settings.get(name), new.settings.get(name)
             if left != right:
+                types = [one["type"] for one in (left, right) if isinstance(one, Mapping)]
+                if len({*types, NONE}) == 3:  # two parts of other types need no settings to be told apart
+                    left, right = types
                 found.append(f"{name} {_setting(right)} instead of {_setting(left)}")
     return found
 
@@ -282,8 +285,11 @@ def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, c
         if run.search is not None and name in run.search.excluded | run.search.estimated:
             return "the search of the run left it out: name the others with --configuration, or use search: full"
         return f"it failed: {failure.reason}" if failure else "the run does not have it"
-    changes = _changes(_record(baseline, name), _record(run, changed))
-    return f"the run has it with {', '.join(changes)}: gate the two with --configuration '{name}={changed}'"
+    changes = ", ".join(_changes(_record(baseline, name), _record(run, changed)))
+    strategies = [one.config.search for one in (baseline, run)]
+    is_fused_anew = "fusion" in changes and strategies[0] != strategies[1] and "sure" in strategies
+    why = ", since search: sure takes mean and deviation for hybrids over one chunking" * is_fused_anew
+    return f"the run has it with {changes}{why}: gate the two with --configuration '{name}={changed}'"
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:

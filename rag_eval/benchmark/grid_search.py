@@ -5,7 +5,8 @@ that need not be: the local embedder in the place of its own, or BM25 where the 
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from rag_eval.benchmark.truth_stages import take_questions
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError, is_outage
 from rag_eval.formatting import cost_in_words, counted
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import digest, is_remote, label
@@ -147,7 +148,7 @@ class GridSearch:
         self._costs, every = TextCosts(run, workspace, inputs.documents), config.configurations()
         self._grid = self._costs.of(every, kept=True)
         self._order = {one.name: number for number, one in enumerate(every)}
-        self._broken = [one for one in every if digest(one.chunker) in self._costs.broken]
+        self._broken = [one for one in every if self._costs.is_broken(one)]
         self._all = [one for one in every if one not in self._broken]
         self._objective = config.objective
         measured = [one for one in inputs.metrics if metric_column(one) == self._objective] or [self._objective]
@@ -191,11 +192,24 @@ class GridSearch:
                 if one.embedder is not None:
                     stand_in = self.stand_in(one)
                     if stand_in.name not in known:
-                        known[stand_in.name] = self._values(evaluate(self._run, stand_in, self._inputs).scores)
-                    found[one.name] = known[stand_in.name]
+                        with self._losing(one):
+                            known[stand_in.name] = self._values(evaluate(self._run, stand_in, self._inputs).scores)
+                    if stand_in.name in known:
+                        found[one.name] = known[stand_in.name]
 
         self._rounds.do("guide", measure)
+        self._all = [one for one in self._all if one.name not in self._failed]
         return found
+
+    @contextmanager
+    def _losing(self, one: Configuration) -> Iterator[None]:
+        """Lose one configuration where a part of it fails, as a full run does, and not the search."""
+        try:
+            yield
+        except RagEvalError as error:
+            if isinstance(error, ArtifactError) or is_outage(error):
+                raise
+            self._failed[one.name] = ConfigurationFailure(configuration=one.record(), reason=str(error), stages={})
 
     @functools.cached_property
     def ranked(self) -> list[tuple[str, str]]:
@@ -217,7 +231,7 @@ class GridSearch:
 
         Raises ``ConfigurationError`` where nothing can guide, or not even one chunking is within the limit.
         """
-        embedded = [one for one in self._all if one.embedder is not None]
+        embedded = [one for one in self._all if one.name in self.guide]
         count = GUIDED
         if embedded and not any(isinstance(one.retrieval, HybridSearch) for one in embedded):
             if not self.by_local:
@@ -314,13 +328,16 @@ class GridSearch:
         return rivals, others
 
     def _surely(self, free: list[Configuration]) -> Searched:
-        rivals, others = self._bounded()
+        rivals, others = ([one for one in some if one.name in self.guide] for some in self._bounded())
+        chosen = self._affordable(others, GUIDED)
+        self._estimate(one for one in others if one not in chosen)
+        if not rivals:  # a part of each failed
+            self._take([*free, *chosen])
+            return self._told(self._costs.of(chosen, kept=True))
         pools = Pools(self._run, self._workspace, self._inputs, self._costs, rivals, self._objective, self._seen)
         in_money = self._limit is not None and self._limit.unit == "USD"
         if self._limit is not None:
             allows(self._limit, pools.spent(np.ones(len(pools.tokens), bool)))  # which may have no price
-        chosen = self._affordable(others, GUIDED)
-        self._estimate(one for one in others if one not in chosen)
         known = self._take([*free, *chosen])
         references = pools.references(rivals)
         for told in {label(one.chunker): None for one in references}:
@@ -352,7 +369,7 @@ class GridSearch:
             members = search.members(step.chunking)
             some = [rivals[one] for one in members]
             if step.whole:
-                found = self._take(some)
+                found = self._take([one for one in some if one.name not in self._failed])
                 pools.look_near(members, self._done)
             else:
                 most = search.bounds[~search.measured].mean(axis=1).max()
@@ -378,7 +395,8 @@ class GridSearch:
         inputs = self._inputs.model_copy(update={"truth": asked} | ({} if at.hits is None else {"depth": at.hits}))
         for one in members:
             pooled = one.model_copy(update={"store": memory})
-            found[one.name] = self._scored(evaluate(self._run, pooled, inputs, step.chunks.tolist()).scores)
+            with self._losing(one):
+                found[one.name] = self._scored(evaluate(self._run, pooled, inputs, step.chunks.tolist()).scores)
         return found
 
     # Reading

@@ -58,7 +58,7 @@ class TextCosts:
     """What embedding costs for configurations of one benchmark, in one workspace.
 
     ``run`` gives what a stage makes, as for ``evaluate``. ``notes`` name what is not in the figures: what asks a
-    service, and chunkers that failed, which are ``broken`` by their digests.
+    service, and why chunks could not be made.
     """
 
     def __init__(self, run: Callable[..., Any], workspace: Workspace, documents: Sequence[Any]) -> None:
@@ -66,7 +66,7 @@ class TextCosts:
         self._texts: dict[tuple[str, str], dict[str, int]] = {}
         self._kept: dict[str, set[str]] = {}
         self.notes: dict[str, None] = {}
-        self.broken: set[str] = set()
+        self._broken: set[str] = set()
 
     def of(self, configurations: Iterable[Configuration], *, kept: bool = False) -> Usage:
         """What embedding the chunks of all of these costs; with ``kept``, as if the workspace had no vector yet."""
@@ -84,18 +84,26 @@ class TextCosts:
         free = configuration.model_copy(update={"context": around})
         if is_remote(free.chunker):
             return {}
-        key = digest(free.chunker) + digest(around), digest(free.embedder)
+        key = self._chunking(configuration), digest(free.embedder)
         if key not in self._texts:
             try:
                 counted = self._run(count_texts, cut(self._run, free, self._documents), free.embedder)
             except RagEvalError as error:
-                self.broken.add(digest(free.chunker))
+                self._broken.add(key[0])
                 self.notes[as_sentence(error)] = None
                 return {}
             table = self._workspace.read_tables(counted)
             columns = (table.column(name).to_pylist() for name in ("text_sha256", "tokens"))
             self._texts[key] = dict(zip(*columns, strict=True))
         return self._texts[key]
+
+    @staticmethod
+    def _chunking(one: Configuration) -> str:
+        return digest(one.chunker) + digest(None if is_remote(one.context) else one.context)
+
+    def is_broken(self, one: Configuration) -> bool:
+        """Whether the chunks of a configuration could not be made, as far as its texts were asked for."""
+        return self._chunking(one) in self._broken
 
     def _cost(self, embedder: Any, texts: dict[str, int], *, kept: bool) -> Usage:
         if not kept:

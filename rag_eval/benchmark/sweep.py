@@ -217,9 +217,11 @@ class SureSearch:
         self._rounds[step.chunking] += 1
         rows = np.array(self.members(step.chunking))
         known = np.ix_(rows, step.questions)
-        self._failed[rows] = np.isnan(values).any(axis=1)
-        self.bounds[known] = np.nan_to_num(values) if step.whole else np.minimum(self.bounds[known], values)
-        self.measured[rows] |= step.whole
+        has_failed = np.isnan(values).any(axis=1)
+        self._failed[rows] |= has_failed
+        self.bounds[known] = values if step.whole else np.minimum(self.bounds[known], values)
+        self.bounds[rows[has_failed]] = 0
+        self.measured[rows] |= step.whole | has_failed
 
     def _wanted(self) -> Step | None:
         means = self.bounds.mean(axis=1)

@@ -214,6 +214,22 @@ def test_the_index_of_a_store_is_told_in_words(own_store: Store, tmp_path: Path)
     assert " instead of none: gate the two" in missing
 
 
+def test_why_a_sure_search_calls_hybrids_otherwise_is_told(own_store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    config = write_data(folder).model_dump() | {"retrieval": ["hybrid"], "chunkers": [{"type": "markdown"}]}
+    full, sure = (
+        make_run(own_store.workspace, BenchmarkConfig.model_validate(config | {"search": one}))
+        for one in ("full", "sure")
+    )
+    (name,), (other,) = ([one.name for one in run.configurations] for run in (full, sure))
+    for before, after, fusions in ((full, sure, "frozen-z-score instead of z-score"), (sure, full, "z-score instead")):
+        (told,) = run_gate(own_store.workspace, before, after, METRIC).missing.values()
+        assert told.startswith(f"the run has it with fusion {fusions}")
+        assert ", since search: sure takes mean and deviation for hybrids over one chunking: gate the two" in told
+    assert told.endswith(f"--configuration '{other}={name}'")
+
+
 def test_without_an_allowance_a_metric_may_drop_by_that_of_the_nightly_run(store: Store) -> None:
     assert run_gate(store.workspace, store.good, store.good, METRIC).max_drop == 0.02
     nightly = next(spec for spec in read_deployments() if spec["name"] == "nightly")

@@ -329,6 +329,30 @@ def test_a_chunker_that_fails_and_an_embedder_that_does_not_count(
     assert len(found.done) > 3
 
 
+@pytest.mark.parametrize("search", ["guided", "sure"])
+def test_a_part_that_fails_within_a_search_loses_its_configurations_alone(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    (tmp_path / "odd_parts.py").write_text(
+        "def context(chunk):\n    raise ValueError('no')\n\n\n"
+        "def letters(texts):\n    if any(len(text) < 60 for text in texts):\n        raise ValueError('short')\n"
+        "    return [[text.count(one) + 0.1 for one in 'abcdefgh'] for text in texts]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names: list[str] = []
+    config = benchmark(data, f"{GRID}\nembedders: [local, odd_parts:letters]", search=search, tolerance=0.02)
+    found = searched(config, Workspace(root=tmp_path / "w"), names)
+    assert found.failed
+    assert all("odd_parts:letters" in name for name in found.failed)
+    assert len(found.done) > 3
+    config = benchmark(data, f"{GRID}\ncontext: [none, odd_parts:context]", search=search, tolerance=0.02)
+    found = searched(config, Workspace(root=tmp_path / "w"))
+    assert found.failed
+    assert all("odd_parts:context" in name for name in found.failed)
+    assert found.search is not None
+    assert not any("odd_parts" in name for name in found.search.excluded | found.search.open | found.search.estimated)
+
+
 @pytest.mark.parametrize("search", ["full", "guided", "sure"])
 def test_the_winner_is_judged_on_documents_that_the_search_did_not_see(data: Path, tmp_path: Path, search: str) -> None:
     config, workspace = benchmark(data, search=search, holdout=0.4, tolerance=0.2), Workspace(root=tmp_path / "w")

@@ -1,5 +1,7 @@
 """A sure search held against every score of random grids: it is never wrong, and pays for nothing twice."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,7 +75,8 @@ def test_no_bound_is_ever_below_what_is_found_and_the_best_is_within_the_toleran
     assert search.is_stopped or (search.gap <= tolerance + 1e-12 and best <= search.best + tolerance + 1e-12)
 
 
-def test_what_failed_says_nothing_of_others() -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_failed_says_nothing_of_others(is_whole: bool) -> None:
     chunkings = [Chunking(np.arange(5) + 5 * number, [np.array([0])] * 10) for number in range(2)]
     search = SureSearch(
         chunkings,
@@ -86,7 +89,7 @@ def test_what_failed_says_nothing_of_others() -> None:
     )
     first = search.next()
     assert first is not None
-    search.learn(first, np.full((1, 10), np.nan))
+    search.learn(first if is_whole else replace(first, whole=False), np.full((1, 10), np.nan))
     assert search.best == 0.85
     then = search.next()
     assert then is not None
