@@ -17,7 +17,7 @@ from rich.console import Console
 
 from flows.cli import options
 from flows.cli.console import print_json, print_notes, print_table, say
-from flows.cli.processes import Stopped, leaving, watched
+from flows.cli.processes import HEARTBEAT_SECONDS, Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
@@ -391,8 +391,10 @@ def _run(
         table = LiveTable([configuration.name for configuration in config.configurations()])
 
         def work() -> "BenchmarkOutcome":
-            # Nobody watches this process from afar, and every subflow would wait a second for its last heartbeat.
-            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            # A server that stays learns by heartbeats that this process was killed; on one that ends with the run they
+            # would only take time, as every subflow waits a second for its last one.
+            beats = HEARTBEAT_SECONDS if server.process is None else None
+            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: beats}):
                 return flow(config, workspace, reanchor, runner)
 
         kept = "what was finished is kept, and the next run continues there"

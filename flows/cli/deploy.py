@@ -32,7 +32,7 @@ from flows.cli.prefect_home import (
     use_own_server,
     use_template,
 )
-from flows.cli.processes import descendants, end_all, leaving, watched
+from flows.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, leaving, watched
 from rag_eval.disk.turns import try_lock
 from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
@@ -47,7 +47,7 @@ DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
 OWN_DEAD_SECONDS = 90.0
 """After that long without a sign of life a run counts as crashed, on a server that is not away without its worker."""
 WORKER_SETTINGS = {
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least that Prefect knows
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     # Often enough that a run starts soon after it was asked for.
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",

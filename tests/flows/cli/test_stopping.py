@@ -88,7 +88,11 @@ def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(tmp_
     assert run.returncode == 130, err
     assert f"rag-eval: starting on the Prefect server at {api}" in err
     (page,) = [line for line in err.splitlines() if "its page in Prefect" in line]
-    state = httpx.get(f"{api}/flow_runs/{page.rpartition('/')[2]}", timeout=30).json()["state"]
+    run_id = page.rpartition("/")[2]
+    # By its heartbeats the server would know of its death if it were killed.
+    beats = {"event": {"name": ["prefect.flow-run.heartbeat"]}, "resource": {"id": [f"prefect.flow-run.{run_id}"]}}
+    wait_for(lambda: httpx.post(f"{api}/events/filter", json={"filter": beats}, timeout=30).json()["total"])
+    state = httpx.get(f"{api}/flow_runs/{run_id}", timeout=30).json()["state"]
     assert (state["type"], state["message"]) == ("CANCELLED", "stopped from the command line")
     done = rag_eval("run", "two.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=api)
     assert done.returncode == 0, done.stderr
