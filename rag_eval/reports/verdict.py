@@ -304,11 +304,9 @@ class _Judge:
 
     def _surer(self, own: float) -> str:
         """Which other has a higher probability with no higher mean: what strays more is more often first, and last."""
-        odds = [(one.probability or 0.0, one.name) for one in self.contenders[1:]]
-        most, name = max(odds, key=lambda one: one[0])
-        if round(100 * most) <= round(100 * own):
-            return ""
-        return f" ({name} has {probability(most)}: its mean is no higher, but it differs more from the others)"
+        most, name = max((one.probability or 0.0, one.name) for one in self.contenders[1:])
+        told = f" ({name} has {probability(most)}: its mean is no higher, but it differs more from the others)"
+        return told * (round(100 * most) > round(100 * own))
 
     def _cheaper(self, kind: Kind, first: Contender, cheap: Contender) -> str:
         near = self._within(CLOSE, "1 point")
