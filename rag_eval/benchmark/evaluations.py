@@ -32,14 +32,15 @@ from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
 from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
+from rag_eval.services.langsmith_outbox import row_outcomes
 from rag_eval.stores import STORE
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
-from rag_eval.types.ids import EvaluationType, QueryId
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -126,26 +127,14 @@ class BaseEvaluation(Generic[T, M]):
         returned = tables.hits if tables.passages is None else tables.passages
         counted = returned.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
         name = " + ".join([whole.name, *(label(one) for one in others.values() if one is not None)])
-        url = self._link.publish("rag-eval", self._outputs(counted), tables.scores, {"retriever": name})
+        asked = [item.query for item in self.ground_truth]
+        outcomes = row_outcomes(self.level, asked, counted, tables.scores, self.corpus.by_id())
+        url = self._link.publish("rag-eval", outcomes, {"retriever": name})
         return replace(result, experiment_url=url)
 
     async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
         """Return what ``run`` gives, from inside a running event loop, which goes on meanwhile."""
         return await asyncio.to_thread(self.run, *args, **settings)
-
-    def _outputs(self, hits: pa.Table) -> dict[QueryId, dict[str, object]]:
-        """What was retrieved for each query, as LangSmith is told."""
-        documents = self.corpus.by_id()
-        found: dict[QueryId, list[object]] = {item.query.id: [] for item in self.ground_truth}
-        for row in hits.to_pylist():
-            if self.level == "chunk-level":
-                found[row["query_id"]].append(row["chunk_id"])
-                continue
-            text = documents[row["doc_id"]].content[row["start"] : row["end"]]
-            span: SpanRecord = {"doc_id": row["doc_id"], "start": row["start"], "end": row["end"], "text": text}
-            found[row["query_id"]].append(span)
-        key = "retrieved_chunk_ids" if self.level == "chunk-level" else "retrieved_spans"
-        return {query_id: {key: each} for query_id, each in found.items()}
 
 
 def taken(kind: Kind, part: Any, *members: str) -> Any:

@@ -10,14 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
-from rag_eval.metrics.metric import score_name
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.retry import BRIEF
@@ -75,33 +72,19 @@ class LangSmithLink:
                 self._examples = read_examples(service, self.dataset_name)
         return self._examples
 
-    def publish(
-        self,
-        name: str,
-        outputs: Mapping[QueryId, Mapping[str, object]],
-        scores: pa.Table,
-        metadata: Mapping[str, object],
-    ) -> str | None:
+    def publish(self, name: str, outcomes: Sequence[RowOutcome], metadata: Mapping[str, object]) -> str | None:
         """Send a run as an experiment and give back its address.
 
         None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost by it. The same warning,
         and the address, when the dataset lacks queries of the run.
         """
-        given: dict[str, dict[str, float]] = {}
-        for row in scores.to_pylist():
-            key = score_name(row["metric"], row["cut"], row["size"])
-            given.setdefault(row["query_id"], {})[key] = row["value"]
         # Experiments of one name stand side by side.
         unique = uuid.uuid4()
         try:
             with self._service() as service:
                 examples = self.examples()
                 known = dict(zip(query_ids(examples, self.dataset_name), examples, strict=True))
-                rows = [
-                    (known[query_id], RowOutcome(id=query_id, outputs=dict(found), scores=given.get(query_id, {})))
-                    for query_id, found in outputs.items()
-                    if query_id in known
-                ]
+                rows = [(known[QueryId(one.id)], one) for one in outcomes if one.id in known]
                 if not rows:
                     raise ServiceError(
                         f"no example of the LangSmith dataset {self.dataset_name!r} is a query of this run"
@@ -111,10 +94,10 @@ class LangSmithLink:
         except RagEvalError as error:
             warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
             return None
-        if len(rows) < len(outputs):
+        if len(rows) < len(outcomes):
             warnings.warn(
-                f"{len(outputs) - len(rows)} of the {len(outputs)} queries of the run are not in the LangSmith dataset "
-                f"{self.dataset_name!r}, and not in its experiment: add them there",
+                f"{len(outcomes) - len(rows)} of the {len(outcomes)} queries of the run are not in the LangSmith "
+                f"dataset {self.dataset_name!r}, and not in its experiment: add them there",
                 UnpublishedRunWarning,
                 stacklevel=4,
             )

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 from uuid import uuid5
 
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.benchmark.config import ConfigurationRecord
-from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, ConfigurationOutcome, StageWork
+from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, StageWork
 from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.metrics.metric import score_name
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
@@ -23,6 +23,7 @@ from rag_eval.services.langsmith_outbox import (
     experiment_key,
     put_experiment,
     put_truth,
+    row_outcomes,
 )
 from rag_eval.services.outbox import NAMESPACE, Delivery, Message, Sender, outbox_of
 from rag_eval.services.posting import (
@@ -120,7 +121,15 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     documents = StoredDocuments([workspace.read_table(shard) for shard in inputs.documents])
     for done in outcome.configurations:
         if done.name in new:
-            queries = _scored(workspace, outcome, done, truth, documents)
+            returned = workspace.read_table(done.returned).filter(pc.field("rank") <= max(inputs.ks))
+            queries = row_outcomes(
+                inputs.evaluation_type,
+                [one.query for one in truth],
+                returned,
+                workspace.read_table(done.scores),
+                documents,
+                outcome.measured,
+            )
             put_experiment(outbox, new[done.name], _payload(outcome, dataset, done.configuration, queries))
     for name, failure in outcome.failures.items():
         if name in new:
@@ -140,34 +149,6 @@ def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -
 
 def _names(outcome: BenchmarkOutcome) -> list[str]:
     return [*(done.name for done in outcome.configurations), *outcome.failures]
-
-
-def _scored(
-    workspace: Workspace,
-    outcome: BenchmarkOutcome,
-    done: ConfigurationOutcome,
-    truth: Truth,
-    documents: StoredDocuments,
-) -> list[RowOutcome]:
-    scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
-    for row in workspace.read_table(done.scores).to_pylist():
-        name = score_name(row["metric"], row["cut"], row["size"])
-        if name in outcome.measured:
-            scores[row["query_id"]][name] = row["value"]
-    hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
-    by_chunk = outcome.inputs.evaluation_type == "chunk-level"
-    for row in workspace.read_table(done.returned).sort_by("rank").to_pylist():
-        found = hits[row["query_id"]]
-        if len(found) < max(outcome.inputs.ks):
-            place = {key: row[key] for key in ("doc_id", "start", "end")}
-            is_slice = not by_chunk and row["start"] is not None
-            text = documents[row["doc_id"]].content[row["start"] : row["end"]] if is_slice else row["text"] or ""
-            found.append(row["chunk_id"] if by_chunk else {**place, "text": text})
-    key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
-    return [
-        RowOutcome(id=query.id, text=query.text, outputs={key: hits[query.id]}, scores=scores[query.id])
-        for query in (one.query for one in truth)
-    ]
 
 
 def _payload(

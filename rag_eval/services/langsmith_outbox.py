@@ -1,7 +1,7 @@
 """LangSmith through the outbox: ground truth and experiments that are put for it, and what sends them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,16 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
+import pyarrow as pa
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
+from rag_eval.metrics.metric import score_name
 from rag_eval.parts.settings import Record
 from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key
 from rag_eval.services.langsmith_datasets import check_type, match_queries, push_records, read_examples, truth_records
 from rag_eval.services.outbox import Delivery, Message, Outbox
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.documents import Document
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 if TYPE_CHECKING:
@@ -59,6 +62,34 @@ class RowOutcome(Record):
     scores: dict[str, float] = Field(default={})
     comments: dict[str, str] = Field(default={})
     error: str | None = None
+
+
+def row_outcomes(
+    level: EvaluationType,
+    queries: Sequence[Query],
+    returned: pa.Table,
+    scores: pa.Table,
+    documents: Mapping[Any, Document],
+    measured: Collection[str] | None = None,
+) -> list[RowOutcome]:
+    """Return what was retrieved for each query, ids of chunks or spans with their texts, and its scores.
+
+    ``measured`` are the metrics to tell, by default all.
+    """
+    by_chunk = level == "chunk-level"
+    found: dict[str, list[Any]] = {one.id: [] for one in queries}
+    for row in returned.sort_by("rank").to_pylist():
+        place = {key: row[key] for key in ("doc_id", "start", "end")}
+        is_slice = not by_chunk and row["start"] is not None
+        text = documents[row["doc_id"]].content[row["start"] : row["end"]] if is_slice else row["text"] or ""
+        found[row["query_id"]].append(row["chunk_id"] if by_chunk else {**place, "text": text})
+    given: dict[str, dict[str, float]] = {one.id: {} for one in queries}
+    for row in scores.to_pylist():
+        name = score_name(row["metric"], row["cut"], row["size"])
+        if measured is None or name in measured:
+            given[row["query_id"]][name] = row["value"]
+    key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
+    return [RowOutcome(id=one.id, text=one.text, outputs={key: found[one.id]}, scores=given[one.id]) for one in queries]
 
 
 @dataclass(frozen=True, slots=True)
