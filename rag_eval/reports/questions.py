@@ -215,9 +215,9 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
     labels, tags = kinds_of(questions.queries, counts)
     second = _second(hits, sides) if questions.beside is None else questions.beside
     pictures, more = list[Section](), dict[str, Any]()
-    if pages := questions.paged.places(texts.titles, np.concatenate([truth, retrieved])):
+    if pages := questions.paged.places(texts.titles, texts.lengths, np.concatenate([truth, retrieved])):
         listed = (truth[row].tolist() for one in _listed(questions, second) for row in range(*first_of[one : one + 2]))
-        sheets, pictures = questions.paged.sheets(texts.titles, listed)
+        sheets, pictures = questions.paged.sheets(texts.titles, texts.lengths, listed)
         more = {"places": pages, "sheets": sheets}
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",

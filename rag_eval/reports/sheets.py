@@ -1,12 +1,14 @@
 """Pages in a report: which page or other place a text is on, and pictures of the pages with relevant text.
 
-A picture is drawn from the file itself where it is still there as it was read. A page carries as many as it can bear,
-those of the questions that are listed first.
+A picture is drawn from the file itself, where it is still there as it was read, and kept in the workspace. A report
+carries as many as it can bear, those of the questions that are listed first.
 """
 
+import json
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
@@ -20,14 +22,18 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import kept_sha256
+from rag_eval.disk.files import data_sha256, kept_sha256
+from rag_eval.disk.rows import KEY, KeyedRows, Row
 from rag_eval.documents import FILE_DIGEST, PLACES
 from rag_eval.documents.boxes import COLUMNS, words_at
 from rag_eval.documents.reading import page_picture
-from rag_eval.errors import RagEvalError
+from rag_eval.errors import ArtifactError, RagEvalError
+from rag_eval.metrics.metric import Counts
 from rag_eval.reports.html import Section
 from rag_eval.reports.text_ranges import Ranges
+from rag_eval.tables import schema_of
 from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId
 
 MOST_BYTES = 4_000_000
 """What all pictures of a page may have together."""
@@ -36,6 +42,7 @@ WIDTH = 640
 MOST_SECONDS = 5.0
 """A document of which a page took longer to draw gets no further pictures."""
 MOST_NAME = 100
+PICTURES = schema_of(picture_key=KEY, picture=pa.large_binary())
 
 PlaceRow = tuple[int, int, str]
 """Where a place begins and ends, and what it is called."""
@@ -52,42 +59,52 @@ class Sheet(NamedTuple):
 
 @dataclass(frozen=True)
 class PagedDocuments:
-    """The documents of a run that have pages or other places, and the folder that their files are in."""
+    """The documents of a run that have pages or other places, what is told of them, and the folder of their files."""
 
     documents: Mapping[str, Document] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
+    workspace: Workspace | None = None
 
     @classmethod
     def of(cls, workspace: Workspace, documents: pa.Table, folder: Path) -> "PagedDocuments":
         """Those of a table of documents; they are read when they are asked for."""
-        told = pc.match_substring(documents.column("metadata"), f'"{PLACES}"')
-        ids = documents.column("doc_id").filter(told).combine_chunks()
-        return cls(StoredDocuments([documents], ids, workspace) if len(ids) else {}, folder)
+        told = documents.select(["doc_id", "metadata"])
+        told = told.filter(pc.match_substring(told.column("metadata"), f'"{PLACES}"'))
+        ids, metadata = (told.column(name).combine_chunks() for name in told.column_names)
+        known = dict(zip(ids.to_pylist(), metadata.to_pylist(), strict=True))
+        return cls(StoredDocuments([documents], ids, workspace) if known else {}, known, folder, workspace)
 
-    def places(self, ids: Sequence[str], ranges: Ranges) -> dict[int, list[PlaceRow]]:
+    def places(self, ids: Sequence[str], lengths: Counts, ranges: Ranges) -> dict[int, list[PlaceRow]]:
         """For each document, by its number among the ids, the places that one of the ranges begins or ends in."""
         found: dict[int, list[PlaceRow]] = {}
         order = ranges[np.argsort(ranges[:, 0], kind="stable")] if self.documents else ranges[:0]
         for own in np.split(order, np.flatnonzero(np.diff(order[:, 0])) + 1):
             number = int(own[0, 0]) if len(own) else -1
-            if number >= 0 and ids[number] in self.documents:
-                rows = _place_rows(self.documents[ids[number]])
+            if number >= 0 and ids[number] in self.metadata:
+                rows = self._rows(ids[number], int(lengths[number]))
                 starts = [start for start, _, _ in rows]
                 at = np.searchsorted(starts, np.concatenate([own[:, 1], own[:, 2] - 1]), side="right") - 1
                 found[number] = [rows[place] for place in np.unique(at[at >= 0]).tolist()]
         return found
 
-    def sheets(self, ids: Sequence[str], spans: Iterable[Sequence[int]]) -> tuple[list[Sheet], list[Section]]:
+    def sheets(
+        self, ids: Sequence[str], lengths: Counts, spans: Iterable[Sequence[int]]
+    ) -> tuple[list[Sheet], list[Section]]:
         """Pictures and words of the pages that these spans are on, the first of them, as many as a report can bear.
 
         A span is the number of its document among the ids, its start and its end.
         """
         found: list[Sheet] = []
         sections: list[Section] = []
+        if self.workspace is None:
+            return found, sections
+        folder = self.workspace.root / "cache" / "pictures" / str(WIDTH)
+        kept, drawn = KeyedRows(folder, PICTURES, self.workspace.storage), dict[str, Row]()
         size, seen, given_up = 0, set[tuple[int, int]](), set[int]()
-        rows_of = lru_cache(64)(lambda number: _place_rows(self.documents[ids[number]]))
-        for number, start, end in spans if self.documents else ():
-            if number < 0 or number in given_up or ids[number] not in self.documents:
+        rows_of = lru_cache(64)(lambda number: self._rows(ids[number], int(lengths[number])))
+        for number, start, end in spans:
+            if number < 0 or number in given_up or ids[number] not in self.metadata:
                 continue
             rows = rows_of(number)
             touched = slice(bisect_right(rows, start, key=itemgetter(1)), bisect_left(rows, end, key=itemgetter(0)))
@@ -97,29 +114,46 @@ class PagedDocuments:
                 seen.add((number, first))
                 document = self.documents[ids[number]]
                 words = _words(document, first, last)
-                began = time.monotonic()
-                picture = self._picture(document, int(words[0, 2])) if len(words) else None
+                if not len(words):
+                    continue
+                began, page = time.monotonic(), int(words[0, 2])
+                picture = self._picture(document, page, kept, drawn)
                 if picture is None or time.monotonic() - began > MOST_SECONDS:
                     given_up.add(number)
                 if picture is None:
                     break
                 size += len(picture)
-                if size > MOST_BYTES:
-                    return found, sections
-                sections.append(Section.of(f"sheet-{len(found)}", picture))
-                sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
-                found.append(Sheet(number, int(words[0, 2]), first, last))
+                if size <= MOST_BYTES:
+                    sections.append(Section.of(f"sheet-{len(found)}", picture))
+                    sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
+                    found.append(Sheet(number, page, first, last))
+            if size > MOST_BYTES:
+                break
+        if drawn:
+            with suppress(ArtifactError), self.workspace.growing(folder):  # in a workspace that is read-only
+                kept.put(drawn)
         return found, sections
 
-    def _picture(self, document: Document, page: int) -> bytes | None:
-        """The page, from the file as it was read; None where it is gone, another, or cannot be drawn."""
-        path = (self.folder or Path()) / document.id
+    def _picture(self, document: Document, page: int, kept: KeyedRows, drawn: dict[str, Row]) -> bytes | None:
+        """The page as it was when it was read; None where it is not kept and its file is gone, another, or no PDF."""
+        digest, path = document.metadata.get(FILE_DIGEST), (self.folder or Path()) / document.id
+        key = data_sha256([digest, page])
+        if found := kept.get([key]):
+            return bytes(found[key]["picture"])
         try:
-            if kept_sha256(path) != document.metadata.get(FILE_DIGEST):
+            if kept_sha256(path) != digest:
                 return None
-            return page_picture(path, page, WIDTH)
+            drawn[key] = {"picture": page_picture(path, page, WIDTH)}
         except (OSError, RagEvalError):
             return None
+        return bytes(drawn[key]["picture"])
+
+    def _rows(self, name: str, length: int) -> list[PlaceRow]:
+        told = Document(DocumentId(name), "", json.loads(self.metadata[name])).places
+        ends = [*(start for start, _ in told[1:]), length]
+        return [
+            (start, end, name[:MOST_NAME]) for (start, name), end in zip(told, ends, strict=bool(told)) if start < end
+        ]
 
 
 def _words(document: Document, start: int, end: int) -> NDArray[np.int32]:
@@ -128,9 +162,3 @@ def _words(document: Document, start: int, end: int) -> NDArray[np.int32]:
         return words_at(packed, start, end) if packed else np.empty((0, COLUMNS), np.int32)
     except ValueError:
         return np.empty((0, COLUMNS), np.int32)  # whoever wrote it, it is no map
-
-
-def _place_rows(document: Document) -> list[PlaceRow]:
-    told = document.places
-    ends = [*(start for start, _ in told[1:]), len(document.content)]
-    return [(start, end, name[:MOST_NAME]) for (start, name), end in zip(told, ends, strict=bool(told)) if start < end]

@@ -1,6 +1,7 @@
 """Pages of documents in the report: numbers for all, pictures with the relevant text marked for as many as fit."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,12 +117,15 @@ def test_as_many_pages_are_carried_as_fit(paged: Kept, monkeypatch: pytest.Monke
     assert sheets_in(paged) in (["sheet-0"], [])
 
 
-def test_a_file_that_is_gone_or_another_is_not_drawn(paged: Kept) -> None:
+def test_pages_are_drawn_once_and_of_the_file_as_it_was_read(paged: Kept) -> None:
     path = Path(paged.outcome.corpus.folder) / "guide.pdf"
-    kept = path.read_bytes()
+    kept, pictures = path.read_bytes(), paged.workspace.root / "cache" / "pictures"
     for other in (pdf([["Something else."]]), None):
+        assert len(sheets_in(paged)) == 2
         try:
             path.unlink() if other is None else path.write_bytes(other)
+            assert len(sheets_in(paged)) == 2
+            shutil.rmtree(pictures)
             assert sheets_in(paged) == []
             assert "places" in json.loads(packed(paged)["documents"].content)  # type: ignore[attr-defined]
         finally:
@@ -148,5 +152,6 @@ def test_places_are_those_that_ranges_begin_or_end_in(paged: Kept) -> None:
     questions = questions_of(paged.workspace, paged.outcome, read_scores(paged.workspace, paged.outcome))
     document = questions.paged.documents["guide.pdf"]
     starts = [start for start, _ in document.places]
-    found = questions.paged.places(["plain.md", "guide.pdf"], np.array([[1, 0, starts[2] + 1], [0, 0, 5], [-1, 0, 0]]))
+    ranges = np.array([[1, 0, starts[2] + 1], [0, 0, 5], [-1, 0, 0]])
+    found = questions.paged.places(["plain.md", "guide.pdf"], np.array([9, len(document.content)]), ranges)
     assert {number: [name for _, _, name in rows] for number, rows in found.items()} == {1: ["page 1", "page 3"]}
