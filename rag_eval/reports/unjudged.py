@@ -117,7 +117,7 @@ def with_interval(found: Estimate) -> str:
 
 
 @dataclass(frozen=True)
-class _Run:
+class RunTables:
     """The tables of a run, each read when it is needed."""
 
     workspace: Workspace
@@ -142,9 +142,11 @@ class _Run:
     def chunks(self, one: ConfigurationOutcome) -> pa.Table:
         return self.workspace.read_tables(one.chunk_tables) if one.chunk_tables else CHUNKS.empty_table()
 
-    def means(self, one: ConfigurationOutcome, names: list[str], **settings: Any) -> list[float]:
-        """The mean of each metric, by its full name."""
-        asked, hits = [MetricName.parse(name) for name in names], self.returned(one)
+    def means(
+        self, one: ConfigurationOutcome, names: list[str], passages: pa.Table | None = None, **settings: Any
+    ) -> list[float]:
+        """The mean of each metric, by its full name, over what was returned or over these passages."""
+        asked, hits = [MetricName.parse(name) for name in names], self.returned(one) if passages is None else passages
         given: dict[str, Any] = {"count": self.count, **settings}
         if any("chunks" in name.needs for name in asked) or not self.is_placed:
             given["chunks"] = self.chunks(one)
@@ -178,7 +180,7 @@ def holes_of(workspace: Workspace, outcome: BenchmarkOutcome) -> Holes | None:
     names = [score_name("unjudged", "hits", k) for k in sorted(outcome.config.k)]
     names = list(dict.fromkeys([*names, score_name("unjudged", cut.kind, cut.size)]))
     has_bound = metric.bounds != "neither" and not issubclass(metric, OwnMetric)
-    with _opened(workspace, outcome) as run:
+    with opened_run(workspace, outcome) as run:
         pooled = _Pooled.of(run)
         found = []
         for one in outcome.ranked():
@@ -204,7 +206,7 @@ def pooled_truth(
 
     Raises ``ArtifactError`` when a table is gone.
     """
-    with _opened(workspace, outcome) as run:
+    with opened_run(workspace, outcome) as run:
         kind = TRUTH_KINDS[outcome.inputs.evaluation_type]
         items = truth_from_tables(run.truth, kind) if truth is None else truth
         retrieved = {one.name: run.returned(one) for one in outcome.ranked()}
@@ -221,9 +223,10 @@ def passage_texts(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[Chunk
 
 
 @contextmanager
-def _opened(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[_Run]:
+def opened_run(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[RunTables]:
+    """Give the tables of a run, of which token counts are kept for the next who asks."""
     with Context(workspace).token_counts() as count:
-        yield _Run(workspace, outcome, count)
+        yield RunTables(workspace, outcome, count)
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ class _Pooled:
     is_held: Values
 
     @classmethod
-    def of(cls, run: _Run) -> "_Pooled":
+    def of(cls, run: RunTables) -> "_Pooled":
         every = [(str(one.id), passage) for one in queries_from_table(run.truth.queries) for passage in judgements(one)]
         judges = Counter(judge for _, passage in every for judge in passage.grades)
         counts = (
@@ -274,7 +277,7 @@ class _Pooled:
         unique, numbers = np.unique(names, return_inverse=True)
         return Units("documents" if by_document else "queries", numbers, len(unique))
 
-    def precision(self, run: _Run, one: ConfigurationOutcome, cut: Cut) -> PredictionPowered | None:
+    def precision(self, run: RunTables, one: ConfigurationOutcome, cut: Cut) -> PredictionPowered | None:
         """The precision of a configuration if people had judged all passages; None without a sample of them."""
         if not self.is_sampled:
             return None

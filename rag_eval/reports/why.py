@@ -11,17 +11,15 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 from rag_eval.metrics.budget import RecallWithinTokens
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.losses import LOSS_PARTS, Losses
-from rag_eval.metrics.metric import Cut, MetricName, higher_is_better, metric_of
-from rag_eval.metrics.score_tables import score_passages
+from rag_eval.metrics.metric import higher_is_better, metric_of, score_name
 from rag_eval.parts.kinds import PartRecord
+from rag_eval.reports.unjudged import opened_run
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
 from rag_eval.retrieval.retriever import candidates_for
@@ -35,13 +33,13 @@ from rag_eval.stats.comparison import (
     slices_of,
 )
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
-from rag_eval.tables import as_passages, queries_from_table
+from rag_eval.tables import queries_from_table
 
 WORTH = 0.005
 """What cannot gain more than half a point is not proposed."""
 
 MOST_EXPERIMENTS = MOST_SLICES_NAMED = 3
-_EVERYTHING = Cut("tokens", 2**31 - 1)
+_ALL_RECALL = score_name(RecallWithinTokens.label, "tokens", 2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -258,20 +256,11 @@ class _Suggestions:
 
     def _fetched(self, depth: int) -> float:
         """The mean recall of the first hits; of passages, which are made of hits, all are looked at."""
-        truth, one = self.outcome.inputs.truth, self.one
-        tables = self.workspace.read_truth(truth)
-        passages = as_passages(self.workspace.read_table(one.returned))
-        if one.passages is None:
-            passages = passages.filter(pc.field("rank") <= depth)
-        wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
-        if truth.evaluation_type == "token-level":
-            documents = StoredDocuments([self.workspace.read_table(one) for one in self.outcome.inputs.documents])
-            with Context(self.workspace).token_counts() as count:
-                scored = score_passages("token-level", passages, tables, wanted, documents=documents, count=count)
-        else:
-            chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")
-            scored = score_passages("chunk-level", passages, tables, wanted, chunks=chunks)
-        return float(pc.mean(scored.column("value")).as_py())
+        with opened_run(self.workspace, self.outcome) as run:
+            passages = run.returned(self.one)
+            if self.one.passages is None:
+                passages = passages.filter(pc.field("rank") <= depth)
+            return run.means(self.one, [_ALL_RECALL], passages)[0]
 
     def _more_questions(self) -> Iterator[Suggestion]:
         """Ask about more, where what is known holds for few documents or tells nothing apart."""
