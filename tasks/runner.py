@@ -24,7 +24,7 @@ from prefect.states import Completed
 from rag_eval.benchmark.grid_search import Rounds, Settled
 from rag_eval.benchmark.outcome import StageWork, Work
 from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
-from rag_eval.benchmark.references import effort_of
+from rag_eval.benchmark.references import Effort, effort_of
 from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
@@ -78,16 +78,10 @@ def listening(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def tell(
-    configuration: str | None,
-    stage: str,
-    status: Status,
-    reason: str | None = None,
-    done: tuple[int, int] | None = None,
-) -> None:
-    """Tell every listener."""
+def tell(*event: Any, **more: Any) -> None:
+    """Tell every listener of a ``StageEvent``, which is given by its fields."""
     for listener in list(_listeners):
-        listener(StageEvent(configuration, stage, status, reason, done))
+        listener(StageEvent(*event, **more))
 
 
 def cores() -> int:
@@ -127,26 +121,21 @@ class StageRunner:
 
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
-        started = time.perf_counter()
-        name = unused_name(stage.name, self.work)
-        work: Work = "failed"
-        result: Any = None
-        key: str | None = None
-        failure: Exception | None = None
+        started, name = time.perf_counter(), unused_name(stage.name, self.work)
+
+        def note(work: Work, effort: Effort | None = None, key: str | None = None, reason: str | None = None) -> None:
+            done = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3), key=key)
+            self.work[name] = self._before.get(name, done) if work == "reused" else done
+            self._tell(name, work, reason)
+
         self._tell(name, "started")
         try:
             state = self._state_of(stage, name, *inputs)
-            result, key = state.result(), state.message
-            work = "reused" if state.name == CACHED else "computed"
-        except Exception as error:  # noqa: BLE001  # raised again once it is told
-            failure = error
-        effort = None if failure else effort_of(result)
-        seconds = round(time.perf_counter() - started, 3)
-        done = StageWork(work=work, effort=effort, seconds=seconds, key=key)
-        self.work[name] = self._before.get(name, done) if work == "reused" else done
-        self._tell(name, work, as_sentence(failure) if failure else None)
-        if failure is not None:
-            raise failure
+            result = state.result()
+        except Exception as error:
+            note("failed", reason=as_sentence(error))
+            raise
+        note("reused" if state.name == CACHED else "computed", effort_of(result), state.message)
         return result
 
     def mending(self, work: Callable[[], R]) -> R:
@@ -293,15 +282,13 @@ class _Computing(Doing):
         if done < total:
             self._tells("started", done=(done, total))
 
-    def _tell_progress_of_all(self, done: int, total: int) -> None:
-        if not self._is_divided:  # else the pieces are counted
-            self._tell_progress(done, total)
-
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         workers = _workers.get()
         if workers is not None:
             return workers.compute(stage, workspace, inputs)
-        with room_to_compute(remote=self._remote), listening_to(self._tell_progress_of_all):
+        # Of work that is divided the pieces are counted.
+        told = nullcontext() if self._is_divided else listening_to(self._tell_progress)
+        with room_to_compute(remote=self._remote), told:
             return super().compute(stage, workspace, inputs)
 
 
