@@ -367,8 +367,13 @@ class _Tables:
 
         def read(doc_id: str, last: tuple[int, int]) -> str:
             text = texts(doc_id)
-            if text is None or (self.level == "token-level" and last[1] > len(text)):
-                raise self._lacks(doc_id, last, name)
+            if self.level == "token-level" and (text is None or last[1] > len(text)):
+                raise ConfigurationError(
+                    f"the documents have no text at [{last[0]}, {last[1]}) of {doc_id!r}, which was retrieved: "
+                    f"for {name} give the corpus that was searched"
+                )
+            if text is None:
+                raise ConfigurationError(f"{doc_id!r} was retrieved and is not among the chunks: give those searched")
             return text
 
         def slices() -> Iterator[Slices]:
@@ -392,14 +397,6 @@ class _Tables:
         chunks = check_schema(needed(self.chunks, str(name), "chunks"), CHUNKS, "chunks")
         used = chunks.filter(pc.is_in(chunks.column("chunk_id"), self.rows.ids)).select(["chunk_id", "content"])
         return dict(zip(*(column.to_pylist() for column in used.columns), strict=True)).get
-
-    def _lacks(self, identity: str, place: tuple[int, int], name: MetricName) -> ConfigurationError:
-        if self.level == "token-level":
-            return ConfigurationError(
-                f"the documents have no text at [{place[0]}, {place[1]}) of {identity!r}, which was retrieved: "
-                f"for {name} give the corpus that was searched"
-            )
-        return ConfigurationError(f"{identity!r} was retrieved and is not among the chunks: give the chunks searched")
 
 
 def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:

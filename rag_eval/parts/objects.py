@@ -85,12 +85,10 @@ def load(
         codes.append(origin.code)
         unknown += origin.notes
         reads += origin.reads
-    if version is not None:
-        return _made(found, made, reference, completes), Origin(
-            reference, folder, dict(settings), version, version, completes=completes
-        )
+    if version is not None:  # which stands for the code, whatever that does
+        codes, unknown, reads = [version], [], []
     known = f"unknown {uuid.uuid4().hex}" if unknown else _joined(codes)
-    origin = Origin(reference, folder, dict(settings), known, None, tuple(unknown), completes, tuple(reads))
+    origin = Origin(reference, folder, dict(settings), known, version, tuple(unknown), completes, tuple(reads))
     return _made(found, made, reference, completes), origin
 
 
