@@ -47,6 +47,9 @@ TINY = 150
 LITTLE = 1_000
 """Tokens below which much of all text is in any context."""
 
+MUCH_SHARE = 0.2
+"""The share of a folder's text from which on its prose, and its code, is searched."""
+
 MUCH = 2_000_000
 """Tokens from which on a search of the grid pays."""
 
@@ -100,7 +103,10 @@ def look_into(folder: Path) -> Survey:
     sizes = Counter[str]()
     for path in files:
         sizes["prose" if path.suffix in PROSE else "code" if path.suffix in CODE else ""] += path.stat().st_size
-    wanted = PROSE if sizes["prose"] >= sizes["code"] else CODE
+    # Both where both are much: a script beside documents is no document, nor is a readme beside code.
+    kinds = {"prose": PROSE, "code": CODE}
+    much = [kind for kind in kinds if sizes[kind] >= MUCH_SHARE * (sizes["prose"] + sizes["code"])]
+    wanted = [suffix for kind in much for suffix in kinds[kind]]
     found, counted_in = Survey(), 0
     for path in files:
         text = _text(path) if path.suffix in wanted else None
@@ -197,6 +203,12 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         retrieval += [f"  - {stemmed}" if is_there else f"  # - {stemmed}    # needs {install_command('stemming')}"]
     extra = f" PDF needs {install_command('documents')}." * (".pdf" in found.left_out and not find_spec("pypdfium2"))
     unread = ", ".join(f"{count:,} {visible(suffix)}" for suffix, count in found.left_out.most_common(8))
+    texts = [f"'**/*{suffix}'" for suffix in found.left_out if suffix in (*PROSE, *CODE) and suffix not in SUFFIXES]
+    how = (
+        f"Add {', '.join(texts)} to glob to have those searched"
+        if texts
+        else "Put their text beside them as .md or .txt"
+    )
     known = "not there yet" if questions is None else counted(questions, "questions")
     model, price = next(iter(PRICES.items()))
     dollars = 3 * found.tokens * price / 1e6
@@ -209,8 +221,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         "# Paths start at the folder of this file.",
         f"corpus: {_yaml(corpus)}",
         f"glob: {_yaml(found.globs if len(found.globs) > 1 else found.globs[0])}",
-        *[f"# Not read: {unread}. Put their text beside them as .md or .txt to have it searched.{extra}"]
-        * bool(unread),
+        *[f"# Not read: {unread}. {how}.{extra}"] * bool(unread),
         f"ground_truth: {_yaml(truth)}    # {known}",
         "",
         "# How documents are cut; sizes of recursive-token are in tokens, those of the others in characters.",

@@ -204,7 +204,16 @@ FOUND = [
         "markdown",
         "English",
     ),
-    ({"a.py": "x = 1\n" * 900, "readme.md": "Short."}, "recursive-character", "not known"),
+    (
+        {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
+        "Add '**/*.md' to glob to have those searched.\n",
+        "not known",
+    ),
+    (
+        {"a.md": "The ferry leaves at noon and it does not wait for the bus.", "b.py": "noon = 12\n" * 9},
+        "glob: ['**/*.md', '**/*.py']",
+        "English",
+    ),
     (
         {"b/ä.md": "東京は日本の首都です。人口は多いです。", "c.rst": "東京は日本の首都です。"},
         "glob: ['**/*.md', '**/*.rst']",
@@ -213,7 +222,9 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "pages", "code", "japanese"])
+@pytest.mark.parametrize(
+    ("files", "holds", "language"), FOUND, ids=["headings", "german", "pages", "code", "both", "japanese"]
+)
 def test_init_writes_a_benchmark_that_fits_the_folder(
     tmp_path: Path, files: dict[str, str], holds: str, language: str
 ) -> None:
