@@ -29,16 +29,16 @@ def descendants(process: int) -> list[psutil.Process]:
         return []
 
 
-def end_all(processes: list[psutil.Process], *, grace: float = GRACE_SECONDS) -> None:
-    """Have processes stop; by force after so many seconds."""
+def end_all(processes: list[psutil.Process]) -> None:
+    """Have processes stop; by force after ``GRACE_SECONDS``."""
     for each in processes:
         with suppress(psutil.NoSuchProcess):
             each.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=grace)
+    _, alive = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
     for each in alive:
         with suppress(psutil.NoSuchProcess):
             each.kill()
-    psutil.wait_procs(alive, timeout=grace)
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
 
 
 R = TypeVar("R")

@@ -45,8 +45,13 @@ def publish(
     chosen = [(outcome, name) for name in _datasets(workspace, outcome, dataset)] if outcome else []
     if dry_run:
         new = [key for outcome, name in chosen for key in publishing.unpublished(workspace, outcome, name).values()]
-        waiting = [message.key for message in outbox_of(workspace.root).waiting()]
-        _print(console, "would be sent", [*waiting, *new], as_json)
+        keys = [*(message.key for message in outbox_of(workspace.root).waiting()), *new]
+        if as_json:
+            print_json(console, {"would be sent": keys})
+            return
+        for key in keys:
+            say(console, f"would be sent: {key}")
+        say(console, f"{len(keys)} would be sent.")
         return
     for outcome, name in chosen:
         publishing.put_benchmark(workspace, outcome, name)
@@ -136,15 +141,6 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     except ArtifactError as error:
         say(Console(stderr=True), f"rag-eval: {error}", "yellow")
         return []
-
-
-def _print(console: Console, what: str, keys: list[str], as_json: bool) -> None:
-    if as_json:
-        print_json(console, {what: keys})
-        return
-    for key in keys:
-        say(console, f"{what}: {key}")
-    say(console, f"{len(keys)} {what}.")
 
 
 def push(
