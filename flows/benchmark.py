@@ -1,18 +1,16 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
-from rag_eval.benchmark.grid_search import search_grid
-from rag_eval.benchmark.housekeeping import in_use, notice_first_version
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.housekeeping import in_use
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude
+from rag_eval.benchmark.references import BenchmarkInputs
+from rag_eval.benchmark.running import EvaluateAll, Evaluations, compare, evaluate_one
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.services.posting import traces_address
 from tasks.artifacts import (
@@ -25,7 +23,7 @@ from tasks.artifacts import (
     tag_run,
 )
 from tasks.fan_out import gather, side_by_side
-from tasks.runner import RoundRunner, StageRunner
+from tasks.runner import as_task
 
 
 @flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
@@ -34,15 +32,9 @@ def evaluate_configuration(
 ) -> ConfigurationOutcome:
     """Chunk, retrieve, rerank and score with one configuration."""
     tag_run(*configuration_tags(configuration))
-    with StageRunner(workspace, configuration.name).accounting() as run:
-
-        def measure() -> ConfigurationOutcome:
-            evaluated = engine.evaluate(run, configuration, inputs)
-            return summarise(workspace, configuration, evaluated, run.work, inputs)
-
-        outcome = run.mending(measure)
-        show_configuration(workspace, outcome)
-        return outcome
+    outcome = evaluate_one(workspace, configuration, inputs, as_task)
+    show_configuration(workspace, outcome)
+    return outcome
 
 
 # The fan-out maps over a task because Prefect maps tasks, not flows; nothing of it is cached.
@@ -52,31 +44,26 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     return evaluate_configuration(workspace, configuration, inputs)
 
 
+@contextmanager
+def _mapped(runner: str) -> Iterator[EvaluateAll]:
+    with side_by_side(runner) as threads:
+
+        def evaluate_all(workspace: Workspace, some: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
+            parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
+            return gather(some, threads.map(evaluate, parts))
+
+        yield evaluate_all
+
+
 @flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name)
 def benchmark(
     config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS
 ) -> BenchmarkOutcome:
     """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
-    started = datetime.now(UTC)
-    workspace = workspace.model_copy(update={"begun": started})
+    workspace = workspace.in_a_run_now()
     with in_use(workspace):
-        notice_first_version(workspace)
         tag_run("rag-eval", config.evaluation_type)
-        corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
-        documents = run(stages.load_corpus, corpus, config.shards)
-        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
-        inputs = BenchmarkInputs.of(config, documents, truth)
-        with side_by_side(runner) as threads:
-
-            def evaluate_all(some: list[Configuration]) -> Any:
-                parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
-                return gather(some, threads.map(evaluate, parts))
-
-            rounds = RoundRunner(workspace)
-            done, failed, search = StageRunner(workspace).mending(
-                lambda: search_grid(rounds, workspace, config, inputs, evaluate_all, rounds)
-            )
-        outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
+        outcome = compare(workspace, config, reanchor, _mapped(runner), as_task)
         show_ground_truth(workspace, config.ground_truth, outcome)
         report_run(workspace, outcome)
         if config.langsmith_dataset is not None or traces_address() is not None:

@@ -7,6 +7,7 @@ from prefect import flow
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.housekeeping import in_use
 from rag_eval.benchmark.references import CorpusSource, TruthRef
+from rag_eval.benchmark.running import StageRunner
 from rag_eval.benchmark.stages import load_corpus
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
@@ -15,7 +16,7 @@ from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.llm.cost import Prices
 from rag_eval.sample import BENCHMARK
 from tasks.artifacts import show_generation, upload_truth
-from tasks.runner import StageRunner
+from tasks.runner import as_task
 
 
 @flow(name="rag-eval-generate", flow_run_name="{output}")
@@ -69,7 +70,7 @@ def generate(
     chosen, kept = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
     documents_at = CorpusSource.of(Path(corpus) if corpus else chosen.corpus, glob or chosen.glob)
     with in_use(kept):
-        run = StageRunner(kept)
+        run = StageRunner(kept, do=as_task)
         try:
             documents = run(load_corpus, documents_at)
             truth = ground_truth(run, [source], documents, source.level)

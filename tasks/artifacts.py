@@ -3,10 +3,8 @@
 None of it is needed for the results: where the server does not take something, the log says so and the run goes on.
 """
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,10 +29,11 @@ from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.running import going_on
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.benchmark.truth_stages import truth_file
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import GateFailedError, as_sentence
+from rag_eval.errors import GateFailedError
 from rag_eval.formatting import escape_markdown, slug
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.parts import type_name
@@ -58,16 +57,7 @@ LARGEST_REPORT = 200_000
 
 T = TypeVar("T")
 
-logger = logging.getLogger("rag_eval.benchmark")
-
-
-@contextmanager
-def best_effort() -> Iterator[None]:
-    """Report in the log what goes wrong in the block, and go on without it."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  # whatever the server or the way to it does
-        logger.warning("what a run shows in Prefect is not complete: %s", as_sentence(error))
+best_effort = partial(going_on, "what a run shows in Prefect is not complete")
 
 
 def benchmark_run_name() -> str:
@@ -122,11 +112,9 @@ def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
     What goes wrong is reported in the log: the results are kept without the reports.
     """
     description = f"Ranked by {outcome.ranking_metric}"
-    try:
+    with going_on(f"the report of {outcome.run} could not be written"):
         said = keep_report(workspace, outcome).verdict
         description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
-    except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of their picture
-        logger.warning("the report of %s could not be written: %s", outcome.run, as_sentence(error))
     rows = ConfigurationRanking.of(outcome).records()
     with best_effort():
         create_table_artifact(table=rows, key="comparison", description=description)

@@ -24,11 +24,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from rag_eval.benchmark.config import THREADS, Configuration, check_runner
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
 from rag_eval.benchmark.records import Inputs
+from rag_eval.benchmark.running import Evaluations, cores, failure_of, working_by
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationFailedError, RagEvalError, as_sentence
+from rag_eval.errors import RagEvalError, as_sentence
 from tasks.artifacts import as_each_completes
-from tasks.runner import cores, working_by
 
 
 @contextmanager
@@ -208,9 +208,7 @@ class _Said(logging.Handler):
 RUNNERS = {"processes": _processes, "dask": _dask, "ray": _ray}
 
 
-def gather(
-    configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[Any]]
-) -> tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]:
+def gather(configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[Any]]) -> Evaluations:
     """Return the outcomes of the runs that completed, in the order given, and the failures by configuration name.
 
     A progress artifact is kept up to date meanwhile.
@@ -225,13 +223,7 @@ def gather(
             done[name] = future.result()
         else:
             error = state.result(raise_on_failure=False)
-            reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
-            stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
-            failed[name] = ConfigurationFailure(
-                configuration=configuration.record(),
-                reason=reason,
-                stages=stages,
-                is_outage=isinstance(error, ConfigurationFailedError) and error.is_outage,
-            )
+            known = error if isinstance(error, BaseException) else RagEvalError(str(state.message))
+            failed[name] = failure_of(configuration, known)
     names = [one.name for one in configurations]  # in the order given, whichever was done first
     return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}

@@ -24,13 +24,13 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
+from rag_eval.benchmark.running import RoundRunner
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from tasks.runner import RoundRunner
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -6,6 +6,7 @@ What is not needed to start a server is imported while that starts, which takes 
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -372,8 +373,12 @@ def _remember_report(workspace: "Workspace", outcome: "BenchmarkOutcome") -> Non
 def _run(
     console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
 ) -> "BenchmarkOutcome":
-    from flows.cli.server import prefect_server
+    """Run the flow on a server that shows it; where there is none, do the same here, which is half the work."""
+    from flows.cli.server import lasting_server, prefect_server
+    from rag_eval.benchmark.config import THREADS
 
+    if runner == THREADS and lasting_server() is None:
+        return _followed(console, config, lambda: _run_here(config, workspace, reanchor))
     with prefect_server(workspace) as server:
         if not console.is_terminal:
             say(console, f"rag-eval: starting on {server}")
@@ -381,14 +386,11 @@ def _run(
             from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
             from flows.benchmark import benchmark
-            from flows.cli.live import LiveTable
-            from tasks.runner import listening
 
             server.wait()
         # Nobody sees the run on a server that ends with it.
         started = StartedRun(console) if server.process is None else None
         flow = benchmark.with_options(on_running=[started.notice]) if started is not None else benchmark
-        table = LiveTable([configuration.name for configuration in config.configurations()])
 
         def work() -> "BenchmarkOutcome":
             # A server that stays learns by heartbeats that this process was killed; on one that ends with the run they
@@ -397,11 +399,46 @@ def _run(
             with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: beats}):
                 return flow(config, workspace, reanchor, runner)
 
-        kept = "what was finished is kept, and the next run continues there"
-        with table.shown(console), listening(table.update), leaving(kept):
-            try:
-                return watched(work, server.trouble)
-            except Stopped:
-                if started is not None:
-                    started.cancel()
-                raise
+        try:
+            return _followed(console, config, work, server.trouble)
+        except Stopped:
+            if started is not None:
+                started.cancel()
+            raise
+
+
+def _followed(
+    console: Console,
+    config: "BenchmarkConfig",
+    work: Callable[[], "BenchmarkOutcome"],
+    trouble: Callable[[], Exception | None] = lambda: None,
+) -> "BenchmarkOutcome":
+    """What the work gives, with its progress shown; raises what ``watched`` raises."""
+    from flows.cli.live import LiveTable
+    from rag_eval.benchmark.running import listening
+
+    table = LiveTable([configuration.name for configuration in config.configurations()])
+    kept = "what was finished is kept, and the next run continues there"
+    with table.shown(console), listening(table.update), leaving(kept):
+        return watched(work, trouble)
+
+
+def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome":
+    """What the flow does, in this process; the results are kept without the report and what is published."""
+    from rag_eval.benchmark.housekeeping import in_use
+    from rag_eval.benchmark.outcome import conclude
+    from rag_eval.benchmark.running import compare, going_on
+    from rag_eval.reports.write import keep_report
+    from rag_eval.services.posting import traces_address
+
+    workspace = workspace.in_a_run_now()
+    with in_use(workspace):
+        outcome = compare(workspace, config, reanchor)
+        with going_on(f"the report of {outcome.run} could not be written"):
+            keep_report(workspace, outcome)
+        if config.langsmith_dataset is not None or traces_address() is not None:
+            from rag_eval.benchmark.publishing import publish_run
+
+            with going_on(f"{outcome.run} could not be published"):
+                publish_run(workspace, outcome, config.langsmith_dataset)
+        return conclude(workspace, outcome)

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
 from rag_eval.benchmark.grid_search import Settled
+from rag_eval.benchmark.running import SEARCH, StageEvent, Status
 from rag_eval.formatting import MINUTE, counted, percent, time_in_short
-from tasks.runner import SEARCH, StageEvent, Status
 
 SETTLED: tuple[Settled, ...] = get_args(Settled)
 MARKS: dict[Status, tuple[str, str]] = {

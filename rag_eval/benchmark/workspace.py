@@ -70,6 +70,10 @@ class Workspace(BaseModel):
         """Where the work is kept, for people."""
         return self.storage.address
 
+    def in_a_run_now(self) -> Self:
+        """The workspace for a run that begins now."""
+        return self.model_copy(update={"begun": datetime.now(UTC)})
+
     @property
     def made_since(self) -> datetime | None:
         """The moment before which kept work is too old to be used; None where all of it is used."""

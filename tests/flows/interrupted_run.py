@@ -15,8 +15,8 @@ from prefect.settings import (
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.running import StageEvent, listening
 from rag_eval.benchmark.workspace import Workspace
-from tasks.runner import StageEvent, listening
 
 # What is slow to import is imported once, by a process that every run is then a fork of.
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -25,6 +25,7 @@ from rag_eval import (
 )
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.running import StageEvent, listening
 from rag_eval.benchmark.runs import read_run, reuse_outcome
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
@@ -34,7 +35,6 @@ from rag_eval.reports.verdict import judged
 from rag_eval.retrieval import RETRIEVER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
-from tasks.runner import StageEvent, listening
 from tests.benchmark.made_runs import sweep_benchmark, write_sentences
 from tests.doubles.broken_chunker import BrokenChunker
 from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of

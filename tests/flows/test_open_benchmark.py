@@ -300,7 +300,7 @@ system:
 def test_a_part_that_fails_is_named_in_a_sentence_and_the_other_configurations_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.runner.STAGE_DELAYS", ())
+    monkeypatch.setattr("rag_eval.benchmark.running.STAGE_DELAYS", ())
     with Services(tmp_path / "docs") as services:
         services.fail("POST", "/broken", status=500, times=9)
         services.fail("POST", "/silent", hang=True, times=9)

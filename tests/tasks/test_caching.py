@@ -11,9 +11,10 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, tempor
 
 from rag_eval.benchmark import stages as library
 from rag_eval.benchmark.references import Effort, TableRef
+from rag_eval.benchmark.running import StageRunner
 from rag_eval.benchmark.stage import Context, Stage, stage
 from rag_eval.benchmark.workspace import Workspace
-from tasks.runner import StageRunner
+from tasks.runner import as_task
 
 
 @stage("numbers", version=3)
@@ -41,7 +42,7 @@ def test_a_stage_shows_its_key_and_as_cached_where_it_is_reused(tmp_path: Path) 
 
     @flow
     def twice(workspace: Workspace) -> list[TableRef]:
-        return [StageRunner(workspace)(shown_in_the_ui) for _ in range(2)]
+        return [StageRunner(workspace, do=as_task)(shown_in_the_ui) for _ in range(2)]
 
     workspace = Workspace(root=tmp_path)
     results = twice(workspace)
@@ -53,7 +54,7 @@ def test_a_stage_shows_its_key_and_as_cached_where_it_is_reused(tmp_path: Path) 
 def test_prefect_keeps_no_result(tmp_path: Path) -> None:
     @flow
     def counting(workspace: Workspace) -> None:
-        StageRunner(workspace)(count, 3)
+        StageRunner(workspace, do=as_task)(count, 3)
 
     storage = tmp_path / "storage"
     with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}):

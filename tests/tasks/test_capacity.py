@@ -1,7 +1,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tasks.runner import cores, room_to_compute
+from rag_eval.benchmark.running import cores, room_to_compute
 
 
 def most_at_once(remote: bool, workers: int) -> int:

@@ -16,6 +16,7 @@ from prefect import flow
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.outcome import StageWork
 from rag_eval.benchmark.references import Effort
+from rag_eval.benchmark.running import StageEvent, StageRunner, listening
 from rag_eval.benchmark.stage import Context, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.turns import in_turn
@@ -25,7 +26,7 @@ from rag_eval.parts import part
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from tasks.runner import StageEvent, StageRunner, listening
+from tasks.runner import as_task
 from tests.doubles.openai_server import OpenAIServer, Status
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -44,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
 def embedding(workspace: Workspace, embedder: OpenAIEmbedder, texts: list[str]) -> StageRunner:
     chunks = [PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(text), 0, len(text)) for text in texts]
     table = workspace.write_table("chunks", chunks_to_table(sorted(chunks, key=lambda chunk: chunk.doc_id)))
-    with StageRunner(workspace, "the configuration", retry_delays=[0.01, 0.01]).accounting() as run:
+    with StageRunner(workspace, "the configuration", do=as_task, retry_delays=[0.01, 0.01]).accounting() as run:
         run(stages.embed, [table], embedder)
     return run
 
@@ -130,7 +131,7 @@ def fail_by_service(numbers: Numbers, *, context: Context) -> None:
 
 @flow
 def counting(workspace: Workspace) -> str:
-    run = StageRunner(workspace)
+    run = StageRunner(workspace, do=as_task)
     run(count, Numbers(upto=3))
     return run.work["count"].work
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from flows.cli.live import LiveTable
-from tasks.runner import StageEvent, Status
+from rag_eval.benchmark.running import StageEvent, Status
 
 STAGES = ["chunk", "embed", "index", "retrieve-by-vector", "retrieve-by-words", "fuse", "rerank", "score"]
 NAMES = [f"recursive-token {size}/0, hybrid, openai text-embedding-3-small" for size in range(40)]

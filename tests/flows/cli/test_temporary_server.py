@@ -33,7 +33,7 @@ def test_a_damaged_template_is_made_anew_and_said(tmp_path: Path) -> None:
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{tmp_path / 'mine.db'}",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
-    done = rag_eval("run", "one.yaml", cwd=tmp_path, **settings)
+    done = rag_eval("run", "one.yaml", "--runner", "processes", cwd=tmp_path, **settings)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
         f"note: the database template {damaged} was damaged: it is made anew, which takes a while",
@@ -76,6 +76,8 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path
     done = rag_eval(
         "run",
         "one.yaml",
+        "--runner",
+        "processes",
         cwd=tmp_path,
         PYTHONPATH=os.pathsep.join([str(broken), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
     )
