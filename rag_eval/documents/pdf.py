@@ -13,14 +13,15 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import chain, groupby, pairwise, repeat
+from math import hypot
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.distribution import install_command
-from rag_eval.documents.boxes import pack
+from rag_eval.documents.boxes import WordBox, pack
 from rag_eval.documents.loaders import LoadedText
 from rag_eval.documents.reading_order import Line, Word, in_clusters, is_right_to_left, lines_in_order
 from rag_eval.errors import ConfigurationError, UnreadableDocumentError
@@ -33,7 +34,10 @@ RUNNING = 3
 """On so many pages a line must come again at its height to be one that runs along them."""
 HEADING = 1.15
 """So much larger than the body a heading is, at least."""
+LONGEST_HEADING = 200
 MOST_PIXELS = 4_000
+SIZE, BASELINE = (Word._fields.index(name) - 1 for name in ("size", "baseline"))
+"""Columns of what a page knows of its words besides their texts."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -60,7 +64,11 @@ class PdfLoader:
             raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
         if not self.running_lines:
             pages = _without_running_lines(pages)
-        return _written([lines_in_order(page.words()) for page in pages], [page.size for page in pages])
+        body, lines = _body_size(pages), [lines_in_order(page.words()) for page in pages]
+        writer = _Writer(body, _levels(lines, body))
+        for page, own in zip(pages, lines, strict=True):
+            writer.add_page(own, page.size)
+        return writer.loaded()
 
 
 def page_picture(data: bytes, page: int, width: int = 800) -> bytes:
@@ -117,6 +125,12 @@ class _Page(NamedTuple):
     def words(self) -> list[Word]:
         return [Word(text, *row) for text, row in zip(self.texts, self.numbers.tolist(), strict=True)]
 
+    def without(self, words: list[int]) -> "_Page":
+        """Return the page without the words of these numbers."""
+        gone = set(words)
+        kept = [number for number in range(len(self.texts)) if number not in gone]
+        return self._replace(texts=[self.texts[one] for one in kept], numbers=self.numbers[kept]) if gone else self
+
 
 def _page(document: Any, number: int) -> _Page:
     import pypdfium2
@@ -153,17 +167,53 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
     seen = np.flatnonzero(is_seen)
     if not len(seen):
         return
+    codes, low, high = codes[seen], low[seen], high[seen]
+    letters, has_rtl = (
+        [*map(chr, codes.tolist())],
+        bool((((codes >= 0x590) & (codes < 0x900)) | ((codes >= 0xFB1D) & (codes < 0xFF00))).any()),
+    )
+    (xx, xy), (yx, yy), (_, y0) = turn.tolist()
     matrix, x, y = raw.FS_MATRIX(), ctypes.c_double(), ctypes.c_double()
-    for run in np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1):
-        first = int(run[0])
-        raw.FPDFText_GetMatrix(handle, first, matrix)
-        along, up = np.array([[matrix.a, matrix.b], [matrix.c, matrix.d]]) @ turn[:2]
-        points = float(raw.FPDFText_GetFontSize(handle, first) * np.hypot(*up))
-        is_turned = abs(along[1]) > 0.2 * abs(along[0])
-        for word in [run] if is_turned else _divided(run, codes, low, high, points):
-            raw.FPDFText_GetCharOrigin(handle, int(word[0]), x, y)
-            baseline = float((np.array([x.value, y.value]) @ turn[:2] + turn[2])[1])
-            yield _word(word, codes, low, high, points, baseline, is_turned)
+    begins = np.r_[True, np.diff(seen) > 1]
+    is_far = _far(low, high)
+    turned = set[int]()
+    for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(seen)]):
+        raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
+        along = matrix.a * xx + matrix.b * yx, matrix.a * xy + matrix.b * yy
+        if abs(along[1]) > 0.2 * abs(along[0]):
+            turned.add(first)
+            is_far[first:last] = False
+    starts = np.flatnonzero(begins | is_far)
+    extents = [np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)]
+    widths = high[:, 0] - low[:, 0]
+    pitches = np.add.reduceat(widths, starts) / np.diff(np.r_[starts, len(seen)])
+    ranges = np.maximum.reduceat(widths, starts) - np.minimum.reduceat(widths, starts)
+    numbers = np.hstack([*extents, np.where(ranges < 0.03 * pitches, pitches, 0.0)[:, None]]).tolist()
+    for (first, last), row in zip(pairwise([*starts.tolist(), len(seen)]), numbers, strict=True):
+        left, top, right, bottom, pitch = row
+        raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
+        raw.FPDFText_GetCharOrigin(handle, int(seen[first]), x, y)
+        up = hypot(matrix.c * xx + matrix.d * yx, matrix.c * xy + matrix.d * yy)
+        points, baseline = raw.FPDFText_GetFontSize(handle, int(seen[first])) * up, x.value * xy + y.value * yy + y0
+        part, is_turned = letters[first:last], first in turned
+        if is_rtl := has_rtl and is_right_to_left(part):
+            is_drawn_right = low[last - 1, 0] > low[first, 0]
+            part = in_clusters(part)[::-1] if is_drawn_right else part
+        told = _FORMS.sub(lambda found: unicodedata.normalize("NFKC", found[0]), "".join(part).translate(_HYPHENS))
+        if not is_turned:  # the boxes of some fonts are much higher than their letters
+            top, bottom = max(top, baseline - 1.1 * points), min(bottom, baseline + 0.4 * points)
+        top, bottom = min(top, bottom), max(top, bottom)
+        yield Word(told, left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
+
+
+def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Of each glyph, whether it is too far from the last to be of the same word."""
+    left, right, heights = low[:, 0], high[:, 0], high[:, 1] - low[:, 1]
+    middle, higher = (low[:, 1] + high[:, 1]) / 2, np.maximum(heights[1:], heights[:-1])
+    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gap where text runs right, and left
+    is_near = (np.minimum(np.abs(ahead), np.abs(back)) < 0.3 * higher) | ((ahead < 0) & (back < 0))
+    found: NDArray[np.bool_] = np.r_[False, ~is_near | (np.abs(np.diff(middle)) > 0.6 * higher)]
+    return found
 
 
 def _shown(page: Any) -> tuple[Floats, Floats]:
@@ -179,97 +229,205 @@ def _shown(page: Any) -> tuple[Floats, Floats]:
     return size, np.array([(found[1] - found[0]) / 1000, (found[2] - found[0]) / 1000, found[0]])
 
 
-def _divided(run: Indices, codes: NDArray[np.uint32], low: Floats, high: Floats, points: float) -> list[Indices]:
-    """Glyphs without a blank between them as words: one that is far from the last begins another."""
-    if len(run) == 1:
-        return [run]
-    left, right = low[run, 0], high[run, 0]
-    middle = (low[run, 1] + high[run, 1]) / 2
-    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gap, where text runs right, and left
-    is_near = (np.minimum(np.abs(ahead), np.abs(back)) < 0.35 * points) | ((ahead < 0) & (back < 0))
-    is_far = ~is_near | (np.abs(np.diff(middle)) > 0.6 * points)
-    return np.split(run, np.flatnonzero(is_far) + 1) if is_far.any() else [run]
-
-
-def _word(
-    glyphs: Indices,
-    codes: NDArray[np.uint32],
-    low: Floats,
-    high: Floats,
-    points: float,
-    baseline: float,
-    is_turned: bool,
-) -> Word:
-    letters = [*map(chr, codes[glyphs].tolist())]
-    is_rtl = is_right_to_left(letters)
-    if is_rtl and len(glyphs) > 1 and low[glyphs[-1], 0] > low[glyphs[0], 0]:
-        letters = in_clusters(letters)[::-1]  # drawn from left to right
-    text = "".join(letters).translate(_HYPHENS)
-    text = _FORMS.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
-    widths = high[glyphs, 0] - low[glyphs, 0]
-    is_fixed = len(glyphs) > 1 and bool(np.ptp(widths) < 0.02 * points)
-    left, right = float(low[glyphs, 0].min()), float(high[glyphs, 0].max())
-    top, bottom = float(low[glyphs, 1].min()), float(high[glyphs, 1].max())
-    if not is_turned:  # the boxes of some fonts are much higher than their letters
-        top, bottom = max(top, baseline - 1.1 * points), min(bottom, baseline + 0.4 * points)
-    pitch = float(widths.mean()) if is_fixed else 0.0
-    return Word(text, left, min(top, bottom), right, max(top, bottom), points, baseline, pitch, is_rtl, is_turned)
-
-
 # What is the same for all pages.
 
 
 def _without_running_lines(pages: list[_Page]) -> list[_Page]:
-    return pages
+    """The pages without their headers, footers and page numbers.
+
+    That is a line among the two outermost of a margin, no larger than the body, which on ``RUNNING`` pages or more is
+    at the same height and either has the same text but for numbers, or a number that grows with the pages.
+    """
+    body = _body_size(pages)
+    pages_of: dict[tuple[Any, ...], set[int]] = {}
+    found: list[tuple[int, list[int], list[tuple[Any, ...]]]] = []
+    for number, page in enumerate(pages):
+        for is_top, row in _margin_rows(page):
+            if max(page.numbers[one, SIZE] for one in row) > HEADING * body:
+                continue
+            text = " ".join(page.texts[one] for one in row)
+            place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
+            alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
+            ends = re.findall(r"^\d+\b|\b\d+$", text)
+            keys: list[tuple[Any, ...]] = [(*place, alike), *((*place, int(one[:9]) - number) for one in ends)]
+            found.append((number, row, keys))
+            for key in keys:
+                pages_of.setdefault(key, set()).add(number)
+    gone: dict[int, list[int]] = {}
+    for number, row, keys in found:
+        if any(len(pages_of[key]) >= RUNNING for key in keys):
+            gone.setdefault(number, []).extend(row)
+    return [page.without(gone.get(number, [])) for number, page in enumerate(pages)]
+
+
+def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
+    """The two outermost lines in the margins of a page, and whether they are at its top: the numbers of their words."""
+    if not page.texts:
+        return
+    heights, sizes = page.numbers[:, BASELINE], page.numbers[:, SIZE]
+    for is_top in (True, False):
+        share = heights / page.size[1]
+        inside = np.flatnonzero(share < MARGIN if is_top else share > 1 - MARGIN)
+        outward = inside[np.argsort(heights[inside] * (1 if is_top else -1), kind="stable")]
+        for _ in range(2):
+            if not len(outward):
+                break
+            is_row = np.abs(heights[outward] - heights[outward[0]]) < 0.4 * sizes[outward[0]]
+            row = outward[is_row]
+            yield is_top, row[np.argsort(page.numbers[row, 0])].tolist()
+            outward = outward[~is_row]
+
+
+def _body_size(pages: list[_Page]) -> float:
+    """The size in which most of the text is."""
+    sizes: Counter[float] = Counter()
+    for page in pages:
+        for text, size in zip(page.texts, np.round(page.numbers[:, SIZE] * 2).tolist(), strict=True):
+            sizes[size / 2] += len(text)
+    return sizes.most_common(1)[0][0] if sizes else 1.0
 
 
 # Text.
 
 _OPEN = "\0"
 """Stands for a hyphen at a line end until all words are known; a PDF has no such character."""
+_ITEM = re.compile(r"[•◦▪●○■‣∙·*–—-]|\d{1,3}[.)]")
+"""What an item of a list begins with."""
+_FIRSTS = frozenset(
+    ["all", "anti", "cross", "ex", "half", "ill", "multi", "non", "post", "pre", "self", "semi", "well"]
+)
+"""What hyphens often follow inside of a line."""
 _HYPHENATED = re.compile(f"([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")
 
 
-def _written(pages: list[list[Line]], sizes: list[tuple[float, float]]) -> LoadedText:
-    """The text of all lines, where each page begins, and where each word is."""
-    pieces, places, runs, length, last = list[str](), list[tuple[int, str]](), list[tuple[float, ...]](), 0, ""
+class _Writer:
+    """Writes lines as text, and notes where each page begins and each word is."""
 
-    def add(text: str) -> None:
-        nonlocal length
-        pieces.append(text)
-        length += len(text)
+    def __init__(self, body: float, levels: dict[int, int]) -> None:
+        self._body, self._levels = body, levels
+        self._pieces: list[str] = []
+        self._length = 0
+        self._places: list[tuple[int, str]] = []
+        self._boxes: list[tuple[float, ...]] = []
+        self._last: Line | None = None  # of the same page
+        self._spacing: dict[int, float] = {}
 
-    for number, (lines, (across, down)) in enumerate(zip(pages, sizes, strict=True), start=1):
-        add("\n\n" if length and lines else "")
-        places.append((length, f"page {number}"))
+    def add_page(self, lines: list[Line], size: tuple[float, float]) -> None:
+        """Add the lines of the next page."""
+        number = len(self._places) + 1
+        for block, same in groupby(lines, key=lambda one: one.block):
+            steps = [other.baseline - one.baseline for one, other in pairwise(same)]
+            self._spacing[block] = float(np.median(steps)) if len(steps) > 1 else 0.0
         for place, line in enumerate(lines):
-            if place and re.search("[a-zà-ÿ]-$", last) and re.match("[a-zà-ÿ]", line.words[0].text):
-                pieces[-1] = f"{last[:-1]}{_OPEN}"
-            elif place:
-                add("\n")
-            top, bottom = min(one.top for one in line.words) / down, max(one.bottom for one in line.words) / down
-            for count, word in enumerate(line.words):
-                add(" " if count else "")
-                begin, end = (word.right, word.left) if word.is_rtl else (word.left, word.right)
-                runs.append((length, length + len(word.text), number, begin / across, top, end / across, bottom))
-                add(word.text)
-            last = line.words[-1].text
-    text, gone = _joined("".join(pieces))
-    found = np.array(runs)
-    found[:, :2] -= np.searchsorted(gone, found[:, :2])
-    starts = [start - int(np.searchsorted(gone, start)) for start, _ in places]
-    return LoadedText(f"{text}\n", [(one, name) for one, (_, name) in zip(starts, places, strict=True)], pack(found))
+            level, before = self._level(line), self._last
+            between = self._between(before, line, level) if before is not None and self._pieces else ""
+            if between == _OPEN:
+                self._pieces[-1] = self._pieces[-1][:-1] + _OPEN
+            else:
+                self._add(between)
+            if not place:
+                self._places.append((self._length, f"page {number}"))
+            if level and between != " ":
+                self._add("#" * level + " ")
+            self._add_line(line, number, size)
+            self._last = line
+        if not lines:
+            self._places.append((self._length, f"page {number}"))
+
+    def _add(self, text: str) -> None:
+        self._pieces.append(text)
+        self._length += len(text)
+
+    def _add_line(self, line: Line, page: int, size: tuple[float, float]) -> None:
+        across, down = size
+        top, bottom = min(one.top for one in line.words) / down, max(one.bottom for one in line.words) / down
+        pitch = 0.0 if line.is_row else line.pitch
+        for number, word in enumerate(line.words):
+            if number in line.cells:
+                self._add(" | ")
+            elif number:
+                last = line.words[number - 1]
+                self._add(" " * max(1, round((word.left - last.right) / pitch)) if pitch else " ")
+            elif pitch:
+                self._add(" " * min(40, round((word.left - line.left) / pitch)))
+            begin, end = (word.right, word.left) if word.is_rtl else (word.left, word.right)
+            edges = (word.top / down, word.bottom / down) if word.is_turned else (top, bottom)
+            box = (begin / across, edges[0], end / across, edges[1])
+            self._boxes.append((self._length, self._length + len(word.text), page, *box))
+            self._add(word.text)
+
+    def _level(self, line: Line) -> int:
+        """The level of a heading; 0 of another line."""
+        is_heading = line.size >= HEADING * self._body and not line.is_row and not line.words[0].is_turned
+        return self._levels.get(round(line.size), 0) if is_heading and is_title(line) else 0
+
+    def _between(self, before: Line, line: Line, level: int) -> str:
+        """What is written between two lines: a blank where the second goes on because it found no room."""
+        first, last = line.words[0], before.words[-1]
+        if self._level(before) != level:
+            return "\n\n"
+        step, size = line.baseline - before.baseline, max(line.size, before.size)
+        is_near = before.block == line.block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
+        if level:
+            is_same = 0 < step < 1.7 * size and abs(line.size - before.size) < 0.05 * size
+            return " " if is_same else "\n\n"
+        if before.is_row or line.is_row:
+            return "\n" if before.block == line.block else "\n\n"
+        goes_on = first.text[0].islower() and last.text[-1] not in ".!?:;"
+        if re.search("[a-zà-ÿ]-$", last.text) and re.match("[a-zà-ÿ]", first.text) and (is_near or step < 0 or goes_on):
+            return _OPEN
+        if not is_near:  # the next column or page, or another paragraph
+            is_next = before.block != line.block or step < 0
+            return "\n" if is_next and goes_on else "\n\n"
+        if (line.pitch and before.pitch) or _ITEM.fullmatch(first.text):
+            return "\n"
+        if before.is_rtl:
+            room, indent = last.left - before.left, before.right - before.words[0].right
+        else:
+            room, indent = before.right - last.right, line.words[0].left - before.words[0].left
+        is_hanging = any(abs(one.left - first.left) < 0.3 * size for one in before.words[1:4])
+        is_wrapped = room < first.right - first.left + 0.3 * size and (indent < 0.8 * size or is_hanging)
+        return " " if is_wrapped and abs(line.size - before.size) < 0.15 * size else "\n"
+
+    def loaded(self) -> LoadedText:
+        """Return what was added, words that line ends divide joined where that is sure."""
+        text, gone = _joined("".join(self._pieces))
+        boxes = np.array(self._boxes).reshape(-1, len(WordBox._fields))
+        boxes[:, :2] -= np.searchsorted(gone, boxes[:, :2])
+        moved = np.searchsorted(gone, [start for start, _ in self._places]).tolist()
+        places = [(start - by, name) for (start, name), by in zip(self._places, moved, strict=True)]
+        return LoadedText(f"{text}\n", places, pack(boxes))
+
+
+def is_title(line: Line) -> bool:
+    """Whether a line may be of a heading: it has letters, and is no paragraph."""
+    text = str(line)
+    return len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
+
+
+def _levels(pages: list[list[Line]], body: float) -> dict[int, int]:
+    """The levels of headings by the size of their text, the largest first; none where most of a document is large."""
+    sizes: Counter[int] = Counter()
+    length = 0
+    for line in chain.from_iterable(pages):
+        length += len(str(line))
+        if line.size >= HEADING * body and is_title(line):
+            sizes[round(line.size)] += len(str(line))
+    if 4 * sizes.total() > length:
+        return {}
+    return {size: min(level, 6) for level, size in enumerate(sorted(sizes, reverse=True), start=1)}
 
 
 def _joined(text: str) -> tuple[str, Indices]:
     """The text with the words that line ends divide joined where that is sure, and where characters went for it."""
-    words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", text))
+    words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", _HYPHENATED.sub(" ", text)))
     gone = []
 
     def joined(found: re.Match[str]) -> str:
         first, second = found[1], found[2]
         # Halves that are words of their own, such as well and known, may be written with a hyphen.
-        is_divided = words[f"{first}-{second}"] == 0 and words[first] < 2 and words[second] < 2
+        is_compound = first in _FIRSTS or (words[first] > 0 and words[second] > 0)
+        is_divided = words[f"{first}-{second}"] == 0 and not is_compound
         if words[first + second] > 0 or is_divided:
             gone.append(found.end(1))
             return first + second

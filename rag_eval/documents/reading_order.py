@@ -1,10 +1,25 @@
-"""The order in which the words of a page are read: lines, columns and tables."""
+"""The order in which the words of a page are read: lines, columns and tables.
 
+Words that a file draws side by side are segments. A gutter is a strip without text that has segments on both sides of
+it in at least two lines; segments across it end what it divides. Where both sides are text they are columns, read one
+after the other; where their lines are at the same heights they are a table, read row by row.
+"""
+
+import re
 import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-Letters = Sequence[str]
+import numpy as np
+from numpy.typing import NDArray
+
+GUTTER = 0.8
+"""How wide a gutter is at least, in sizes of the text."""
+DEEPEST = 8
+_LABEL = re.compile(r"\W{1,2}|[(\[]?[\dA-Za-z]{1,3}[.):\]]{1,2}")
+"""What stands before an item of a list, or after an equation, and is no column of its own."""
 
 
 class Word(NamedTuple):
@@ -26,21 +41,61 @@ class Word(NamedTuple):
     is_turned: float = False
 
 
-class Line(NamedTuple):
-    """Words as they are read, one after the other."""
+@dataclass(slots=True)
+class Line:
+    """Words as they are read, one after the other; ``cells`` are the numbers of those that begin another cell of a row.
+
+    ``left`` and ``right`` are the edges of the column that it is in, which ``block`` tells from others of the page.
+    """
 
     words: list[Word]
+    left: float
+    right: float
+    block: int
+    cells: frozenset[int] = frozenset()
+    is_row: bool = False
+
+    @property
+    def size(self) -> float:
+        return max(self.words, key=lambda one: len(one.text)).size
+
+    @property
+    def baseline(self) -> float:
+        return max(self.words, key=lambda one: one.size).baseline
+
+    @property
+    def is_rtl(self) -> bool:
+        return _is_rtl(self.words)
+
+    @property
+    def pitch(self) -> float:
+        """How wide each glyph is, where all words have the same; 0 where they do not."""
+        known = [one.pitch for one in self.words if len(one.text) > 1]
+        is_fixed = len(known) > 0 and min(known) > 0 and max(known) - min(known) < 0.05 * max(known)
+        return max(known) if is_fixed and sum(len(one.text) for one in self.words) > 5 else 0.0
+
+    def __str__(self) -> str:
+        return " ".join(one.text for one in self.words)
 
 
-def is_right_to_left(letters: Letters) -> bool:
+class Segment(NamedTuple):
+    """Words that a file draws one after the other on one line."""
+
+    words: list[Word]
+    left: float
+    right: float
+    baseline: float
+    size: float
+    length: int
+
+
+def is_right_to_left(letters: Sequence[str]) -> bool:
     """Whether most letters are of a script that runs from right to left."""
-    if max(letters) < "\u0590":
-        return False
     kinds = [unicodedata.bidirectional(letter) for letter in letters]
     return sum(kind in ("R", "AL") for kind in kinds) > kinds.count("L")
 
 
-def in_clusters(letters: Letters) -> list[str]:
+def in_clusters(letters: Iterable[str]) -> list[str]:
     """Return letters, each with the marks that follow it."""
     found: list[str] = []
     for letter in letters:
@@ -51,13 +106,218 @@ def in_clusters(letters: Letters) -> list[str]:
     return found
 
 
-def lines_in_order(words: list[Word]) -> list[Line]:
-    """Return the lines of a page as they are read."""
-    lines: list[Line] = []
+def _is_rtl(words: Iterable[Word]) -> bool:
+    return sum(len(one.text) if one.is_rtl else -len(one.text) for one in words) > 0
+
+
+def lines_in_order(words: Sequence[Word]) -> list[Line]:
+    """Return the lines of a page as they are read; words that are turned come last, as the file draws them."""
+    order = _Order(_is_rtl(words))
+    order.read(_segments([one for one in words if not one.is_turned]))
+    turned = [one for one in words if one.is_turned]
+    if turned:
+        order.blocks += 1
+        edges = min(one.left for one in turned), max(one.right for one in turned)
+        order.lines.append(Line(turned, *edges, order.blocks))
+    return order.lines
+
+
+def _segments(words: Iterable[Word]) -> list[Segment]:
+    found: list[list[Word]] = []
     for word in words:
-        last = lines[-1].words[-1] if lines else None
-        if last is not None and abs(last.baseline - word.baseline) < 0.5 * max(last.size, word.size):
-            lines[-1].words.append(word)
+        last = found[-1][-1] if found else None
+        if last is not None and abs(word.baseline - last.baseline) < 0.35 * max(word.size, last.size):
+            gap = last.left - word.right if word.is_rtl and last.is_rtl else word.left - last.right
+            if -0.3 * word.size < gap < GUTTER * max(word.size, last.size):
+                found[-1].append(word)
+                continue
+        found.append([word])
+    return [_segment(one) for one in found]
+
+
+def _segment(words: list[Word]) -> Segment:
+    longest = max(words, key=lambda one: one.size)
+    edges = min(one.left for one in words), max(one.right for one in words)
+    return Segment(words, *edges, longest.baseline, longest.size, sum(len(one.text) for one in words))
+
+
+def rows_of(segments: Iterable[Any]) -> list[list[Any]]:
+    """Return what has a baseline and a size by line, from the top; raised and lowered text belongs to its line."""
+    rows: list[list[Any]] = []
+    largest = None
+    for one in sorted(segments, key=lambda one: (one.baseline, one.left)):
+        if largest is not None and one.baseline - largest.baseline < 0.45 * max(one.size, largest.size):
+            rows[-1].append(one)
+            largest = one if one.size > largest.size else largest
         else:
-            lines.append(Line([word]))
-    return lines
+            rows.append([one])
+            largest = one
+    return rows
+
+
+class _Order:
+    """Reads the segments of a page; ``lines`` are those read so far."""
+
+    def __init__(self, is_rtl: bool) -> None:
+        self.lines: list[Line] = []
+        self.blocks = 0
+        self._is_rtl = is_rtl
+
+    def read(self, segments: list[Segment], depth: int = 0) -> None:
+        """Read segments: what gutters divide part by part, the rest line by line."""
+        parts = _divided(segments) if len(segments) > 3 and depth < DEEPEST else None
+        if parts is None:
+            self._read_lines(segments)
+            return
+        for kind, first, second in parts:
+            if kind == "table":
+                self._read_lines([*first, *second], is_table=True)
+            elif kind == "columns":
+                for column in (second, first) if self._is_rtl else (first, second):
+                    self.read(column, depth + 1)
+            else:
+                self.read(first, depth + 1)
+
+    def _read_lines(self, segments: list[Segment], is_table: bool = False) -> None:
+        if not segments:
+            return
+        self.blocks += 1
+        left, right = min(one.left for one in segments), max(one.right for one in segments)
+        for row in rows_of(segments):
+            words = [word for segment in row for word in segment.words]
+            in_order = _in_order(words)
+            cells = frozenset(_cells(in_order)) if is_table else frozenset[int]()
+            self.lines.append(Line(in_order, left, right, self.blocks, cells, is_table))
+
+
+def _in_order(words: list[Word]) -> list[Word]:
+    """The words of a line as they are read: from the left, or from the right with what runs the other way inside."""
+    across = sorted(words, key=lambda one: one.left + one.right)
+    if not any(one.is_rtl for one in words):
+        return across
+    if not _is_rtl(words):
+        return _turned_runs(across, is_turned=True)
+    return _turned_runs(across[::-1], is_turned=False)
+
+
+def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
+    """The words with each run of those that run the other way turned round."""
+    found: list[Word] = []
+    run: list[Word] = []
+    for word in words:
+        if bool(word.is_rtl) == is_turned and any(map(str.isalnum, word.text)):
+            run.append(word)
+        else:
+            found += [*_turned(run), word]
+            run = []
+    return found + _turned(run)
+
+
+def _turned(run: list[Word]) -> list[Word]:
+    """Numbers between words that run from right to left follow one another as these do."""
+    return run[::-1] if any(letter.isalpha() for one in run for letter in one.text) else run
+
+
+def _cells(words: list[Word]) -> Iterable[int]:
+    for number, (one, other) in enumerate(pairwise(words), start=1):
+        gap = max(other.left - one.right, one.left - other.right)
+        if gap >= GUTTER * max(one.size, other.size):
+            yield number
+
+
+Part = tuple[str, list[Segment], list[Segment]]
+
+
+def _divided(segments: list[Segment]) -> list[Part] | None:
+    """What the best gutter divides, from the top: columns, tables, and the rest; None where there is no gutter."""
+    numbers = np.array([(one.left, one.right, one.baseline, one.size) for one in segments])
+    left, right, height = numbers[:, 0], numbers[:, 1], numbers[:, 2]
+    size = float(np.median(numbers[:, 3]))
+    places = np.unique(np.round(left / 2) * 2)
+    scored = []
+    for place in places[1:].tolist():
+        if min(np.sum(left >= place - 1.5), np.sum(right <= place - GUTTER * size)) < 2:
+            continue
+        sides, bands = _sides(left, right, height, place, size)
+        counts = [np.bincount(bands[sides == side], minlength=int(bands.max()) + 1) for side in (-1, 1)]
+        both = np.minimum(*counts)
+        score = int(both[both > 1].sum())
+        if score:
+            scored.append((score, -int((sides == 0).sum()), place))
+    for _, _, place in sorted(scored, reverse=True)[:6]:
+        sides, bands = _sides(left, right, height, place, size)
+        grouped: dict[int, tuple[list[Segment], ...]] = {}
+        for segment, side, band in zip(segments, sides.tolist(), bands.tolist(), strict=True):
+            grouped.setdefault(band, ([], [], []))[side].append(segment)
+        parts: list[Part] = []
+        for _, (across, second, first) in sorted(grouped.items()):
+            kind = _kind(first, second, size)
+            if kind != "plain":
+                parts.append((kind, first, second))
+            else:
+                across = [*first, *second, *across]
+            if across and parts and parts[-1][0] == "plain":
+                parts[-1][1].extend(across)
+            elif across:
+                parts.append(("plain", across, []))
+        if any(kind != "plain" for kind, _, _ in parts):
+            return parts
+    return None
+
+
+def _sides(
+    left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64], place: float, size: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each segment, whether it is left (-1) or right (1) of a gutter or across it (0), and the number of its band.
+
+    A band is what is above the next segments across; these are the last of it.
+    """
+    sides = np.where(left >= place - 1.5, 1, np.where(right <= place - GUTTER * size, -1, 0))
+    across = np.sort(height[sides == 0])
+    if len(across):
+        after = np.searchsorted(across, height)
+        near = [np.abs(height - across[np.clip(after + step, 0, len(across) - 1)]) for step in (-1, 0)]
+        sides[np.minimum(*near) < 0.35 * size] = 0
+    bands = np.searchsorted(across, height - 0.35 * size)
+    return sides, bands.astype(np.int64)
+
+
+def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
+    """What two sides of a gutter are: columns, a table, or plain, which is neither."""
+    if len(first) < 2 or len(second) < 2:
+        return "plain"
+    sides = [rows_of(first), rows_of(second)]
+    heights = [np.array([row[0].baseline for row in rows]) for rows in sides]
+    if min(map(len, sides)) < 2 or any(one.max() < other.min() for one, other in (heights, heights[::-1])):
+        return "plain"
+    for rows in sides:
+        labels = [row for row in rows if len(row) == 1 and len(row[0].words) == 1]
+        if sum(_LABEL.fullmatch(row[0].words[0].text) is not None for row in labels) > 0.7 * len(rows):
+            return "plain"
+    fixed = sum(one.pitch > 0 for segment in (*first, *second) for one in segment.words if len(one.text) > 1)
+    if fixed > 0.6 * sum(len(one.text) > 1 for segment in (*first, *second) for one in segment.words):
+        return "plain"
+    fills, lengths = [], []
+    for rows in sides:
+        extents = [(min(one.left for one in row), max(one.right for one in row)) for row in rows]
+        edges = min(one for one, _ in extents), max(other for _, other in extents)
+        fills.append(float(np.median([other - one for one, other in extents])) / max(1.0, edges[1] - edges[0]))
+        lengths.append(float(np.median([sum(one.length for one in row) for row in rows])))
+    # Wide blanks of justified text may stand one below the other, in a few lines.
+    strip = (min(one.left for one in second) - max(one.right for one in first)) / size
+    is_long = min(map(len, sides)) > (2 if strip > 2 * GUTTER else 5)
+    if min(fills) > 0.7 and min(lengths) > 17 and is_long:
+        return "columns"
+    fewer, more = sorted(heights, key=len)
+    aligned = np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size)
+    if aligned > 0.7:
+        lefts = np.array([min(one.left for one in row) for row in sides[1]])
+        middles = np.array([(row[0].left + row[0].right) / 2 for row in sides[1]])
+        is_even = any(np.mean(np.abs(one - np.median(one)) < 1.5) > 0.75 for one in (lefts, middles))
+        has_numbers = np.mean([any(map(str.isdigit, row[0].words[-1].text)) for row in sides[1]]) > 0.6
+        rights = np.array([max(one.right for one in row) for row in sides[1]])
+        is_flush = np.mean(np.abs(rights - rights.max()) < 1.5) > 0.6 and len(fewer) < 8
+        if has_numbers:
+            return "table" if strip > 2 * GUTTER or is_even else "plain"
+        return "table" if is_even and not is_flush and (strip > 2 * GUTTER or len(fewer) > 2) else "plain"
+    return "columns" if is_long else "plain"

@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from xml.sax.saxutils import escape
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -30,16 +30,40 @@ def packed(xml: bytes) -> bytes:
 
 
 def pdf(pages: Sequence[Sequence[str]]) -> bytes:
-    """A PDF of pages of lines in Latin-1, in Helvetica; a page without lines has no text."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", ""]
+    """A PDF of pages of lines, in Helvetica; a page without lines has no text."""
+    drawn = [[(72.0, 720.0 - 14 * number, 12.0, line) for number, line in enumerate(lines)] for lines in pages]
+    return written(612, 792, drawn)
+
+
+def written(
+    width: int,
+    height: int,
+    pages: Sequence[Sequence[tuple[float, float, float, str]]],
+    width_of: Callable[[str, float], float] | None = None,
+) -> bytes:
+    """A PDF of texts at (across, up) in a size; of glyphs as wide as ``width_of`` says, whatever they look like."""
+    letters = sorted({letter for page in pages for *_, text in page for letter in text})
+    codes = {letter: number for number, letter in enumerate(letters, start=33)} if width_of else {}
+    kind = "/Type /Font /Subtype /Type1 /BaseFont /Helvetica"
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", f"<< {kind} >>"]
+    if width_of:
+        shown = "\n".join(f"<{code:02x}> <{letter.encode('utf-16-be').hex()}>" for letter, code in codes.items())
+        head = "/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <ff> endcodespacerange"
+        cmap = f"{head} {len(codes)} beginbfchar\n{shown}\nendbfchar endcmap end"
+        widths = " ".join(f"{1000 * width_of(letter, 1):.0f}" for letter in letters)
+        glyphs = f"/Encoding << /Differences [33{' /l' * len(codes)}] >>"  # narrower than any width
+        told = f"{glyphs} /FirstChar 33 /LastChar {32 + len(codes)} /Widths [{widths}] /ToUnicode 4 0 R"
+        objects[2] = f"<< {kind} {told} >>"
+        objects.append(f"<< /Length {len(cmap)} >>\nstream\n{cmap}\nendstream")
     kids = []
-    for lines in pages:
-        shown = "".join(f"({_escaped(line)}) Tj T* " for line in lines)
-        stream = f"BT /F1 12 Tf 14 TL 72 720 Td {shown}ET" if lines else ""
+    for page in pages:
+        stream = "".join(
+            f"BT /F1 {size} Tf {left:.2f} {up:.2f} Td ({_escaped(text, codes)}) Tj ET\n"
+            for left, up, size, text in page
+        )
         kids.append(f"{len(objects) + 1} 0 R")
-        font = "<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
-        contents = f"/Contents {len(objects) + 2} 0 R"
-        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources {font} {contents} >>")
+        font, contents = "<< /Font << /F1 3 0 R >> >>", f"/Contents {len(objects) + 2} 0 R"
+        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {width} {height}] /Resources {font} {contents} >>")
         objects.append(f"<< /Length {len(stream.encode('latin-1'))} >>\nstream\n{stream}\nendstream")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
     out, places = io.BytesIO(), []
@@ -54,5 +78,6 @@ def pdf(pages: Sequence[Sequence[str]]) -> bytes:
     return out.getvalue()
 
 
-def _escaped(line: str) -> str:
-    return line.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
+def _escaped(text: str, codes: Mapping[str, int]) -> str:
+    coded = "".join(chr(codes[letter]) for letter in text) if codes else text
+    return "".join(f"\\{ord(one):03o}" if one in "\\()\r\n" or one < " " else one for one in coded)

@@ -1,0 +1,96 @@
+"""Pages of known text are read in the order of their lines, and every span is found on its page and in its place."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from rag_eval.documents.boxes import boxes_at
+from rag_eval.documents.loaders import LoadedText
+from rag_eval.documents.pdf import PdfLoader
+from tests.documents.made_files import written
+from tests.documents.made_pdfs import HEIGHT, KINDS, SIZE, WIDTH, Paper, paper_of, width_of
+
+
+def placed(paper: Paper, loaded: LoadedText) -> Counter[str]:
+    """How many sentences are read whole and on the right page, and how many in the right place of it."""
+    counts: Counter[str] = Counter()
+    for sentence in paper.sentences:
+        counts["spans"] += 1
+        found = re.search(r"\s+".join(map(re.escape, sentence.text.split())), loaded.text)
+        boxes = boxes_at(loaded.boxes, *found.span()) if found else []
+        lines: dict[tuple[int, float], tuple[float, float]] = {}
+        for word in sentence.words:
+            left, right = lines.get((word.page, word.baseline), (word.left, word.right))
+            lines[word.page, word.baseline] = min(left, word.left), max(right, word.right)
+        counts["on page"] += {one.page for one in boxes} == {word.page for word in sentence.words}
+        counts["in box"] += bool(boxes) and all(
+            any(
+                (box.page, abs(box.left * WIDTH - left) < 4, abs(box.right * WIDTH - right) < 4) == (page, True, True)
+                and box.top * HEIGHT < baseline - 0.3 * SIZE < box.bottom * HEIGHT < baseline + 0.6 * SIZE
+                for box in boxes
+            )
+            for (page, baseline), (left, right) in lines.items()
+        )
+    return counts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spans_are_on_their_page_and_in_their_box(kind: str) -> None:
+    paper = paper_of(kind, 3)
+    loaded = PdfLoader().load(paper.data())
+    counts = placed(paper, loaded)
+    assert counts["on page"] >= 0.99 * counts["spans"], counts
+    assert counts["in box"] >= 0.97 * counts["spans"], counts
+    assert "Annual report" not in loaded.text
+    assert not re.search(r"^\d$", loaded.text, re.MULTILINE)
+    assert [name for _, name in loaded.places] == ["page 1", "page 2", "page 3"]
+
+
+def test_running_lines_may_stay() -> None:
+    assert PdfLoader(running_lines=True).load(paper_of("one column", 3).data()).text.count("Annual report") == 3
+
+
+def drawn(*texts: tuple[float, float, float, str]) -> LoadedText:
+    return PdfLoader().load(
+        written(WIDTH, HEIGHT, [[(x, HEIGHT - y, size, text) for x, y, size, text in texts]], width_of)
+    )
+
+
+def test_headings_items_and_code() -> None:
+    body = [(60.0, 200 + 12 * n, 10.0, f"A line of the body that is number {n} of the text in it") for n in range(12)]
+    loaded = drawn((60, 100, 20, "The title"), (60, 124, 20, "goes on"), (60, 170, 14, "A section"), *body)
+    assert loaded.text.startswith("# The title goes on\n\n## A section\n\nA line of the body")
+    items = drawn(
+        (60, 100, 10, "•"), (72, 100, 10, "First item of a list"), (60, 112, 10, "•"), (72, 112, 10, "Second one")
+    )
+    assert items.text == "• First item of a list\n• Second one\n"
+
+
+def test_a_line_ends_where_the_next_word_had_room() -> None:
+    full = "A line that is as wide as the column in which it stands here,"
+    loaded = drawn(
+        (60, 100, 10, full), (60, 112, 10, "and its end."), (60, 124, 10, "Another."), (60, 160, 10, "Far away.")
+    )
+    assert loaded.text == f"{full} and its end.\nAnother.\n\nFar away.\n"
+
+
+def test_text_of_both_directions() -> None:
+    words = [(300.0, "שלום"), (260.0, "Rag"), (285.0, "Eval"), (230.0, "עולם")]
+    loaded = drawn(*((x, 100.0, 10.0, text if text.isascii() else text[::-1]) for x, text in words))
+    assert loaded.text == "שלום Rag Eval עולם\n"
+    start = loaded.text.index("עולם")
+    (box,) = boxes_at(loaded.boxes, start, start + 1)
+    assert box.left * WIDTH > 230 + width_of("עולם") / 2, "its first letter is the rightmost"
+
+
+def test_a_page_that_is_turned_and_cropped_has_boxes_as_it_is_shown() -> None:
+    data = written(WIDTH, HEIGHT, [[(100, 700, 10, "Turned")]], width_of)
+    shown = data.replace(b"/MediaBox [0 0 595 842]", b"/Rotate 90/MediaBox[0 0 595 842]")
+    (box,) = boxes_at(PdfLoader().load(shown).boxes, 0, 6)
+    assert abs(box.left - 700 / HEIGHT) < 0.02
+    assert abs(box.top - 100 / WIDTH) < 0.02
+    cropped = data.replace(b"/MediaBox [0 0 595 842]", b"/CropBox [50 600 200 800] /MediaBox [0 0 595 842]")
+    (box,) = boxes_at(PdfLoader().load(cropped).boxes, 0, 6)
+    assert abs(box.left - 50 / 150) < 0.01
+    assert abs(box.bottom - 100 / 200) < 0.03
