@@ -22,7 +22,7 @@ PAGE = Path(__file__).with_name("reference.md")
 KINDS = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
 
 PLACES = {
-    "loader": "chosen by the suffix of a file",
+    "loader": "`loaders`, by suffix or pattern",
     TRUTH_SOURCE.name: "`ground_truth`",
     FUSION.name: "`fusion` of the retriever `hybrid`",
     TOKENIZER.name: "`tokenizer` of the retriever `bm25`",

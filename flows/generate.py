@@ -68,7 +68,7 @@ def generate(
         prices=prices,
     )
     chosen, kept = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
-    documents_at = CorpusSource.of(Path(corpus) if corpus else chosen.corpus, glob or chosen.glob)
+    documents_at = CorpusSource.of(Path(corpus) if corpus else chosen.corpus, glob or chosen.glob, chosen.loaders)
     with in_use(kept):
         run = StageRunner(kept, do=as_task)
         try:

@@ -22,6 +22,9 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker as RecursiveTokenC
 from rag_eval.chunking.semantic import ClusterSemanticChunker as ClusterSemanticChunker
 from rag_eval.chunking.semantic import SemanticChunker as SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker as SentenceChunker
+from rag_eval.documents.boxes import Box as Box
+from rag_eval.documents.boxes import WordBox as WordBox
+from rag_eval.documents.loaders import LoadedText as LoadedText
 from rag_eval.embedding.cache import CachedEmbedder as CachedEmbedder
 from rag_eval.embedding.cache import EmbeddingCache as EmbeddingCache
 from rag_eval.embedding.embedder import Embedder as Embedder

@@ -186,7 +186,7 @@ def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace"
     if chosen.max_cost is None or chosen.search != "full" or not (console.is_terminal and sys.stdin.isatty()):
         return chosen
     run = partial(made_once, kept)
-    documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob), chosen.shards)
+    documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob, chosen.loaders), chosen.shards)
     left = TextCosts(run, kept, documents).of(chosen.configurations())
     if (told := over_limit(left, chosen)) is None:
         return chosen
@@ -292,7 +292,7 @@ def check_files(
     documents = None
     with faults.noted(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
-        corpus = Corpus.from_folder(config.corpus, config.glob)
+        corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders)
         documents = corpus.by_id
     notes += [str(one.message) for one in caught]
     truth: dict[Path, Any] = {}

@@ -44,14 +44,14 @@ DOCUMENT_GLOB = ["**/*.md"]
 DOCUMENTS = "Folder of documents, or the benchmark file that names it and its --glob."
 
 
-def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str]]:
-    """Return the folder of documents and the patterns of its files, of a benchmark file those that it names."""
+def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str], dict[str, Any]]:
+    """Return the folder of documents, the patterns of its files and their loaders, of a benchmark file its own."""
     from rag_eval.benchmark.config_files import load_config
 
     if not corpus.is_file():
-        return corpus, glob
+        return corpus, glob, {}
     config = load_config(corpus)
-    return config.corpus, config.glob if glob == DOCUMENT_GLOB else glob
+    return config.corpus, config.glob if glob == DOCUMENT_GLOB else glob, config.loaders
 
 
 BaseUrlOption = Annotated[

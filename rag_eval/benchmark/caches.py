@@ -47,6 +47,9 @@ LOADED = schema_of("text fault", file_sha256=KEY, text=pa.large_string(), metada
 BOXES = schema_of(boxes_key=KEY, boxes=pa.large_binary())
 """Apart from the texts: few who read these need them."""
 
+LOADED_VERSION = 1
+"""Raise it, and that of the stage ``load_corpus``, whenever a built-in loader makes another text than before."""
+
 MOST_WAITING = 2**24
 """How much of what loaders made is in memory before it is written."""
 
@@ -59,7 +62,7 @@ class LoadedFiles:
 
     def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
         self._loader, self._since = loader, nanoseconds(made_since)
-        made_by, name = parts.digest(loader), parts.label(loader)
+        made_by, name = f"{parts.digest(loader)} v{LOADED_VERSION}", parts.label(loader)
         self.folders = [identity_folder(cache / kind, made_by, name) for kind in ("loaded", BOXES_KIND)]
         texts, boxes = self.folders
         self._kept = KeyedRows(texts, LOADED, storage), KeyedRows(boxes, BOXES, storage)

@@ -27,6 +27,7 @@ from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.distribution import install_command
+from rag_eval.documents.reading import LOADER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
@@ -285,6 +286,9 @@ class BenchmarkConfig(Settings):
 
     corpus: InputPath = Field(description="The folder of the documents.")
     glob: Glob = Field(default="**/*.md", description="Which files of the folder are documents; a pattern or several.")
+    loaders: dict[StrictStr, Annotated[Any, PartOf(LOADER)]] = Field(
+        default={}, description="What reads which files, by suffix or pattern, such as {.pdf: my_module:MyLoader}."
+    )
     ground_truth: Annotated[list[Any], TruthSources()] = Field(
         description="Where the questions and what answers them come from: a file, {langsmith: name}, "
         "{generate: {model: …}}, or a list of these, which is joined."
@@ -442,9 +446,9 @@ class BenchmarkConfig(Settings):
         return [Configuration.model_validate(way) for way in ways.values()]
 
     def parts(self) -> list[Any]:
-        """Return all parts that are listed, in the order of their sections, and the user's metrics."""
+        """Return all parts that are listed, in the order of their keys, and the user's metrics."""
         own = [one for one in self.metrics if not isinstance(one, str)]
-        return [*(part for key in SECTIONS for part in getattr(self, key)), *own]
+        return [*self.loaders.values(), *(part for key in SECTIONS for part in getattr(self, key)), *own]
 
     def notices(self) -> list[str]:
         """Return what to know of parts before they run: a key that is missing, code that cannot be known."""
@@ -460,6 +464,7 @@ class BenchmarkRecord(Settings):
 
     corpus: Path
     glob: str | list[str]
+    loaders: dict[str, dict[str, Any]] = Field(default_factory=dict)
     ground_truth: Path | PartsData
     evaluation_type: EvaluationType
     chunkers: PartsData

@@ -13,6 +13,7 @@ from rag_eval.benchmark.config import LONGEST_NAME, MAX_CONFIGURATIONS, SECTIONS
 from rag_eval.benchmark.objective import METRICS
 from rag_eval.benchmark.sweep import Search
 from rag_eval.benchmark.truth_sources import read_sources, sources_schema
+from rag_eval.documents.reading import LOADER
 from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.sources import FileTruth
@@ -175,6 +176,8 @@ def load_config(path: str | Path) -> BenchmarkConfig:
                 settings[key] = value if isinstance(value, list) else [value]
             elif key == "ground_truth":
                 settings[key] = read_sources(value, place)
+            elif key == "loaders" and isinstance(value, dict):
+                settings[key] = {str(one): LOADER.make(given, place.key(one)) for one, given in value.items()}
             elif key == "corpus" and isinstance(value, str) and value:
                 settings[key] = str(path.absolute().parent / value)
             else:
@@ -255,6 +258,8 @@ def benchmark_schema() -> Schema:
         described = {"description": field.description}
         if key == "ground_truth":
             properties[key] = described | sources_schema()
+        elif key == "loaders":
+            properties[key] = described | {"type": "object", "additionalProperties": kind_schema(LOADER)}
         elif key in SECTIONS:
             properties[key] = described | one_or_more(kind_schema(SECTIONS[key].kind, definitions))
         elif get_origin(field.annotation) is list:

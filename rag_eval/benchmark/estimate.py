@@ -84,7 +84,7 @@ def estimated(
     run: Run, workspace: Workspace, config: BenchmarkConfig, searches: Sequence[Search] = get_args(Search)
 ) -> tuple[list[SearchEstimate], list[str]]:
     """What these searches take, and what to know besides; no service is asked for anything."""
-    documents = run(load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
+    documents = run(load_corpus, CorpusSource.of(config.corpus, config.glob, config.loaders), config.shards)
     costs, plans, notes = TextCosts(run, workspace, documents), dict[Search, list[Configuration]](), list[str]()
     if not all(isinstance(one, FileTruth) for one in config.ground_truth):
         every = config.configurations()
@@ -124,7 +124,7 @@ def _pace(run: Run, workspace: Workspace, config: BenchmarkConfig, inputs: Bench
     """The pace of the latest run on these documents, else of configurations here and now, and which it is."""
     with suppress(RagEvalError):  # there is none, or none that can be read
         latest = read_run(workspace)
-        if latest.corpus == CorpusSource.of(config.corpus, config.glob) and latest.configurations:
+        if latest.corpus == CorpusSource.of(config.corpus, config.glob, config.loaders) and latest.configurations:
             known = {
                 work.key: (name, label(one.configuration.embedder), work.effort)
                 for one in latest.configurations

@@ -202,6 +202,7 @@ def create_evaluation(
     langsmith_dataset: str | None = None,
     *,
     glob: str | Sequence[str] = "**/*.md",
+    loaders: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> TokenLevelEvaluation | ChunkLevelEvaluation:
     """Return the evaluation of a type over a folder of documents, or a corpus.
@@ -212,7 +213,7 @@ def create_evaluation(
     kinds = {"token-level": TokenLevelEvaluation, "chunk-level": ChunkLevelEvaluation}
     if eval_type not in kinds:
         raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
-    corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob)
+    corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
     made: Any = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
     return cast("TokenLevelEvaluation | ChunkLevelEvaluation", made)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.benchmark import stages
+from rag_eval.benchmark.caches import LOADED_VERSION
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.records import record_path
@@ -128,6 +129,7 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
     for one in outcomes:
         if one.run in stay or one.started.timestamp() >= limit:
             records = [section.of(done.configuration) for done in one.configurations for section in SECTIONS.values()]
+            records += one.corpus.loaders.values()
             needed.caches |= {name for part in records if part is not None for name in _cache_names(part)}
             needed.caches |= {"answers"} if "generate" in str(one.config.ground_truth) else set()  # which it extends
         else:
@@ -172,7 +174,7 @@ ASKING = ("context", "rewriter")
 
 def _cache_names(part: Any) -> Iterator[str]:
     """How the names of the folders end in which the work of a part, vectors, cuts, rankings or answers, is kept."""
-    for identity in (part.digest, f"{part.digest} v{CUTS_VERSION}"):
+    for identity in (part.digest, *(f"{part.digest} v{one}" for one in (CUTS_VERSION, LOADED_VERSION))):
         yield identity_folder(Path(), identity, "").name[-DIGITS:]
     if part.kind in ASKING and "model" in part.settings:
         yield "answers"

@@ -126,10 +126,11 @@ class Evaluation:
         kb_data_path: str | Path,
         *,
         glob: str | Sequence[str] = "**/*.md",
+        loaders: Mapping[str, Any] | None = None,
         langsmith_client: "Client | None" = None,
     ) -> None:
         self._dataset_name = langsmith_dataset_name
-        self._corpus = Corpus.from_folder(kb_data_path, glob)
+        self._corpus = Corpus.from_folder(kb_data_path, glob, loaders)
         self._client = langsmith_client
 
     def run(

@@ -211,6 +211,13 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
             f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
         )
         found.append(f"the corpus differs: {' and '.join(sides)}")
+    elif corpora[0].digest == corpora[1].digest and before.inputs.documents_digest != after.inputs.documents_digest:
+        read = [
+            ", ".join(f"{key} by {one.label} ({one.digest[:_DIGITS]}…)" for key, one in run.corpus.loaders.items())
+            for run in (before, after)
+        ]
+        sides = (f"{told} in {run.run}" for told, run in zip(read, (before, after), strict=True))
+        found.append(f"the same files were read to other texts: {' and '.join(sides)}")
     if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
         sides = (
             f"{asked(run.answerable, run.unanswerable)} ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
@@ -285,7 +292,7 @@ def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool 
     started = datetime.now(UTC)
     run = _KeptWork(workspace)
     try:
-        corpus = CorpusSource.of(config.corpus, config.glob)
+        corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
         documents = run(stages.load_corpus, corpus, config.shards)
         truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)

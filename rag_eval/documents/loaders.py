@@ -7,12 +7,13 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+from rag_eval.documents.boxes import WordBox
 from rag_eval.errors import UnreadableDocumentError
 from rag_eval.parts import part
 
@@ -24,12 +25,12 @@ MOST_EXPANDED = 200_000_000
 class LoadedText:
     """The text of a document, and where its pages, cells or other elements begin: (character, name), in order.
 
-    ``boxes`` is what ``rag_eval.documents.boxes.pack`` makes of where its words are on its pages, if that is known.
+    ``boxes`` says where its words are on its pages, where that is known: in the order of the text, or packed.
     """
 
     text: str
     places: list[tuple[int, str]] = field(default_factory=list)
-    boxes: bytes = b""
+    boxes: bytes | Sequence[WordBox] = b""
 
 
 _BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))

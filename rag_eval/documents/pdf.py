@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from rag_eval.distribution import install_command
 from rag_eval.documents.boxes import WordBox, pack
@@ -47,8 +48,11 @@ Indices = NDArray[np.int64]
 class PdfLoader:
     """The text layer of a PDF in the order in which it is read, with where each word is on its page."""
 
-    running_lines: bool = False
-    """Whether headers, footers and page numbers that run along the pages stay in the text."""
+    running_lines: bool = Field(
+        default=False,
+        description="Whether headers, footers and page numbers that run along the pages stay in the text.",
+    )
+    packages = ("pypdfium2",)
 
     def load(self, data: bytes) -> LoadedText:
         """Return the text, where each page begins, and the boxes of its words.

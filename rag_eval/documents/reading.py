@@ -23,11 +23,18 @@ from rag_eval.disk.files import read_text, unreadable
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
 from rag_eval.documents.boxes import pack
 from rag_eval.documents.loaders import LoadedText
-from rag_eval.errors import ConfigurationError, UnfinishedDocumentError, UnreadableDocumentError, as_sentence, preview
+from rag_eval.errors import (
+    ConfigurationError,
+    RagEvalError,
+    UnfinishedDocumentError,
+    UnreadableDocumentError,
+    as_sentence,
+    preview,
+)
 from rag_eval.formatting import counted
 from rag_eval.parts import PartRecord
 from rag_eval.parts.kinds import Kind
-from rag_eval.parts.objects import ForeignFunction
+from rag_eval.parts.objects import ForeignFunction, settled
 
 LOADER = Kind(
     "loader",
@@ -57,8 +64,13 @@ class ForeignLoader(ForeignFunction):
     wanted = "a function of a file's bytes that returns its text, or an object with load(data)"
 
     def load(self, data: bytes) -> LoadedText:
-        """Return what it makes of a file; raises ``UnreadableDocumentError`` where it does, or raises another."""
-        found = self.ask(self._call, data)
+        """Return what it makes of a file; raises ``UnreadableDocumentError`` whatever it raises of one."""
+        try:
+            found = settled(self._call(data))
+        except RagEvalError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a user's code raises
+            raise UnreadableDocumentError(f"cannot be read by {self.label} ({as_sentence(error)})") from None
         if isinstance(found, str):
             return LoadedText(found)
         if not isinstance(found, LoadedText):
@@ -200,6 +212,7 @@ class _Parser:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
+        self._path = ""
 
     def ask(self, task: bytes, data: bytes) -> dict[str, Any]:
         """Return what was made of a file; raises what ``load_file`` raises."""
@@ -237,12 +250,14 @@ class _Parser:
             self._process = None
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        if self._process is None or self._process.poll() is not None:
+        path = os.pathsep.join(one for one in sys.path if isinstance(one, str) and one)
+        if self._process is None or self._process.poll() is not None or path != self._path:
             self.end()
+            self._path = path
             # Neither the folder that one is in nor the keys of the environment are for who reads documents.
             command = [sys.executable, "-P", "-c", "from rag_eval.documents.reading import serve; serve()"]
             environment = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
-            environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if isinstance(one, str) and one)
+            environment["PYTHONPATH"] = path  # where a user's loader may be
             self._process = subprocess.Popen(  # noqa: S603  # our own code
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
             )

@@ -221,7 +221,8 @@ def _turned(run: list[Word]) -> list[Word]:
 def _cells(words: list[Word]) -> Iterable[int]:
     for number, (one, other) in enumerate(pairwise(words), start=1):
         gap = max(other.left - one.right, one.left - other.right)
-        if gap >= GUTTER * max(one.size, other.size):
+        is_leader = not (one.text.strip(".·…") and other.text.strip(".·…"))
+        if gap >= GUTTER * max(one.size, other.size) and not is_leader:
             yield number
 
 
@@ -252,14 +253,17 @@ def _divided(segments: list[Segment]) -> list[Part] | None:
         parts: list[Part] = []
         for _, (across, second, first) in sorted(grouped.items()):
             kind = _kind(first, second, size)
-            if kind != "plain":
-                parts.append((kind, first, second))
-            else:
-                across = [*first, *second, *across]
-            if across and parts and parts[-1][0] == "plain":
-                parts[-1][1].extend(across)
-            elif across:
-                parts.append(("plain", across, []))
+            before: list[Segment] = []
+            if kind == "table":  # which begins where both sides do
+                top = max(min(one.baseline for one in side) for side in (first, second)) - 0.35 * size
+                before = [one for one in (*first, *second) if one.baseline < top]
+                first, second = ([one for one in side if one.baseline >= top] for side in (first, second))
+            told = [("plain", before, []), (kind, first, second), ("plain", across, [])]
+            for name, some, others in [("plain", [*first, *second, *across], [])] if kind == "plain" else told:
+                if name == "plain" and parts and parts[-1][0] == "plain":
+                    parts[-1][1].extend(some)
+                elif some or others:
+                    parts.append((name, some, others))
         if any(kind != "plain" for kind, _, _ in parts):
             return parts
     return None
@@ -306,17 +310,19 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
     # Wide blanks of justified text may stand one below the other, in a few lines.
     strip = (min(one.left for one in second) - max(one.right for one in first)) / size
     is_long = min(map(len, sides)) > (2 if strip > 2 * GUTTER else 5)
-    if min(fills) > 0.7 and min(lengths) > 17 and is_long:
-        return "columns"
     fewer, more = sorted(heights, key=len)
     aligned = np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size)
+    ends = [np.array([max(one.right for one in row) for row in rows]) for rows in sides]
+    is_flush = max(np.mean(np.abs(one - one.max()) < 1.5) for one in ends) > 0.5
+    is_text = min(fills) > 0.7 and min(lengths) > 17 and (aligned < 0.9 or is_flush or len(fewer) > 7)
+    if is_text and is_long:
+        return "columns"
     if aligned > 0.7:
         lefts = np.array([min(one.left for one in row) for row in sides[1]])
         middles = np.array([(row[0].left + row[0].right) / 2 for row in sides[1]])
         is_even = any(np.mean(np.abs(one - np.median(one)) < 1.5) > 0.75 for one in (lefts, middles))
         has_numbers = np.mean([any(map(str.isdigit, row[0].words[-1].text)) for row in sides[1]]) > 0.6
-        rights = np.array([max(one.right for one in row) for row in sides[1]])
-        is_flush = np.mean(np.abs(rights - rights.max()) < 1.5) > 0.6 and len(fewer) < 8
+        is_flush = np.mean(np.abs(ends[1] - ends[1].max()) < 1.5) > 0.6 and len(fewer) < 8
         if has_numbers:
             return "table" if strip > 2 * GUTTER or is_even else "plain"
         return "table" if is_even and not is_flush and (strip > 2 * GUTTER or len(fewer) > 2) else "plain"

@@ -19,12 +19,12 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
 
 
-def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
+def run(config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False) -> BenchmarkOutcome:
     """Run a benchmark and keep its outcome; a configuration that fails is among the failures."""
     started = datetime.now(UTC)
-    corpus = CorpusSource.of(config.corpus, config.glob)
+    corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
     documents = stages.load_corpus(workspace, corpus)
-    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type, reanchor)
     inputs = BenchmarkInputs.of(config, documents, truth)
     done, failed = [], {}
     for configuration in config.configurations():

@@ -315,6 +315,7 @@ def serve_review(
     truth: Path,
     corpus: Path,
     glob: str | Sequence[str],
+    loaders: Mapping[str, Any],
     port: int,
     by: str | None = None,
     *,
@@ -327,7 +328,7 @@ def serve_review(
     Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and
     ``ConfigurationError`` when the port is taken.
     """
-    session = ReviewSession(truth, DocumentFolder(corpus, glob), by or _login())
+    session = ReviewSession(truth, DocumentFolder(corpus, glob, loaders), by or _login())
     with closing(listening_socket(port)) as listener:
         server, address = review_server(session, listener)
         on_start(address)

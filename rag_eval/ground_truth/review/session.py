@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rag_eval.disk.files import Stamp, matching_files
-from rag_eval.documents.reading import read_document
+from rag_eval.documents.reading import Loaders, read_document
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import changed_line
@@ -41,8 +41,9 @@ from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 class DocumentFolder(Mapping[str, Document]):
     """The documents of a folder, by id; each is read again when its file has changed."""
 
-    def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
+    def __init__(self, folder: Path, glob: str | Sequence[str], loaders: Mapping[str, Any] | None = None) -> None:
         """List the files; raises what ``Corpus.from_folder`` raises for a folder that cannot be used."""
+        self._loaders = Loaders(loaders)
         self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
         self._seen: dict[DocumentId, tuple[Stamp, Document]] = {}
 
@@ -59,7 +60,7 @@ class DocumentFolder(Mapping[str, Document]):
         try:
             stamp = Stamp.of(path)
             if known not in self._seen or self._seen[known][0] != stamp:
-                found = read_document(path, name=doc_id)
+                found = read_document(path, self._loaders, doc_id)
                 self._seen[known] = stamp, Document(known, found.text, found.metadata, path, found.boxes)
         except (OSError, CorpusError, ConfigurationError):
             raise KeyError(doc_id) from None

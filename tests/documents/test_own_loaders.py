@@ -1,0 +1,232 @@
+"""A loader is a part: chosen by suffix or pattern, built in or a user's, and what it reads is kept by what it is."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark.compare import compare_runs
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.records import made_once
+from rag_eval.benchmark.references import CorpusSource, effort_of
+from rag_eval.benchmark.runs import data_differences
+from rag_eval.benchmark.stages import StoredDocuments, load_corpus
+from rag_eval.benchmark.truth_stages import load_ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.documents import reading
+from rag_eval.documents.boxes import WordBox
+from rag_eval.documents.loaders import LoadedText
+from rag_eval.documents.pdf import PdfLoader
+from rag_eval.documents.reading import Loaders
+from rag_eval.errors import ConfigurationError
+from rag_eval.types.documents import Corpus, LeftOutWarning
+from tests.documents.made_files import pdf
+from tests.documents.made_pdfs import paper_of
+from tests.reports.report_runs import run
+
+MODULE = '''
+import os
+import pypdfium2
+from rag_eval import LoadedText, WordBox
+
+class AsDrawn:
+    """The text of a PDF in the order in which its file draws it."""
+
+    def __init__(self, mark=""):
+        self.mark = mark
+
+    def load(self, data):
+        pages = [page.get_textpage().get_text_bounded() for page in pypdfium2.PdfDocument(data)]
+        text = self.mark + "\\n".join(pages).replace("\\r\\n", "\\n")
+        return LoadedText(text, [(0, "page 1")], [WordBox(0, 5, 1, 0.1, 0.2, 0.3, 0.4)])
+
+def shout(data):
+    return data.decode().upper()
+
+def environment(data):
+    return " ".join(sorted(os.environ))
+
+def broken(data):
+    return {}["no such key"]
+
+def nothing(data):
+    return 7
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "own_loaders.py").write_text(MODULE)
+    (tmp_path / "docs" / "a.pdf").write_bytes(pdf([["Guests pay", "on board."]]))
+    (tmp_path / "docs" / "b.log").write_text("quiet")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_loaders", raising=False)
+    return tmp_path
+
+
+def texts(folder: Path, loaders: dict[str, Any], glob: str = "*") -> dict[str, str]:
+    return {document.id: document.content for document in Corpus.from_folder(folder / "docs", glob, loaders)}
+
+
+def test_a_loader_is_chosen_by_suffix_or_pattern(folder: Path) -> None:
+    assert texts(folder, {".LOG": "own_loaders:shout"})["b.log"] == "QUIET"
+    assert texts(folder, {"x*": "own_loaders:shout", "b.*": "text"})["b.log"] == "quiet"
+    assert texts(folder, {".pdf": {"type": "own_loaders:AsDrawn", "mark": "# "}})["a.pdf"].startswith("# Guests")
+    assert texts(folder, {".pdf": PdfLoader(running_lines=True)})["a.pdf"] == texts(folder, {})["a.pdf"]
+    (document,) = Corpus.from_folder(folder / "docs", "*.pdf", {".pdf": "own_loaders:AsDrawn"})
+    assert document.boxes(0, 5)[0].page == 1
+    assert document.place_at(3) == "page 1"
+
+
+def test_a_live_object_goes_to_the_process_that_reads(folder: Path) -> None:
+    class Live:
+        def load(self, data: bytes) -> LoadedText:
+            return LoadedText(f"{len(data)} bytes", boxes=[WordBox(0, 1, 2, 0, 0, 1, 1)])
+
+    assert texts(folder, {".log": Live()})["b.log"] == "5 bytes"
+    with pytest.raises(ConfigurationError, match="cannot go to the process that reads files"):
+        texts(folder, {".log": Holding()})
+
+
+class Holding:
+    """An object that cannot be taken elsewhere."""
+
+    def __init__(self) -> None:
+        self.file = sys.stderr
+
+    def load(self, data: bytes) -> str:
+        return str(self.file)
+
+
+def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read: own_loaders:nothing returned '7'"):
+        texts(folder, {".log": "own_loaders:nothing"})
+    with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read by own_loaders:broken \(.*no such key"):
+        texts(folder, {".log": "own_loaders:broken"})
+    monkeypatch.setenv("SECRET_KEY", "hidden")
+    reading._parser.end()
+    assert "SECRET_KEY" not in texts(folder, {".log": "own_loaders:environment"})["b.log"]
+    for given in ({".log": "own_loaders:missing"}, {".log": "no_module:Loader"}, {".log": "pdff"}, {".log": 7}):
+        with pytest.raises(ConfigurationError):
+            texts(folder, given)
+
+
+def benchmark(folder: Path, name: str, loaders: str, truth: str = "truth.jsonl") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"corpus: docs\nglob: '**/*.pdf'\nground_truth: {truth}\nretrieval: bm25\n{loaders}"
+        "chunkers: {type: sentence, max_chunk_size: 60}\nk: [1]\nobjective: span_recall@1\n"
+    )
+    return path
+
+
+def test_a_benchmark_file_says_which_loaders(folder: Path) -> None:
+    (folder / "truth.jsonl").write_text("")
+    config = load_config(benchmark(folder, "own", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: '> '}}\n"))
+    assert Loaders(config.loaders).of("x/a.PDF") is config.loaders[".pdf"]
+    assert config.loaders[".pdf"] in config.parts()
+    for wrong, told in (
+        ("{.pdf: pdff}", r"loaders.'.pdf': there is no loader 'pdff' \(did you mean pdf\?\)"),
+        (
+            "{.pdf: {type: pdf, running: true}}",
+            r"loaders.'.pdf'.running: pdf has no such key",
+        ),
+        ("[pdf]", "loaders: "),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            load_config(benchmark(folder, "wrong", f"loaders: {wrong}\n"))
+
+
+def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
+    workspace, docs = Workspace(root=folder / "work"), folder / "docs"
+
+    def loaded(loaders: dict[str, Any]) -> dict[str, str]:
+        tables = made_once(workspace, load_corpus, CorpusSource.of(docs, "*.pdf", loaders))
+        stored = StoredDocuments([workspace.read_table(one) for one in tables], workspace=workspace)
+        assert stored["a.pdf"].boxes(0, 5)
+        return {name: document.content for name, document in stored.items()}
+
+    first = loaded({})
+    process = reading._parser._process
+    assert process is not None
+    reading._parser.end()
+    (docs / "c.pdf").write_bytes((docs / "a.pdf").read_bytes())  # another folder to read, and no other file
+    assert loaded({}) == {"a.pdf": first["a.pdf"], "c.pdf": first["a.pdf"]}
+    assert reading._parser._process is None, "nothing was parsed"
+    assert loaded({".pdf": "own_loaders:AsDrawn"})["a.pdf"] != first["a.pdf"]
+    keys = [load_corpus.key(CorpusSource.of(docs, "*.pdf", one)) for one in ({}, {".pdf": {"type": "pdf"}})]
+    assert keys[0] == keys[1]
+    assert load_corpus.key(CorpusSource.of(docs, "*.pdf", {".pdf": "own_loaders:AsDrawn"})) not in keys
+
+
+def test_a_file_that_took_too_long_is_tried_again_by_the_next_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, source = Workspace(root=folder / "work"), CorpusSource.of(folder / "docs", "*.pdf")
+    (folder / "docs" / "slow.pdf").write_bytes(pdf([["Slow."] * 40] * 300))
+    source = CorpusSource.of(folder / "docs", "*.pdf")
+    made_once(workspace, load_corpus, CorpusSource.of(folder / "docs", "a.pdf"))  # which is parsed by now
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "SECONDS", 0.01)
+        patched.setattr(reading, "BYTES_A_SECOND", 10**12)
+        (table,) = made_once(workspace, load_corpus, source)
+    effort = effort_of([table])
+    assert effort is not None
+    assert (table.rows, effort.skipped, effort.unfinished) == (1, 1, 1)
+    (table,) = made_once(workspace, load_corpus, source)
+    assert table.rows == 2
+
+
+def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) -> None:
+    """A file that is drawn across its columns, read as drawn by a user's loader: spans are carried over, and differ."""
+    paper = paper_of("across columns", 2)
+    (folder / "docs" / "a.pdf").write_bytes(paper.data())
+    text = texts(folder, {}, "*.pdf")["a.pdf"]
+    rows = []
+    for sentence in paper.sentences[::6]:
+        start = text.index(sentence.text) if sentence.text in text else -1
+        if start >= 0:
+            span = {"doc_id": "a.pdf", "start": start, "end": start + len(sentence.text), "text": sentence.text}
+            rows.append(json.dumps({"query": sentence.text, "relevant_spans": [span]}))
+    (folder / "truth.jsonl").write_text("\n".join(rows))
+    workspace, outcomes = Workspace(root=folder / "work"), list[BenchmarkOutcome]()
+    for name, loaders in (("built-in", ""), ("drawn", "loaders: {.pdf: 'own_loaders:AsDrawn'}\n")):
+        config = load_config(benchmark(folder, name, loaders))
+        outcomes.append(run(config, workspace, reanchor=name == "drawn"))
+    before, after = outcomes
+    assert before.corpus.digest == after.corpus.digest
+    (told, *_) = data_differences(before, after)
+    assert told.startswith("the same files were read to other texts: .pdf by pdf (")
+    assert ".pdf by own_loaders:AsDrawn (" in told
+    with pytest.raises(ConfigurationError, match="were not measured on the same data: the same files were read"):
+        compare_runs(workspace, before, after)
+    compared = compare_runs(workspace, before, after, allow_different=True)
+    assert compared.queries > 0
+    found = [one.configurations[0].metrics["span_recall@1"] for one in outcomes]
+    asked = [one.inputs.truth.queries.rows for one in outcomes]
+    assert found[0] > 0.5
+    assert asked[1] < asked[0], "sentences that the other loader tears apart are no spans any more"
+
+
+def test_a_change_of_the_loader_is_an_edit_that_spans_survive(folder: Path) -> None:
+    (folder / "docs" / "a.pdf").write_bytes(paper_of("hyphens", 1).data())
+    text = texts(folder, {}, "*.pdf")["a.pdf"]
+    start = text.index(". ") + 2
+    quoted = text[start : text.index(".", start) + 1]
+    span = {"doc_id": "a.pdf", "start": start, "end": start + len(quoted), "text": quoted}
+    (folder / "truth.jsonl").write_text(json.dumps({"query": "What?", "relevant_spans": [span]}))
+    config = load_config(benchmark(folder, "one", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: 'New. '}}\n"))
+    workspace = Workspace(root=folder / "work")
+    load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
+    documents = load_corpus(workspace, CorpusSource.of(config.corpus, config.glob, config.loaders))
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, "token-level", True)
+    (answer,) = workspace.read_table(truth.answers).to_pylist()
+    stored = StoredDocuments([workspace.read_table(one) for one in documents])["a.pdf"].content
+    assert answer["start"] != start
+    assert stored[answer["start"] : answer["end"]] == answer["text"]
+    plain = "".join(one for one in answer["text"] if one.isalpha())
+    assert plain == "".join(one for one in quoted if one.isalpha())
