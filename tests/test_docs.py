@@ -193,6 +193,8 @@ OWN = """\
 def place(chunk): return "a place"
 def expand(question): return [question]
 def words(text): return text.split()
+def as_drawn(data): return data.decode()
+
 class Overlap:
     def search(self, query, k): return []
 """
