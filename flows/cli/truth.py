@@ -299,8 +299,8 @@ def reanchor(
     documents = Corpus.from_folder(*options.documents_at(corpus, glob))
     items = read_token_level(truth, documents.by_id)
     versions = document_versions(workspace, drift.documents_that_no_longer_match(items, documents))
-    _, *how = options.documents_at(corpus, glob)
-    for document in Corpus.from_folder(old, *how) if old is not None else ():
+    _, patterns, loaders = options.documents_at(corpus, glob)
+    for document in Corpus.from_folder(old, patterns, loaders) if old is not None else ():
         versions.setdefault(document.id, []).insert(0, document.content)
     report = drift.reanchor(items, documents, versions)
     drift.check_not_empty(report)
