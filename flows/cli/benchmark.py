@@ -259,11 +259,7 @@ class CheckedFiles(NamedTuple):
 
 
 def check_files(
-    config: "BenchmarkConfig",
-    workspace: "Workspace | None" = None,
-    *,
-    reanchor: bool = False,
-    file: Path | None = None,
+    config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False, file: Path | None = None
 ) -> CheckedFiles:
     """Count the documents and the queries; raise all that is wrong with them, or with the name of the workspace.
 

@@ -93,8 +93,7 @@ def generate(
         typer.Option(help="Generate chunk-level ground truth for this chunker: a built-in name or module:name."),
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Setting of the chunker, such as chunk_size=200; may be repeated."),
+        list[str] | None, typer.Option("--set", help="Setting of the chunker, such as chunk_size=200; may be repeated.")
     ] = None,
     options: Annotated[
         list[str] | None,

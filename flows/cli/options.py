@@ -80,15 +80,13 @@ def benchmark_file(path: Path | None) -> Path | None:
 
 
 ConfigArgument = Annotated[
-    Path | None,
-    typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.", callback=benchmark_file),
+    Path | None, typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.", callback=benchmark_file)
 ]
 MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
 
 
 SearchOption = Annotated[
-    str | None,
-    typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure."),
+    str | None, typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure.")
 ]
 
 

@@ -238,11 +238,7 @@ class CachedReranker:
     """
 
     def __init__(
-        self,
-        reranker: Reranker,
-        folder: Path,
-        made_since: datetime | None = None,
-        storage: Storage | None = None,
+        self, reranker: Reranker, folder: Path, made_since: datetime | None = None, storage: Storage | None = None
     ) -> None:
         self.reranker, self._rows = reranker, KeyedRows(folder, RANKINGS, storage)
         self._since_ns = nanoseconds(made_since)

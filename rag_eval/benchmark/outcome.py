@@ -398,7 +398,6 @@ def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcom
             for reason, named in names.items()
         )
         raise BenchmarkFailedError(
-            f"{len(outcome.failures)} of {total} configurations failed: {told}",
-            workspace.runs / outcome.run / SUMMARY,
+            f"{len(outcome.failures)} of {total} configurations failed: {told}", workspace.runs / outcome.run / SUMMARY
         )
     return outcome

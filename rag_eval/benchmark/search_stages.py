@@ -262,13 +262,7 @@ def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: i
 
 @stage("hits", version=1)
 def retrieve(
-    chunks: Shards,
-    searches: pa.Table,
-    retriever: Any,
-    depth: Any,
-    allowed: pa.Table | None = None,
-    *,
-    context: Context,
+    chunks: Shards, searches: pa.Table, retriever: Any, depth: Any, allowed: pa.Table | None = None, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """What a retriever that is not built in finds among the chunks for every search; filtered, it is asked for more."""
     asked, table = as_searches(searches), _whole(chunks)
