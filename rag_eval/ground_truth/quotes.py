@@ -91,10 +91,18 @@ class _Searched:
             found.append(([one.title for one in above], (heading.start, stop)))
         return found
 
+    @cached_property
+    def _by_name(self) -> dict[str, list[tuple[list[str], Window]]]:
+        found: dict[str, list[tuple[list[str], Window]]] = {}
+        for titles, window in self.places:
+            path = [_folded(title) for title in titles]
+            found.setdefault(path[-1], []).append((path, window))
+        return found
+
     def windows(self, place: str) -> list[Window]:
         """Where the places of a name are, of which a heading may be told with those above it."""
         path = [_folded(title) for title in place.split(_BELOW)]
-        return [window for titles, window in self.places if [_folded(one) for one in titles[-len(path) :]] == path]
+        return [window for titles, window in self._by_name.get(path[-1], []) if titles[-len(path) :] == path]
 
 
 class Quotes:
