@@ -10,6 +10,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 # One more than there are processors: tests of services spend much of their time waiting.
 WORKERS ?= 3
+# What was compiled once is kept, and not compiled in each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help run test lint types docs bench bench-large clean
 
@@ -19,9 +21,7 @@ help:
 run: .venv/.ready
 	$(BIN)/rag-eval run
 
-# Compiled once, and not in each of the processes that tests start.
 test: lint types
-	$(BIN)/python -m compileall -q rag_eval tasks flows
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.ready-dev

@@ -1,3 +1,4 @@
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,10 +29,21 @@ settings.load_profile("rag-eval")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have what servers keep in a place of the tests' own, in place of the user's, for child processes too."""
+    from flows.cli.prefect_home import one_authority
+
     state = tempfile.TemporaryDirectory(prefix="rag-eval-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
     os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # it would call home
+    # Every client of HTTP reads all authorities there are, which is most of what a request takes: one is enough here.
+    os.environ["SSL_CERT_FILE"] = str(one_authority(Path(state.name)))
     config.add_cleanup(state.cleanup)
+    gc.disable()  # what is imported while tests are collected all stays
+
+
+def pytest_collection_finish() -> None:
+    """Not look for garbage among what stays."""
+    gc.freeze()
+    gc.enable()
 
 
 SLOW = ("tests/flows/cli/", "tests/deployments/", "tests/flows/", "tests/tasks/", "tests/reports/")
@@ -57,13 +69,19 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     )
 
     from flows.cli.prefect_home import keep_template, use_template
-    from flows.cli.server import PrefectServer, free_port, start_attended
+    from flows.cli.server import BARE, PrefectServer, free_port, start_attended
 
     folder = tmp_path_factory.mktemp("prefect")
     database = folder / "prefect.db"
     is_migrated = use_template(database)
     port = free_port()
-    settings = {
+    # Nothing is scheduled there; what happens to tasks and to documents is kept.
+    idle = {
+        name: value
+        for name, value in BARE.items()
+        if not name.endswith(("START", "PERSISTER_ENABLED", "RECORDER_ENABLED"))
+    }
+    settings = idle | {
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

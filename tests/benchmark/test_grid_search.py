@@ -255,7 +255,7 @@ def test_a_search_that_was_stopped_goes_on_and_pays_for_nothing_twice(
     workspace, refused, rng = Workspace(root=tmp_path / "w"), [], np.random.default_rng(0)
     found: Searched | None = None
     while found is None:
-        begun, after = len(server.requests), int(rng.integers(1, 9))
+        begun, after = len(server.requests), int(rng.integers(1, 25))
         server.faults = deque([None] * after + [Status(500)])
         try:
             found = searched(config, workspace)

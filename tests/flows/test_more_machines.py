@@ -37,24 +37,6 @@ def on_threads(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -
     return benchmark(TWO, Workspace(root=tmp_path_factory.mktemp("threads")))
 
 
-@pytest.mark.parametrize(
-    "runner",
-    ["processes", "dask", pytest.param("ray", marks=pytest.mark.filterwarnings("ignore:lancedb fork support"))],
-)
-def test_a_runner_gives_the_tables_that_threads_give(runner: str, on_threads: BenchmarkOutcome, tmp_path: Path) -> None:
-    if runner in ("dask", "ray") and find_spec(f"prefect_{runner}") is None:
-        pytest.skip(f"the extra {runner} is not installed")
-    told: list[StageEvent] = []
-    with listening(told.append):
-        outcome = benchmark(TWO.model_copy(update={"shards": 4}), Workspace(root=tmp_path), runner=runner)
-    assert len(outcome.inputs.documents) == 4
-    assert digests(outcome) == digests(on_threads)
-    assert on_threads.work() == (13, 0)
-    assert outcome.work() == (18, 0)  # with the depth and the joined hits of each configuration, and joined copies
-    done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
-    assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
-
-
 MORTAL = """
 import os, signal
 from pathlib import Path
@@ -79,20 +61,27 @@ class Lines:
 """
 
 
-@pytest.mark.parametrize("runner", ["processes", "dask"])
-def test_a_killed_worker_costs_what_was_under_way(runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if runner == "dask":
-        pytest.importorskip("prefect_dask")
+@pytest.mark.parametrize(
+    "runner",
+    ["processes", "dask", pytest.param("ray", marks=pytest.mark.filterwarnings("ignore:lancedb fork support"))],
+)
+def test_a_runner_gives_the_tables_of_threads_and_a_killed_worker_costs_what_was_under_way(
+    runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if runner in ("dask", "ray") and find_spec(f"prefect_{runner}") is None:
+        pytest.skip(f"the extra {runner} is not installed")
     (tmp_path / "mortal_chunks.py").write_text(MORTAL)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
     file = tmp_path / "benchmark.yaml"
     file.write_text(
-        f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nshards: 16\n"
-        f"chunkers: {{type: mortal_chunks:Lines, log: {tmp_path / 'log'}}}\n"
+        f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nshards: 16\nchunkers:\n"
+        f"- {{type: mortal_chunks:Lines, log: {tmp_path / 'log'}}}\n- {{type: recursive-token, chunk_size: 60}}\n"
     )
     config = load_config(file)
-    outcome = benchmark(config, Workspace(root=tmp_path / runner), runner=runner)
+    told: list[StageEvent] = []
+    with listening(told.append):
+        outcome = benchmark(config, Workspace(root=tmp_path / runner), runner=runner)
     cut = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     processes, counts = {process for process, _ in cut}, Counter(name for _, name in cut)
     assert len(processes) >= 2  # and perhaps one in the place of the killed
@@ -102,8 +91,13 @@ def test_a_killed_worker_costs_what_was_under_way(runner: str, tmp_path: Path, m
     # Dask's other worker goes on; a pool of processes ends with the first of them.
     assert sum(bool(again & {*one.column("doc_id").to_pylist()}) for one in shards) <= (1 if runner == "dask" else 2)
     assert counts["fares-and-ticketing.md"] == 2
-    alone = benchmark(config, Workspace(root=tmp_path / "threads"))
+    done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
+    assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
+    alone = benchmark(config.model_copy(update={"shards": 1}), Workspace(root=tmp_path / "threads"))
     assert digests(outcome) == digests(alone)
+    assert (len(alone.inputs.documents), len(shards)) == (1, 14)
+    assert alone.work() == (13, 0)
+    assert outcome.work() == (18, 0)  # with the depth and the joined hits of each configuration, and joined copies
 
 
 ODD = """

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import signal
 import socket
 import stat
 import subprocess
@@ -527,6 +528,7 @@ def test_the_commands_find_the_key_of_a_server_that_is_up(daily: Daily) -> None:
 
 def test_the_key_ends_with_the_server(daily: Daily) -> None:
     assert key_file(daily.port).exists()
-    daily.process.terminate()
+    daily.process.send_signal(signal.SIGINT)
     daily.process.communicate(timeout=60)
+    assert daily.process.returncode == 130
     assert not key_file(daily.port).exists()

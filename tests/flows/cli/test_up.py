@@ -1,4 +1,7 @@
-"""``rag-eval up`` for real: a server, a worker, three deployments, a watcher, and a browser in front of it."""
+"""``rag-eval up`` for real: a server, a worker, deployments, watchers, and a browser in front of it.
+
+Two benchmarks are up, are stopped, come up again, are killed and come up once more: each test goes on from there.
+"""
 
 import base64
 import os
@@ -13,21 +16,34 @@ import httpx
 import psutil
 import pytest
 
-from flows.cli.prefect_home import key_file
+from flows.cli.prefect_home import key_file, prefect_home
 from flows.deployments import corpus_resource
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.runs import read_run, run_names
 from rag_eval.benchmark.workspace import Workspace
+from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import is_running, rag_eval, wait_for
-from tests.flows.cli.daily import DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
+from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+FILES = {PROJECT: "b.yaml", "other": "other/benchmark.yaml"}
+
+
+def make_other(folder: Path) -> None:
+    """A second benchmark, with documents of its own."""
+    (folder / "other").mkdir()
+    folder_of(folder / "other", 3)
+    (folder / FILES["other"]).write_text(BENCHMARK)
+
+
 @pytest.fixture(scope="module")
 def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
-    up = come_up(tmp_path_factory.mktemp("daily"))
+    folder = tmp_path_factory.mktemp("daily")
+    make_other(folder)
+    up = come_up(folder, files=[*FILES.values()])
     yield up
     if up.process.poll() is None:
         up.process.terminate()
@@ -44,24 +60,21 @@ def field(name: str) -> str:
 
 
 def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
-    daily.until(lambda: f"watching {daily.folder / 'docs'}" in daily.said)  # the last of its lines
+    watched = [daily.folder / "docs", daily.folder / "other" / "docs"]
+    daily.until(lambda: all(f"watching {folder}" in daily.said for folder in watched))  # the last of its lines
     assert f"UI           {daily.ui}" in daily.said
     # It goes to a file here, which may be a log: the key does not.
     assert f"sign in      with the address in {key_file(daily.port)}" in daily.said
-    assert "nightly      0 3 * * * UTC" in daily.said
-    assert f"watching {daily.folder / 'docs'}" in daily.said
+    assert daily.said.count("nightly      0 3 * * * UTC") == len(FILES)
     found = daily.ask("/deployments/filter", sort="NAME_ASC")
-    assert [each["name"] for each in found] == [f"{name}-{PROJECT}" for name in sorted(DEPLOYMENTS)]
+    assert {each["name"] for each in found} == {f"{name}-{project}" for name in DEPLOYMENTS for project in FILES}
     for each in found:
-        assert {"rag-eval", f"project:{PROJECT}"} <= set(each["tags"])
-        assert each["work_queue_name"] == PROJECT
-        if not each["name"].startswith("experiment"):
-            assert each["parameters"]["benchmark_file"] == "b.yaml"
-            flow = (
-                "generate.generate"
-                if each["name"].startswith("generate")
-                else "benchmark_from_file.benchmark_from_file"
-            )
+        name, _, project = each["name"].rpartition("-")
+        assert {"rag-eval", f"project:{project}"} <= set(each["tags"])
+        assert each["work_queue_name"] == project
+        if name != "experiment":
+            assert each["parameters"]["benchmark_file"] == FILES[project]
+            flow = "generate.generate" if name == "generate" else "benchmark_from_file.benchmark_from_file"
             assert each["entrypoint"] == f"flows.{flow}"
         (step,) = each["pull_steps"]
         assert next(iter(step.values()))["directory"] == str(daily.folder)
@@ -125,6 +138,39 @@ def test_ten_edits_in_a_second_start_one_run_that_embeds_what_changed(daily: Dai
     # Nothing waits: the ten edits were one event, and one event is one run.
     assert daily.runs("on-corpus-change", "SCHEDULED", "PENDING", "RUNNING") == []
 
+    # It is the run of this benchmark alone, kept and served beside it.
+    assert run["work_queue_name"] == PROJECT
+    assert daily.runs("on-corpus-change", *ENDED, "SCHEDULED", "PENDING", "RUNNING", project="other") == []
+    name = latest(daily).run
+    assert run_names(Workspace(root=daily.folder / "other" / ".rag-eval")) == []
+    token = (prefect_home(Workspace(root=daily.folder / ".rag-eval")) / "runs.token").read_text()
+    served = f"{daily.ui}/rag-eval/runs/{token}"
+    assert httpx.get(f"{served}/{PROJECT}/{name}/report.html").status_code == 200
+    assert httpx.get(f"{served}/other/{name}/report.html").status_code == 404
+    artifacts = daily.ask("/artifacts/filter", artifacts={"key": {"any_": ["report"]}})
+    assert any(f"{served}/{PROJECT}/{name}/report.html" in one["data"] for one in artifacts)
+
+
+def test_a_project_is_replaced_and_removed_by_name(daily: Daily) -> None:
+    named = {"PREFECT_API_URL": f"{daily.ui}/api"}
+    said = rag_eval("deploy", FILES["other"], "--cron", "5 4 * * *", cwd=daily.folder, **named).stderr
+    assert "schedule '0 3 * * *' → '5 4 * * *'" in said
+    assert "workspace '" in said
+    assert "A run starts on the event corpus.changed of corpus." in said
+    (daily.folder / "gamma").mkdir()
+    (daily.folder / "gamma" / "other.yaml").write_text(BENCHMARK)
+    refused = rag_eval("deploy", "gamma/other.yaml", cwd=daily.folder, **named)
+    assert refused.returncode == 2
+    assert "the server has a project 'other' already" in refused.stderr
+    gone = rag_eval("deploy", "--remove", "other", cwd=daily.folder, **named)
+    assert gone.returncode == 0, gone.stderr
+    assert "removed deployment nightly-other" in gone.stderr
+    left = {one["name"] for one in daily.ask("/deployments/filter")}
+    assert left == {f"{what}-{PROJECT}" for what in DEPLOYMENTS}
+    # Its documents are watched still, and start nothing: the last test of this server looks.
+    (daily.folder / "other" / "docs" / "new.md").write_text("# Ship 7\n\nShip number 7 is new.\n")
+    daily.until(lambda: "docs: 1 added" in daily.said)
+
 
 def test_events_in_a_burst_start_one_run(daily: Daily) -> None:
     before = len(daily.runs("on-corpus-change", *ENDED))
@@ -161,6 +207,7 @@ def test_runs_that_wait_while_another_begins_are_called_off(daily: Daily) -> Non
 
 
 def test_it_stops_as_one_and_leaves_nothing_behind(daily: Daily) -> None:
+    assert {run["work_queue_name"] for run in daily.ask("/flow_runs/filter")} <= {PROJECT, None}
     again = rag_eval("up", "b.yaml", cwd=daily.folder)
     assert again.returncode == 2
     assert "rag-eval up goes on already" in again.stderr
@@ -173,29 +220,67 @@ def test_it_stops_as_one_and_leaves_nothing_behind(daily: Daily) -> None:
     assert not any(map(is_running, family))
 
 
-def test_what_dies_is_named_and_what_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    first = come_up(tmp_path)
-    family = {child.pid: child.cmdline() for child in psutil.Process(first.process.pid).children()}
-    (worker,) = [pid for pid, command in family.items() if "worker" in command]
-    os.kill(worker, signal.SIGKILL)
-    first.process.communicate(timeout=60)
-    assert first.process.returncode == 2
-    assert "rag-eval: the worker was ended by signal 9, and everything else was stopped" in first.said
-    assert not any(map(is_running, family))
+def test_edits_while_it_was_down_start_a_run_and_stop_nothing(daily: Daily) -> None:
+    # The span is elsewhere now, and one document is gone.
+    changed = daily.folder / "docs" / "000.md"
+    changed.write_text(f"In the beginning there was a harbour.\n\n{changed.read_text()}")
+    (daily.folder / "docs" / "009.md").unlink()
+    workspace = Workspace(root=daily.folder / ".rag-eval")
+    before = len(run_names(workspace))
+    second = come_up(daily.folder, daily.port)
+    try:
+        assert "spans carried over for this run: " in second.said
+        ran = {name: len(second.runs(name, *ENDED)) for name in ("on-corpus-change", "adhoc")}
+        run = second.finished("on-corpus-change", ran["on-corpus-change"] + 1)[-1]
+        assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+        assert run["parameters"]["note"] == "docs: 1 changed, 1 removed"
+        # And from the form, the truth is carried over alike.
+        adhoc = f"/deployments/{second.deployment('adhoc')['id']}/create_flow_run"
+        second.ask(adhoc)
+        assert second.finished("adhoc", ran["adhoc"] + 1)[-1]["state"]["type"] == "COMPLETED"
+        assert len(run_names(workspace)) == before + 2
+        begun = second.ask(adhoc)["id"]
+        second.until(lambda: second.runs("adhoc", "RUNNING"))
+        family = [child.pid for child in psutil.Process(second.process.pid).children(recursive=True)]
+    finally:
+        second.process.kill()
+        second.process.communicate()
+    wait_for(lambda: not any(map(is_running, family)), 60)  # what is killed leaves nothing
 
-    # It comes up again where it was; a run that was going on is over, and holds up no other.
-    second = come_up(tmp_path, first.port, "--no-watch")
-    adhoc = second.deployment("adhoc")["id"]
-    answer = httpx.post(f"{second.ui}/api/deployments/{adhoc}/create_flow_run", json={}, auth=second.auth, timeout=30)
-    second.until(lambda: second.runs("adhoc", "RUNNING"))
-    family = {child.pid: child for child in psutil.Process(second.process.pid).children(recursive=True)}
-    os.kill(second.process.pid, signal.SIGKILL)
-    second.process.communicate()
-    wait_for(lambda: not any(map(is_running, family)), 60)
-    third = come_up(tmp_path, first.port, "--no-watch")
-    found = httpx.get(f"{third.ui}/api/flow_runs/{answer.json()['id']}", auth=third.auth, timeout=30)
-    state = found.json()["state"]
-    third.process.send_signal(signal.SIGINT)
-    third.process.communicate(timeout=60)
-    assert third.process.returncode == 130
-    assert state["type"] == "CRASHED"
+    # What is broken meanwhile is said, and does not keep the service from coming up; nothing has changed since the run.
+    (daily.folder / "truth.jsonl").write_text("no truth\n")
+    third = come_up(daily.folder, daily.port)
+    try:
+        assert "its runs fail until that is mended" in third.said
+        assert third.runs("on-corpus-change", "SCHEDULED", "PENDING", "RUNNING") == []
+        # A run that was going on is over, and holds up no other.
+        found = httpx.get(f"{third.ui}/api/flow_runs/{begun}", auth=third.auth, timeout=30)
+        assert found.json()["state"]["type"] == "CRASHED"
+        commands = {child.pid: child.cmdline() for child in psutil.Process(third.process.pid).children()}
+        (worker,) = [pid for pid, command in commands.items() if "worker" in command]
+        os.kill(worker, signal.SIGKILL)
+        third.process.communicate(timeout=60)
+    finally:
+        third.process.kill()
+        third.process.communicate()
+    assert third.process.returncode == 2
+    assert "rag-eval: the worker was ended by signal 9, and everything else was stopped" in third.said
+    assert not any(map(is_running, commands))
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "sentence"),
+    [
+        (["other/benchmark.yaml"] * 2, [], "would both be called 'other': give one of them another"),
+        (["other/benchmark.yaml", "other/more.yaml"], [], "have one workspace: give --workspace, in which each has"),
+        (["other/benchmark.yaml", "b.yaml"], ["--corpus", "docs"], "are for one benchmark file"),
+        (["other/benchmark.yaml", "other"], [], "'other' is a folder: give a benchmark file"),
+    ],
+)
+def test_what_does_not_go_together_is_said(tmp_path: Path, files: list[str], options: list[str], sentence: str) -> None:
+    make_other(tmp_path)
+    for name in ("b.yaml", "other/more.yaml"):
+        (tmp_path / name).write_text(BENCHMARK)
+    done = rag_eval("up", *files, *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
