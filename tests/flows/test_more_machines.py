@@ -95,7 +95,7 @@ def test_a_runner_gives_the_tables_of_threads_and_a_killed_worker_costs_what_was
     assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
     alone = benchmark(config.model_copy(update={"shards": 1}), Workspace(root=tmp_path / "threads"))
     assert digests(outcome) == digests(alone)
-    assert (len(alone.inputs.documents), len(shards)) == (1, 14)
+    assert (len(alone.inputs.documents), len(shards)) == (1, 8)
     assert alone.work() == (13, 0)
     assert outcome.work() == (18, 0)  # with the depth and the joined hits of each configuration, and joined copies
 

@@ -16,7 +16,12 @@ from tests.flows.cli.commands import started, wait_for
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
+BENCHMARK = """
+corpus: docs
+ground_truth: truth.jsonl
+chunkers: {type: recursive-token, chunk_size: 60}
+stores: memory  # which needs no time to be imported
+"""
 T = TypeVar("T")
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
 DEPLOYMENTS = ("adhoc", "experiment", "generate", "nightly", "on-corpus-change")

@@ -94,7 +94,7 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
     for file in files:
         (folder / file).parent.mkdir(exist_ok=True)
         folder_of((folder / file).parent, 2)
-        (folder / file).write_text(BENCHMARK)
+        (folder / file).write_text(BENCHMARK.replace("memory", "lancedb"))
     (folder / "said").write_text("")
     ours, theirs = pty.openpty()
 
