@@ -133,7 +133,9 @@ def test_a_worker_in_such_a_folder_loads_our_flow(bin_folder: Path, tmp_path: Pa
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
     code = LOADED.replace("STEP", repr(ProjectFolder(str(tmp_path)).to_pull_step()))
     # As a worker's child: it is in the folder of the user before the step is run.
-    loaded = done(bin_folder / "python", "-c", code, cwd=tmp_path, PYTHONSAFEPATH="1")
+    # It has a server, which is not asked: without one Prefect would start its own.
+    given = {"PYTHONSAFEPATH": "1", "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    loaded = done(bin_folder / "python", "-c", code, cwd=tmp_path, **given)
     assert f"rag-eval-benchmark-from-file {tmp_path}" in loaded.stdout, loaded.stderr
 
 
