@@ -86,6 +86,7 @@ class Version(NamedTuple):
     def run(self, *arguments: str, state: Path) -> tuple[float, str]:
         """CPU seconds of Python with these arguments, and what it printed; ``state`` is in the place of the home."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's code is compiled once
         environment["PYTHONPATH"] = os.pathsep.join(map(str, self.path))
         environment |= {f"XDG_{kind}_HOME": str(state / self.name / kind) for kind in ("STATE", "CACHE")}
         command = [sys.executable, *arguments]
