@@ -198,7 +198,7 @@ class TokenCounts:
 
     def __init__(self, folder: Path | None = None, storage: Storage | None = None) -> None:
         self._rows = None if folder is None else KeyedRows(folder, SLICES, storage)
-        self._fresh: dict[str, Row] = {}
+        self._fresh: dict[str, dict[tuple[int, int], int]] = {}
 
     def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
         """Return how many tokens each slice of the texts is."""
@@ -207,22 +207,29 @@ class TokenCounts:
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
             known = {} if self._rows is None else self._rows.get(digests)
-            if self._rows is None and sum(len(row["tokens"]) for row in self._fresh.values()) > MOST_REMEMBERED:
+            if self._rows is None and sum(map(len, self._fresh.values())) > MOST_REMEMBERED:
                 self._fresh = {}
             for digest, one in zip(digests, block, strict=True):
-                row = self._fresh.get(digest) or known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
-                counts = dict(zip(zip(row["starts"], row["ends"], strict=True), row["tokens"], strict=True))
+                counts = self._fresh.get(digest)
+                if counts is None:
+                    row = known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
+                    counts = dict(zip(zip(row["starts"], row["ends"], strict=True), row["tokens"], strict=True))
                 if new := [place for place in one.places if place not in counts]:
                     counts |= zip(new, next(count_each([one._replace(places=new)], encoding)), strict=True)
-                    starts, ends = zip(*counts, strict=True)
-                    self._fresh[digest] = {"starts": starts, "ends": ends, "tokens": list(counts.values())}
+                    self._fresh[digest] = counts
                 yield [counts[place] for place in one.places]
 
     def close(self) -> None:
         """Keep what was counted; where it cannot be written, the log says so and the run goes on."""
         try:
             if self._rows is not None:
-                self._rows.put(self._fresh)
+                places = {digest: tuple(zip(*counts, strict=True)) for digest, counts in self._fresh.items()}
+                self._rows.put(
+                    {
+                        digest: {"starts": starts, "ends": ends, "tokens": list(self._fresh[digest].values())}
+                        for digest, (starts, ends) in places.items()
+                    }
+                )
         except ArtifactError as error:
             logger.warning("how many tokens texts are was not kept: %s", error)
 

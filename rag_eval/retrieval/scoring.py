@@ -129,6 +129,10 @@ class VectorSums:
         return Moments(mean, math.sqrt(max(0.0, squares - mean * mean)))
 
 
+MOST_HELD = 2**24
+"""Up to how many numbers all vectors have, they are read once and stay in memory."""
+
+
 @dataclass(frozen=True)
 class VectorScoring:
     """Cosine similarities to the searches' unit vectors, whatever the store of the chunks compares by.
@@ -145,7 +149,7 @@ class VectorScoring:
         """Return the scores of some chunks, as exact search has them."""
         if not len(chunks):
             return np.empty(0)
-        units = self.vectors(chunks)
+        units = self._all[chunks] if self.count * self.searches.shape[1] <= MOST_HELD else self.vectors(chunks)
         return exact_scores(np.broadcast_to(self.searches[search], units.shape), units).astype(np.float64)
 
     def moments(self, search: int) -> Moments:
