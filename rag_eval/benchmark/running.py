@@ -378,7 +378,7 @@ def compare(
     what else goes wrong.
     """
     notice_first_version(workspace)
-    corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace, do=do)
+    corpus, run = CorpusSource.of(config.corpus, config.glob, config.loaders), StageRunner(workspace, do=do)
     documents = run(stages.load_corpus, corpus, config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
     inputs, rounds = BenchmarkInputs.of(config, documents, truth), RoundRunner(workspace, do)
