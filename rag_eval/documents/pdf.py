@@ -13,7 +13,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, groupby, pairwise, repeat
+from itertools import groupby, pairwise, repeat
 from math import hypot
 from typing import Any, NamedTuple
 
@@ -68,10 +68,10 @@ class PdfLoader:
             raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
         if not self.running_lines:
             pages = _without_running_lines(pages)
-        body, lines = _body_size(pages), [lines_in_order(page.words()) for page in pages]
-        writer = _Writer(body, _levels(lines, body))
-        for page, own in zip(pages, lines, strict=True):
-            writer.add_page(own, page.size)
+        body = _body_size(pages)
+        writer = _Writer(body, _levels(pages, body))
+        for page in pages:
+            writer.add_page(lines_in_order(page.words()), page.size)
         return writer.loaded()
 
 
@@ -312,7 +312,8 @@ class _Writer:
         self._pieces: list[str] = []
         self._length = 0
         self._places: list[tuple[int, str]] = []
-        self._boxes: list[tuple[float, ...]] = []
+        self._boxes: list[tuple[float, ...]] = []  # of the page
+        self._packed: list[Floats] = []  # of those before it: a fraction of the memory
         self._last: Line | None = None  # of the same page
         self._spacing: dict[int, float] = {}
 
@@ -337,6 +338,8 @@ class _Writer:
             self._last = line
         if not lines:
             self._places.append((self._length, f"page {number}"))
+        self._packed.append(np.array(self._boxes).reshape(-1, len(WordBox._fields)))
+        self._boxes = []
 
     def _add(self, text: str) -> None:
         self._pieces.append(text)
@@ -396,7 +399,7 @@ class _Writer:
     def loaded(self) -> LoadedText:
         """Return what was added, words that line ends divide joined where that is sure."""
         text, gone = _joined("".join(self._pieces))
-        boxes = np.array(self._boxes).reshape(-1, len(WordBox._fields))
+        boxes = np.concatenate(self._packed)
         boxes[:, :2] -= np.searchsorted(gone, boxes[:, :2])
         moved = np.searchsorted(gone, [start for start, _ in self._places]).tolist()
         places = [(start - by, name) for (start, name), by in zip(self._places, moved, strict=True)]
@@ -409,14 +412,15 @@ def is_title(line: Line) -> bool:
     return len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
 
 
-def _levels(pages: list[list[Line]], body: float) -> dict[int, int]:
-    """The levels of headings by the size of their text, the largest first; none where most of a document is large."""
+def _levels(pages: list[_Page], body: float) -> dict[int, int]:
+    """The levels of headings by the size of their text, the largest first; none where much of a document is large."""
     sizes: Counter[int] = Counter()
     length = 0
-    for line in chain.from_iterable(pages):
-        length += len(str(line))
-        if line.size >= HEADING * body and is_title(line):
-            sizes[round(line.size)] += len(str(line))
+    for page in pages:
+        length += sum(map(len, page.texts))
+        for number in np.flatnonzero(page.numbers[:, SIZE] >= HEADING * body).tolist():
+            if any(map(str.isalpha, page.texts[number])):
+                sizes[round(float(page.numbers[number, SIZE]))] += len(page.texts[number])
     if 4 * sizes.total() > length:
         return {}
     return {size: min(level, 6) for level, size in enumerate(sorted(sizes, reverse=True), start=1)}
