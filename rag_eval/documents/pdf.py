@@ -36,6 +36,8 @@ RUNNING = 3
 HEADING = 1.15
 """So much larger than the body a heading is, at least."""
 LONGEST_HEADING = 200
+MOST_BLANKS = 80
+"""Between two words of code, or before them."""
 MOST_PIXELS = 4_000
 SIZE, BASELINE = (Word._fields.index(name) - 1 for name in ("size", "baseline"))
 """Columns of what a page knows of its words besides their texts."""
@@ -144,7 +146,7 @@ def _page(document: Any, number: int) -> _Page:
         page = document[number]
         size = page.get_size()
         text = page.get_textpage()
-        for told, *row in _words(page, text) if text.count_chars() else ():
+        for told, *row in _words(page, text) if min(size) > 0 and text.count_chars() else ():
             texts.append(told)
             rows.append(tuple(row))
         text.close()
@@ -184,7 +186,8 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
     for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(seen)]):
         raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
         along = matrix.a * xx + matrix.b * yx, matrix.a * xy + matrix.b * yy
-        if abs(along[1]) > 0.2 * abs(along[0]):
+        is_upside_down = along[0] * raw.FPDFText_GetFontSize(handle, int(seen[first])) < 0
+        if is_upside_down or abs(along[1]) > 0.2 * abs(along[0]):
             turned.add(first)
             is_far[first:last] = False
     starts = np.flatnonzero(begins | is_far)
@@ -198,7 +201,8 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
         raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
         raw.FPDFText_GetCharOrigin(handle, int(seen[first]), x, y)
         up = hypot(matrix.c * xx + matrix.d * yx, matrix.c * xy + matrix.d * yy)
-        points, baseline = raw.FPDFText_GetFontSize(handle, int(seen[first])) * up, x.value * xy + y.value * yy + y0
+        points = max(0.1, abs(raw.FPDFText_GetFontSize(handle, int(seen[first])) * up))  # text may be flat
+        baseline = x.value * xy + y.value * yy + y0
         part, is_turned = letters[first:last], first in turned
         if is_rtl := has_rtl and is_right_to_left(part):
             is_drawn_right = low[last - 1, 0] > low[first, 0]
@@ -301,7 +305,7 @@ _FIRSTS = frozenset(
     ["all", "anti", "cross", "ex", "half", "ill", "multi", "non", "post", "pre", "self", "semi", "well"]
 )
 """What hyphens often follow inside of a line."""
-_HYPHENATED = re.compile(f"([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")
+_HYPHENATED = re.compile(f"(?<![a-zà-ÿ])([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")  # a long word is looked at once
 
 
 class _Writer:
@@ -354,9 +358,9 @@ class _Writer:
                 self._add(" | ")
             elif number:
                 last = line.words[number - 1]
-                self._add(" " * max(1, round((word.left - last.right) / pitch)) if pitch else " ")
+                self._add(_blanks(max(pitch, word.left - last.right), pitch) if pitch else " ")
             elif pitch:
-                self._add(" " * min(40, round((word.left - line.left) / pitch)))
+                self._add(_blanks(word.left - line.left, pitch))
             begin, end = (word.right, word.left) if word.is_rtl else (word.left, word.right)
             edges = (word.top / down, word.bottom / down) if word.is_turned else (top, bottom)
             box = (begin / across, edges[0], end / across, edges[1])
@@ -404,6 +408,10 @@ class _Writer:
         moved = np.searchsorted(gone, [start for start, _ in self._places]).tolist()
         places = [(start - by, name) for (start, name), by in zip(self._places, moved, strict=True)]
         return LoadedText(f"{text}\n", places, pack(boxes))
+
+
+def _blanks(width: float, pitch: float) -> str:
+    return " " * min(MOST_BLANKS, round(width / pitch))
 
 
 def is_title(line: Line) -> bool:

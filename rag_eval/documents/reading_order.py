@@ -26,7 +26,7 @@ class Word(NamedTuple):
     """A word and its box, in points from the upper left corner of its page.
 
     ``pitch`` is how wide each of its glyphs is, where all are as wide; ``is_turned`` says that it does not run along a
-    horizontal line.
+    horizontal line, or upside down.
     """
 
     text: str
@@ -298,8 +298,9 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
         labels = [row for row in rows if len(row) == 1 and len(row[0].words) == 1]
         if sum(_LABEL.fullmatch(row[0].words[0].text) is not None for row in labels) > 0.7 * len(rows):
             return "plain"
-    fixed = sum(one.pitch > 0 for segment in (*first, *second) for one in segment.words if len(one.text) > 1)
-    if fixed > 0.6 * sum(len(one.text) > 1 for segment in (*first, *second) for one in segment.words):
+    # Digits are equally wide in most fonts, letters in those of code.
+    words = [one for segment in (*first, *second) for one in segment.words if sum(map(str.isalpha, one.text)) > 1]
+    if sum(one.pitch > 0 for one in words) > 0.6 * len(words):
         return "plain"
     fills, lengths = [], []
     for rows in sides:

@@ -7,7 +7,7 @@ import pytest
 
 from rag_eval.documents.boxes import boxes_at
 from rag_eval.documents.loaders import LoadedText
-from rag_eval.documents.pdf import PdfLoader
+from rag_eval.documents.pdf import MOST_BLANKS, PdfLoader
 from tests.documents.made_files import written
 from tests.documents.made_pdfs import HEIGHT, KINDS, SIZE, WIDTH, Paper, paper_of, width_of
 
@@ -94,3 +94,31 @@ def test_a_page_that_is_turned_and_cropped_has_boxes_as_it_is_shown() -> None:
     (box,) = boxes_at(PdfLoader().load(cropped).boxes, 0, 6)
     assert abs(box.left - 50 / 150) < 0.01
     assert abs(box.bottom - 100 / 200) < 0.03
+
+
+def test_a_table_of_numbers_keeps_its_rows() -> None:
+    cells = [["Port", "2025", "2026"], *([f"Pier {n}", f"{137 * n}", f"{2011 + n}"] for n in range(1, 6))]
+    page = [(60.0 + 100 * x, 700.0 - 14 * y, 10.0, one) for y, row in enumerate(cells) for x, one in enumerate(row)]
+    assert PdfLoader().load(written(WIDTH, HEIGHT, [page])).text == "".join(f"{' | '.join(row)}\n" for row in cells)
+
+
+def test_pages_and_text_without_extent_cost_no_other_text() -> None:
+    page = [(60.0 + 200 * (n % 2), 700.0 - 14 * (n // 2), 10.0, f"Text of number {n}") for n in range(12)]
+    data = written(WIDTH, HEIGHT, [page, page[:1]])
+    box, flat = (
+        b"/MediaBox [0 0 595 842]",
+        re.sub(rb"(\S+ \S+) Td \((?=Text of number \d\d)", rb"1 0 0 0 \1 Tm (", data),
+    )
+    assert "Text of number 9" in PdfLoader().load(flat).text
+    assert PdfLoader().load(data.replace(box, box + b" /CropBox [900 900 999 999]", 1)).text == "Text of number 0\n"
+
+
+def test_words_that_are_upside_down_are_read_as_they_are_drawn() -> None:
+    texts = [(300.0, 100.0 + 14 * n, -10.0, f"Upside down number {n}") for n in range(3)]
+    assert PdfLoader().load(written(WIDTH, HEIGHT, [texts])).text == f"{' '.join(one for *_, one in texts)}\n"
+
+
+def test_code_is_aligned_by_no_more_blanks_than_a_line_has() -> None:
+    code = [(x, 700.0 - n, 0.05, "abcdef") for n in range(3) for x in (60.0, 500.0)]
+    loaded = PdfLoader().load(written(WIDTH, HEIGHT, [code]).replace(b"Helvetica", b"Courier"))
+    assert max(map(len, loaded.text.splitlines())) == 12 + MOST_BLANKS
