@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 STEPS = 2**16 - 1
 """Into so many steps a page is divided, across and down."""
+MOST = 2**31 - 1
 BLOCK_RUNS = 4096
 COLUMNS = 7
 
@@ -48,8 +49,8 @@ def pack(runs: "Iterable[WordBox] | NDArray[np.float64]") -> bytes:
     starts, ends, pages = given[:, 0], given[:, 1], given[:, 2]
     if not (np.isfinite(given).all() and (ends > starts).all() and (starts[1:] >= ends[:-1]).all()):
         raise ValueError("the runs of a document's boxes are not in the order of its text")
-    if len(given) and (starts[0] < 0 or pages.min() < 1):
-        raise ValueError("a run of a document's boxes begins before the text, or is on a page below 1")
+    if len(given) and (starts[0] < 0 or pages.min() < 1 or max(ends[-1], pages.max()) > MOST):
+        raise ValueError("a run of a document's boxes begins before the text, is on a page below 1, or is too far on")
     exact = given.copy()
     exact[:, 3:] = np.rint(np.clip(given[:, 3:], 0.0, 1.0) * STEPS)
     numbers = exact.astype(np.int32)
@@ -109,4 +110,5 @@ def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
         changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
         found.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
     runs = np.concatenate(found)
-    return runs[(runs[:, 0] < end) & (runs[:, 1] > start)]
+    np.clip(runs[:, 3:], 0, STEPS, out=runs[:, 3:])  # a map may be anybody's
+    return runs[(runs[:, 0] < np.minimum(runs[:, 1], end)) & (runs[:, 1] > start)]

@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from rag_eval.disk.files import read_text, unreadable
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
-from rag_eval.documents.boxes import pack
+from rag_eval.documents.boxes import MOST, pack, words_at
 from rag_eval.documents.loaders import LoadedText
 from rag_eval.errors import (
     ConfigurationError,
@@ -67,10 +67,12 @@ class ForeignLoader(ForeignFunction):
         """Return what it makes of a file; raises ``UnreadableDocumentError`` whatever it raises of one."""
         try:
             found = settled(self._call(data))
-        except RagEvalError:
+        except (RagEvalError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever a user's code raises
-            raise UnreadableDocumentError(f"cannot be read by {self.label} ({as_sentence(error)})") from None
+            may_pass = isinstance(error, ConnectionError | TimeoutError)
+            fault = UnfinishedDocumentError if may_pass else UnreadableDocumentError
+            raise fault(f"cannot be read by {self.label} ({as_sentence(error)})") from None
         if isinstance(found, str):
             return LoadedText(found)
         if not isinstance(found, LoadedText):
@@ -285,8 +287,13 @@ def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
     into.put(b"")
 
 
-FAULTS = {"broken": UnfinishedDocumentError, "fault": UnreadableDocumentError, "missing": ConfigurationError}
-"""What goes wrong in the process of the loaders, as it tells it."""
+FAULTS = {
+    "broken": UnfinishedDocumentError,
+    "unfinished": UnfinishedDocumentError,
+    "fault": UnreadableDocumentError,
+    "missing": ConfigurationError,
+}
+"""What goes wrong in the process of the loaders, as it tells it; one that is broken is ended."""
 
 _parser = _Parser()
 atexit.register(lambda: _parser.end())  # of the process that ends, which may be a fork
@@ -331,21 +338,30 @@ def _done(task: bytes, data: bytes) -> dict[str, Any]:
 
             return {"picture": base64.b64encode(drawn(data, *json.loads(task))).decode()}
         found = _loader(task).load(data)
-        # Half a surrogate pair is no text.
-        text = found.text.encode("utf-8", "replace").decode()
+        text = _told(found.text)
         if not text.strip():
             return {"fault": "has no text"}
         boxes = found.boxes if isinstance(found.boxes, bytes) else pack(found.boxes)
-        places = [(int(start), str(name)) for start, name in found.places]
+        places = sorted((int(start), _told(str(name))) for start, name in found.places)
+        is_outside = places and not 0 <= places[0][0] <= places[-1][0] <= len(text)
+        if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
+            return {"fault": "cannot be read: its loader tells of places or boxes outside of the text"}
         return {"text": text, "places": places, "boxes": base64.b64encode(boxes).decode()}
+    except UnfinishedDocumentError as error:
+        return {"unfinished": str(error)}
     except UnreadableDocumentError as error:
         return {"fault": str(error)}
     except ConfigurationError as error:
         return {"missing": str(error)}
-    except MemoryError:
-        return {"fault": f"takes more than {MEMORY / 2**30:.0f} GB of memory to read"}
+    except MemoryError:  # some of it may be left over from other files: another process has none
+        return {"broken": f"takes more than {MEMORY / 2**30:.0f} GB of memory to read"}
     except Exception as error:  # noqa: BLE001  # a loader's own fault must not end the others' work
         return {"fault": f"cannot be read ({as_sentence(error)})"}
+
+
+def _told(text: str) -> str:
+    """A text without halves of surrogate pairs, which are no text."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _loader(task: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,12 @@ def test_boxes_are_those_of_a_twin_that_looks_at_every_character(words: list[tup
 
 @pytest.mark.parametrize(
     "runs",
-    [[(5, 9, 1, 0, 0, 1, 1), (3, 4, 1, 0, 0, 1, 1)], [(0, 1, 0, 0, 0, 1, 1)], [(0, 1, 1, float("nan"), 0, 1, 1)]],
+    [
+        [(5, 9, 1, 0, 0, 1, 1), (3, 4, 1, 0, 0, 1, 1)],
+        [(0, 1, 0, 0, 0, 1, 1)],
+        [(0, 1, 1, float("nan"), 0, 1, 1)],
+        [(0, 2**40, 1, 0, 0, 1, 1)],
+    ],
 )
 def test_boxes_that_are_none_are_refused(runs: list[tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="boxes"):
@@ -62,6 +68,14 @@ def test_a_map_that_was_altered_has_no_boxes() -> None:
     assert len(packed) < 4_000
     for altered in (b"\1", packed[:60], packed[:4] + b"\xff" * 200, packed[:70] + b"x" + packed[71:]):
         assert Document(DocumentId("a"), "text", box_map=altered).boxes(0, 9_000) == []
+
+
+def test_boxes_of_a_foreign_map_are_on_the_page() -> None:
+    runs = np.array([(0, 0, 1, 5, 5, 9, 9), (0, 4, 1, -9, -9, 10**6, 10**6)], "<i4")
+    changes = np.diff(runs, axis=0, prepend=np.zeros((1, 7), "<i4")).astype("<i4").T
+    block = zlib.compress(np.ascontiguousarray(changes).view(np.uint8).reshape(-1, 4).T.tobytes())
+    packed = np.array([1, 0, 4, 2, len(block)], "<i4").tobytes() + block
+    assert boxes_at(packed, 0, 4) == [(1, 0, 0, 1, 1)]
 
 
 def test_a_long_document_is_looked_up_in_its_blocks() -> None:

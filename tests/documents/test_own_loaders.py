@@ -21,7 +21,7 @@ from rag_eval.documents.boxes import WordBox
 from rag_eval.documents.loaders import LoadedText
 from rag_eval.documents.pdf import PdfLoader
 from rag_eval.documents.reading import Loaders
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
@@ -54,6 +54,21 @@ def broken(data):
 
 def nothing(data):
     return 7
+
+def misplaced(data):
+    return LoadedText("quiet", [(9, "page 1")])
+
+def boxed_beyond(data):
+    return LoadedText("quiet", [], [WordBox(0, 6, 1, 0.1, 0.2, 0.3, 0.4)])
+
+def disordered(data):
+    return LoadedText("quiet", [(3, "two\\ud800"), (0, "one")])
+
+def offline(data):
+    raise ConnectionError("nobody answers")
+
+def greedy(data):
+    raise MemoryError
 '''
 
 
@@ -107,12 +122,23 @@ def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.Monk
         texts(folder, {".log": "own_loaders:nothing"})
     with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read by own_loaders:broken \(.*no such key"):
         texts(folder, {".log": "own_loaders:broken"})
+    for name in ("misplaced", "boxed_beyond"):
+        with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read: its loader tells of places or boxes outside"):
+            texts(folder, {".log": f"own_loaders:{name}"})
+    (document,) = Corpus.from_folder(folder / "docs", "*.log", {".log": "own_loaders:disordered"})
+    assert document.places == [(0, "one"), (3, "two?")]
     monkeypatch.setenv("SECRET_KEY", "hidden")
     reading._parser.end()
     assert "SECRET_KEY" not in texts(folder, {".log": "own_loaders:environment"})["b.log"]
     for given in ({".log": "own_loaders:missing"}, {".log": "no_module:Loader"}, {".log": "pdff"}, {".log": 7}):
         with pytest.raises(ConfigurationError):
             texts(folder, given)
+
+
+@pytest.mark.parametrize(("name", "told"), [("offline", "nobody answers"), ("greedy", "2 GB of memory")])
+def test_what_may_pass_is_told_from_a_file_that_cannot_be_read(folder: Path, name: str, told: str) -> None:
+    with pytest.raises(UnfinishedDocumentError, match=told):
+        reading.load_file(reading.LOADER.make(f"own_loaders:{name}"), b"")
 
 
 def benchmark(folder: Path, name: str, loaders: str, truth: str = "truth.jsonl") -> Path:
