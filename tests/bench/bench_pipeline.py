@@ -1,6 +1,6 @@
 """The pipeline against the plain library on the same work, and what a second run and an edit cost.
 
-Each figure is the CPU time of whole processes: ``rag-eval run`` with its temporary server, and a script that does the
+Each figure is the CPU time of whole processes: ``rag-eval run``, and a script that does the
 same with the library and LanceDB, recall within the largest budget of a report included. Both have a fixed start-up,
 stated apart: that of the same benchmark on a corpus of one short document. The two sides take turns, and of each time
 the least over the rounds counts: whatever else the machine does can only add to it, and on two cores it adds a third
