@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import data_sha256, kept_sha256
+from rag_eval.disk.files import data_sha256, kept_sha256, stays_inside
 from rag_eval.disk.rows import KEY, KeyedRows, Row
 from rag_eval.documents import FILE_DIGEST, PLACES
 from rag_eval.documents.boxes import COLUMNS, words_at
@@ -39,8 +39,8 @@ MOST_BYTES = 4_000_000
 """What all pictures of a page may have together."""
 WIDTH = 640
 """Of a picture, in pixels: a column of the page on a desk, and a phone."""
-MOST_SECONDS = 5.0
-"""A document of which a page took longer to draw gets no further pictures."""
+MOST_SECONDS, MOST_SPENT = 5.0, 60.0
+"""A document of which a page took longer to draw gets no further pictures, and none does after so long in all."""
 MOST_NAME = 100
 PICTURES = schema_of(picture_key=KEY, picture=pa.large_binary())
 
@@ -101,7 +101,7 @@ class PagedDocuments:
             return found, sections
         folder = self.workspace.root / "cache" / "pictures" / str(WIDTH)
         kept, drawn = KeyedRows(folder, PICTURES, self.workspace.storage), dict[str, Row]()
-        size, seen, given_up = 0, set[tuple[int, int]](), set[int]()
+        size, spent, seen, given_up = 0, 0.0, set[tuple[int, int]](), set[int]()
         rows_of = lru_cache(64)(lambda number: self._rows(ids[number], int(lengths[number])))
         for number, start, end in spans:
             if number < 0 or number in given_up or ids[number] not in self.metadata:
@@ -118,16 +118,17 @@ class PagedDocuments:
                     continue
                 began, page = time.monotonic(), int(words[0, 2])
                 picture = self._picture(document, page, kept, drawn)
+                spent += time.monotonic() - began
                 if picture is None or time.monotonic() - began > MOST_SECONDS:
                     given_up.add(number)
-                if picture is None:
-                    break
-                size += len(picture)
-                if size <= MOST_BYTES:
+                size += len(picture or b"")
+                if picture is not None and size <= MOST_BYTES:
                     sections.append(Section.of(f"sheet-{len(found)}", picture))
                     sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
                     found.append(Sheet(number, page, first, last))
-            if size > MOST_BYTES:
+                if number in given_up or size > MOST_BYTES:
+                    break
+            if size > MOST_BYTES or spent > MOST_SPENT:
                 break
         if drawn:
             with suppress(ArtifactError), self.workspace.growing(folder):  # in a workspace that is read-only
@@ -141,7 +142,8 @@ class PagedDocuments:
         if found := kept.get([key]):
             return bytes(found[key]["picture"])
         try:
-            if kept_sha256(path) != digest:
+            # The workspace, which names the file, may be anybody's.
+            if not (stays_inside(document.id) and path.is_file() and kept_sha256(path) == digest):
                 return None
             drawn[key] = {"picture": page_picture(path, page, WIDTH)}
         except (OSError, RagEvalError):

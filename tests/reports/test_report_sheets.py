@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,14 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.disk.files import data_sha256
+from rag_eval.disk.rows import KeyedRows
+from rag_eval.documents import FILE_DIGEST
 from rag_eval.reports import sheets
 from rag_eval.reports.exports import export_run
 from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.reports.write import keep_report
+from rag_eval.types.ids import DocumentId
 from tests.documents.made_files import pdf
 from tests.reports.conftest import Kept, Opened
 from tests.reports.report_runs import run
@@ -155,3 +160,25 @@ def test_places_are_those_that_ranges_begin_or_end_in(paged: Kept) -> None:
     ranges = np.array([[1, 0, starts[2] + 1], [0, 0, 5], [-1, 0, 0]])
     found = questions.paged.places(["plain.md", "guide.pdf"], np.array([9, len(document.content)]), ranges)
     assert {number: [name for _, _, name in rows] for number, rows in found.items()} == {1: ["page 1", "page 3"]}
+
+
+def test_of_a_long_passage_no_more_pages_are_drawn_than_fit(paged: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = questions_of(paged.workspace, paged.outcome, read_scores(paged.workspace, paged.outcome))
+    document, pictures = questions.paged.documents["guide.pdf"], paged.workspace.root / "cache" / "pictures"
+    shutil.rmtree(pictures, ignore_errors=True)
+    monkeypatch.setattr(sheets, "MOST_BYTES", 1)
+    length = len(document.content)
+    assert questions.paged.sheets(["guide.pdf"], np.array([length]), [(0, 0, length)]) == ([], [])
+    keys = [data_sha256([document.metadata[FILE_DIGEST], page]) for page in (1, 2, 3)]
+    assert len(KeyedRows(pictures / str(sheets.WIDTH), sheets.PICTURES, paged.workspace.storage).get(keys)) == 1
+
+
+def test_a_workspace_names_no_file_outside_of_the_documents(paged: Kept, tmp_path: Path) -> None:
+    questions = questions_of(paged.workspace, paged.outcome, read_scores(paged.workspace, paged.outcome))
+    document, workspace = questions.paged.documents["guide.pdf"], Workspace(root=tmp_path)
+    metadata, told = json.dumps(dict(document.metadata)), ["../docs/guide.pdf", "guide.pdf"]
+    named = {name: replace(document, id=DocumentId(name)) for name in told}
+    paged_by = sheets.PagedDocuments(named, dict.fromkeys(told, metadata), paged.outcome.corpus.folder, workspace)
+    length = len(document.content)
+    found, _ = paged_by.sheets(told, np.array([length, length]), [(0, 0, length), (1, 0, length)])
+    assert {one.document for one in found} == {1}
