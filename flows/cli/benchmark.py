@@ -266,6 +266,7 @@ def check_files(
     For a run that carries spans over, say what becomes of them. No service is asked for anything. ``file`` is where the
     benchmark comes from, for messages.
     """
+    from rag_eval.benchmark.stage import Context
     from rag_eval.benchmark.truth_stages import reanchor_for_run
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
@@ -288,7 +289,8 @@ def check_files(
     documents = None
     with faults.noted(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
-        corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders)
+        with Context(workspace).loading() as load:  # what is parsed here is not parsed again by the run
+            corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
         documents = corpus.by_id
     notes += [str(one.message) for one in caught]
     truth: dict[Path, Any] = {}

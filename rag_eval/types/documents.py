@@ -17,6 +17,7 @@ from rag_eval.types.offsets import fitting_unit
 
 if TYPE_CHECKING:
     from rag_eval.documents.boxes import Box
+    from rag_eval.documents.reading import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,24 +144,27 @@ class Corpus:
         folder: str | Path,
         glob: str | Sequence[str] = "**/*.md",
         loaders: Mapping[str, Any] | None = None,
+        *,
+        load: "Load | None" = None,
     ) -> "Corpus":
         """Read every file that ``glob``, or one of several, matches below ``folder``, sorted by id.
 
         A document's id is its POSIX path relative to the folder. HTML, Word, notebooks and PDF are loaded as text, and
-        left out with a ``LeftOutWarning`` where that cannot be; ``loaders`` by suffix or pattern, such as
-        ``{".pdf": MyLoader()}``, take the place of the built-in ones. All others are read as UTF-8 and nothing is
-        normalised: line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders
-        too (``.git/notes.md``). A link to a file of the folder is read like a file, under the link's own path; one that
-        leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set; ``**`` does not enter a folder that is a
-        link. Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file or a
-        folder that cannot be read, or ``ConfigurationError`` on a pattern that is none.
+        left out with a ``LeftOutWarning`` where that cannot be; ``loaders`` by suffix or pattern, such as ``{".pdf":
+        MyLoader()}``, take the place of the built-in ones, and ``load`` has one read a file, by default always anew.
+        All others are read as UTF-8 and nothing is normalised: line ends and a byte-order mark stay as they are. ``*``
+        and ``**`` match hidden files and folders too (``.git/notes.md``). A link to a file of the folder is read like a
+        file, under the link's own path; one that leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set;
+        ``**`` does not enter a folder that is a link. Raises ``CorpusFolderError``, ``EmptyCorpusError``,
+        ``TextEncodingError``, ``CorpusError`` on a file or a folder that cannot be read, or ``ConfigurationError`` on a
+        pattern that is none.
         """
-        from rag_eval.documents.reading import LeftOut, Loaders
+        from rag_eval.documents.reading import LeftOut, Loaders, load_file
 
         folder, left_out = Path(folder), LeftOut()
         documents = [
             Document(DocumentId(name), found.text, found.metadata, folder / name, found.boxes)
-            for name, found in left_out.read(folder, matching_files(folder, glob), Loaders(loaders))
+            for name, found in left_out.read(folder, matching_files(folder, glob), Loaders(loaders), load or load_file)
         ]
         if left_out and not documents:
             raise EmptyCorpusError(f"no document can be read, {left_out}")

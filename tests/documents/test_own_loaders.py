@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flows.cli.benchmark import check_files
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
@@ -182,6 +183,8 @@ def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
     reading._parser.end()
     (docs / "c.pdf").write_bytes((docs / "a.pdf").read_bytes())  # another folder to read, and no other file
     assert loaded({}) == {"a.pdf": first["a.pdf"], "c.pdf": first["a.pdf"]}
+    (folder / "truth.jsonl").write_text('{"query": "Who pays?", "unanswerable": true, "relevant_spans": []}')
+    assert check_files(load_config(benchmark(folder, "again", "")), workspace).documents == 2
     assert reading._parser._process is None, "nothing was parsed"
     assert loaded({".pdf": "own_loaders:AsDrawn"})["a.pdf"] != first["a.pdf"]
     keys = [load_corpus.key(CorpusSource.of(docs, "*.pdf", one)) for one in ({}, {".pdf": {"type": "pdf"}})]
