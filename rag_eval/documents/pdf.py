@@ -318,7 +318,7 @@ class _Writer:
         self._places: list[tuple[int, str]] = []
         self._boxes: list[tuple[float, ...]] = []  # of the page
         self._packed: list[Floats] = []  # of those before it: a fraction of the memory
-        self._last: Line | None = None  # of the same page
+        self._last: Line | None = None
         self._spacing: dict[int, float] = {}
 
     def add_page(self, lines: list[Line], size: tuple[float, float]) -> None:
@@ -329,7 +329,7 @@ class _Writer:
             self._spacing[block] = float(np.median(steps)) if len(steps) > 1 else 0.0
         for place, line in enumerate(lines):
             level, before = self._level(line), self._last
-            between = self._between(before, line, level) if before is not None and self._pieces else ""
+            between = self._between(before, line, level, is_same_page=place > 0) if before is not None else ""
             if between == _OPEN:
                 self._pieces[-1] = self._pieces[-1][:-1] + _OPEN
             else:
@@ -372,23 +372,24 @@ class _Writer:
         is_heading = line.size >= HEADING * self._body and not line.is_row and not line.words[0].is_turned
         return self._levels.get(round(line.size), 0) if is_heading and is_title(line) else 0
 
-    def _between(self, before: Line, line: Line, level: int) -> str:
+    def _between(self, before: Line, line: Line, level: int, *, is_same_page: bool) -> str:
         """What is written between two lines: a blank where the second goes on because it found no room."""
         first, last = line.words[0], before.words[-1]
         if self._level(before) != level:
             return "\n\n"
-        step, size = line.baseline - before.baseline, max(line.size, before.size)
-        is_near = before.block == line.block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
+        step = line.baseline - before.baseline if is_same_page else -1.0  # back to the top
+        is_same_block, size = is_same_page and before.block == line.block, max(line.size, before.size)
+        is_near = is_same_block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
         if level:
             is_same = 0 < step < 1.7 * size and abs(line.size - before.size) < 0.05 * size
             return " " if is_same else "\n\n"
         if before.is_row or line.is_row:
-            return "\n" if before.block == line.block else "\n\n"
+            return "\n" if is_same_block else "\n\n"
         goes_on = first.text[0].islower() and last.text[-1] not in ".!?:;"
         if re.search("[a-zà-ÿ]-$", last.text) and re.match("[a-zà-ÿ]", first.text) and (is_near or step < 0 or goes_on):
             return _OPEN
         if not is_near:  # the next column or page, or another paragraph
-            is_next = before.block != line.block or step < 0
+            is_next = not is_same_block or step < 0
             return "\n" if is_next and goes_on else "\n\n"
         if (line.pitch and before.pitch) or _ITEM.fullmatch(first.text):
             return "\n"

@@ -96,6 +96,18 @@ def test_a_page_that_is_turned_and_cropped_has_boxes_as_it_is_shown() -> None:
     assert abs(box.bottom - 100 / 200) < 0.03
 
 
+def test_what_begins_a_page_is_no_line_of_the_page_before() -> None:
+    body = [(60.0, 500 - 14.0 * n, 10.0, f"A sentence that is number {n}.") for n in range(9)]
+    pages = [
+        [(60.0, 740.0, 24.0, "Welcome")],
+        [(60.0, 726.0, 24.0, "Agenda"), *body],
+        [(60.0, 372.0, 10.0, "The end.")],
+    ]
+    text = PdfLoader().load(written(WIDTH, HEIGHT, pages)).text
+    assert text.startswith("# Welcome\n\n# Agenda\n\nA sentence")
+    assert text.endswith("number 8.\n\nThe end.\n")
+
+
 def test_a_table_of_numbers_keeps_its_rows() -> None:
     cells = [["Port", "2025", "2026"], *([f"Pier {n}", f"{137 * n}", f"{2011 + n}"] for n in range(1, 6))]
     page = [(60.0 + 100 * x, 700.0 - 14 * y, 10.0, one) for y, row in enumerate(cells) for x, one in enumerate(row)]
