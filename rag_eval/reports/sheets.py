@@ -117,6 +117,7 @@ class PagedDocuments:
                 if not len(words):
                     continue
                 began, page = time.monotonic(), int(words[0, 2])
+                words = words[words[:, 2] == page]  # a place of somebody's loader may be on several
                 picture = self._picture(document, page, kept, drawn)
                 spent += time.monotonic() - began
                 if picture is None or time.monotonic() - began > MOST_SECONDS:

@@ -182,3 +182,15 @@ def test_a_workspace_names_no_file_outside_of_the_documents(paged: Kept, tmp_pat
     length = len(document.content)
     found, _ = paged_by.sheets(told, np.array([length, length]), [(0, 0, length), (1, 0, length)])
     assert {one.document for one in found} == {1}
+
+
+def test_a_picture_has_the_words_of_its_own_page(paged: Kept) -> None:
+    questions = questions_of(paged.workspace, paged.outcome, read_scores(paged.workspace, paged.outcome))
+    document, length = questions.paged.documents["guide.pdf"], len(questions.paged.documents["guide.pdf"].content)
+    told = json.dumps(dict(document.metadata) | {"places": [(0, "all of it")]})
+    one_place = sheets.PagedDocuments(
+        {"guide.pdf": document}, {"guide.pdf": told}, paged.outcome.corpus.folder, paged.workspace
+    )
+    _, sections = one_place.sheets(["guide.pdf"], np.array([length]), [(0, 0, length)])
+    words = np.frombuffer(sections[1].content, np.int32).reshape(-1, 6)
+    assert words[:, 1].max() <= document.places[1][0]
