@@ -13,6 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -49,6 +50,7 @@ SECONDS = 60.0
 BYTES_A_SECOND = 100_000
 MEMORY = 2**31
 """How many bytes the process of the loaders may take, where the system can limit that."""
+LOOK_SECONDS = 1.0
 SHOWN = 3
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
 
@@ -320,6 +322,7 @@ def _bytes(text: str) -> bytes:
 def serve() -> None:
     """Do what comes from standard input until it ends, each file within the limits; what the process above runs."""
     _limit()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     answers.write(b"ready\n")
@@ -328,6 +331,13 @@ def serve() -> None:
         task, data = asked.read(int(header[0])), asked.read(int(header[1]))
         answers.write(json.dumps(_done(task, data)).encode() + b"\n")
         answers.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it was killed, which alone limits how long a file may take."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
 
 
 def _done(task: bytes, data: bytes) -> dict[str, Any]:

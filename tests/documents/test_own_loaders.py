@@ -1,10 +1,12 @@
 """A loader is a part: chosen by suffix or pattern, built in or a user's, and what it reads is kept by what it is."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flows.cli.benchmark import check_files
@@ -26,6 +28,7 @@ from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
+from tests.flows.cli.commands import wait_for
 from tests.reports.report_runs import run
 
 MODULE = '''
@@ -67,6 +70,12 @@ def disordered(data):
 
 def offline(data):
     raise ConnectionError("nobody answers")
+
+def endless(data):
+    with open(data.decode(), "w") as file:
+        file.write(str(os.getpid()))
+    while True:
+        pass
 
 def greedy(data):
     raise MemoryError
@@ -140,6 +149,19 @@ def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.Monk
 def test_what_may_pass_is_told_from_a_file_that_cannot_be_read(folder: Path, name: str, told: str) -> None:
     with pytest.raises(UnfinishedDocumentError, match=told):
         reading.load_file(reading.LOADER.make(f"own_loaders:{name}"), b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell that a parent has ended")
+def test_who_reads_ends_with_a_run_that_is_killed(folder: Path) -> None:
+    noted = folder / "pid"
+    load = (
+        "from rag_eval.documents.reading import LOADER, load_file\nload_file(LOADER.make('own_loaders:endless'), {!r})"
+    )
+    command = [sys.executable, "-c", load.format(str(noted).encode())]
+    with subprocess.Popen(command, cwd=folder) as run:
+        wait_for(lambda: noted.exists() and noted.read_text() != "")
+        run.kill()
+    wait_for(lambda: not psutil.pid_exists(int(noted.read_text())))
 
 
 def benchmark(folder: Path, name: str, loaders: str, truth: str = "truth.jsonl") -> Path:
