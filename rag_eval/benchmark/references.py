@@ -147,7 +147,7 @@ class CorpusSource(Reference):
 
     @property
     def key_data(self) -> dict[str, Any]:
-        return {"digest": self.digest} | {suffix: one.digest for suffix, one in self.loaders.items()}
+        return {"digest": self.digest, "loaders": {chosen: one.digest for chosen, one in self.loaders.items()}}
 
     @classmethod
     def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, Any] | None = None) -> "CorpusSource":

@@ -6,12 +6,13 @@ one kind: it has a name, a label and an identity, and its methods may be corouti
 
 import asyncio
 import functools
-import importlib
+import importlib.util
 import inspect
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -143,6 +144,9 @@ def _import(module: str, folder: Path, code: Code) -> Any:
                     del sys.modules[name]
             _imported.clear()
             importlib.invalidate_caches()
+            for path in digests:  # Python takes compiled code for that of a file edited within a second to equal size
+                with suppress(OSError):
+                    Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
         _imported.update(digests)
         try:
             return importlib.import_module(module)

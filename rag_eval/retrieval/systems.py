@@ -50,7 +50,7 @@ class AnswerReader:
 
     def __init__(self, name: str, documents: Iterable[Document]) -> None:
         self._name = name
-        self._documents = dict(sorted((str(document.id), document) for document in documents))
+        self._documents = {str(one.id): one for one in sorted(documents, key=lambda one: str(one.id))}
         self._aligned: dict[str, AlignedText] = {}
         self._taken: set[CharacterSpan] = set()
 

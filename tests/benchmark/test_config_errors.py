@@ -151,11 +151,11 @@ WRONG_SETTINGS = {
     "glob: ''": "glob: expected a pattern such as **/*.md, or a list of them, found the text ''",
     "glob: ['*.md', 3]": "glob: expected a pattern such as **/*.md, or a list of them, found a list",
     "embeders: local": (
-        "embeders: a benchmark has no such key (did you mean embedders?): use one of embedders, rerankers, queries, "
-        f"returns, metrics, chunkers or {len(BenchmarkConfig.model_fields) - 6} others"
+        "embeders: a benchmark has no such key (did you mean embedders?): use one of embedders, loaders, rerankers, "
+        f"queries, returns, metrics or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
     "1: 2": (
-        "'1': a benchmark has no such key: use one of corpus, glob, ground_truth, evaluation_type, chunkers, context "
+        "'1': a benchmark has no such key: use one of corpus, glob, loaders, ground_truth, evaluation_type, chunkers "
         f"or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
 }
