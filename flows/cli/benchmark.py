@@ -292,7 +292,9 @@ def check_files(
         with Context(workspace).loading() as load:  # what is parsed here is not parsed again by the run
             corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
         documents = corpus.by_id
-    notes += [str(one.message) for one in caught]
+        # Without a workspace nothing goes on from here, and all are named.
+        left_out = [f"left out: {one}" for one in corpus.left_out.values()]
+        notes += [str(one.message) for one in caught] if workspace else left_out
     truth: dict[Path, Any] = {}
     for path in files:
         with faults.noted():

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import print_json, print_table, say, visible
-from flows.cli.options import documents_at
+from flows.cli.options import DOCUMENT_GLOB, read_documents
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
@@ -164,11 +164,27 @@ def generate(
     own = find_chunker(chunker, settings or []) if chunker else None
     console = Console(stderr=True)
     with console.status("Reading the documents …"):
-        documents = Corpus.from_folder(*documents_at(corpus, glob))
+        documents = read_documents(corpus, glob)
+    others = untaken(corpus, documents) if corpus.is_dir() and glob == DOCUMENT_GLOB else 0
+    if others:
+        told = (
+            f"{counted(others, 'files')} of other formats in {str(corpus)!r} {'is' if others == 1 else 'are'} not taken"
+        )
+        advice = "add their patterns with --glob, or give the benchmark file of rag-eval init in place of the folder"
+        say(console, f"rag-eval: {told}: {advice}")
     dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
     with workspace.growing(workspace.root / "cache" / "answers"):
         asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
         run_generation(source, documents, workspace, own, console, dataset, **asked)
+
+
+def untaken(folder: Path, documents: Corpus) -> int:
+    """Count the files in the folder that could be documents too, and are none."""
+    from flows.cli.start import PROSE
+
+    names = [path.relative_to(folder) for path in folder.glob("**/*") if path.suffix in PROSE and path.is_file()]
+    known = documents.by_id().keys() | documents.left_out.keys()
+    return sum(one.as_posix() not in known and not any(part.startswith(".") for part in one.parts) for one in names)
 
 
 def chosen_source(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":

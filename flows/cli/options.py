@@ -4,19 +4,23 @@ import functools
 import inspect
 import json
 import shlex
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from rich.console import Console
 
+from flows.cli.console import say
 from rag_eval.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.deployments import Project
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.types.documents import Corpus
 else:
     Workspace = object  # which is imported by the commands that use one, and not to start
 
@@ -52,6 +56,18 @@ def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str], 
         return corpus, glob, {}
     config = load_config(corpus)
     return config.corpus, config.glob if glob == DOCUMENT_GLOB else glob, config.loaders
+
+
+def read_documents(corpus: Path, glob: list[str]) -> "Corpus":
+    """Read the documents of a folder or of a benchmark file, with a note on files that are left out."""
+    from rag_eval.types.documents import Corpus, LeftOutWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
+        documents = Corpus.from_folder(*documents_at(corpus, glob))
+    for one in caught:
+        say(Console(stderr=True), f"rag-eval: {one.message}")
+    return documents
 
 
 BaseUrlOption = Annotated[

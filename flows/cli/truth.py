@@ -189,7 +189,7 @@ def check(
     is_chunk_level = truth_type(text) == "chunk-level"
     if corpus is None and not is_chunk_level:
         raise ConfigurationError("spans are checked against their documents: give their folder with --corpus")
-    documents = Corpus.from_folder(*options.documents_at(corpus, glob)) if corpus and not is_chunk_level else None
+    documents = options.read_documents(corpus, glob) if corpus and not is_chunk_level else None
     fixed = fix_truth(truth, documents) if fix else []
     text = read_truth_text(truth) if fixed else text
     audit = audit_token_level(text, documents) if documents else audit_chunk_level(text)
@@ -296,7 +296,7 @@ def reanchor(
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
 
-    documents = Corpus.from_folder(*options.documents_at(corpus, glob))
+    documents = options.read_documents(corpus, glob)
     items = read_token_level(truth, documents.by_id)
     versions = document_versions(workspace, drift.documents_that_no_longer_match(items, documents))
     _, patterns, loaders = options.documents_at(corpus, glob)
@@ -380,7 +380,7 @@ def alternatives(
     from rag_eval.tables import truth_to_tables
     from rag_eval.types.ground_truth import span_name
 
-    documents = Corpus.from_folder(*options.documents_at(corpus, glob))
+    documents = options.read_documents(corpus, glob)
     written = read_token_level(truth, documents.by_id)
     items = check_against_corpus(written, documents, truth)
     found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))

@@ -185,7 +185,8 @@ class LeftOut:
     """The files of which no text could be made, each with a sentence that says why."""
 
     def __init__(self) -> None:
-        self.sentences: list[str] = []
+        self.sentences: dict[str, str] = {}
+        """By the files' names."""
         self.unfinished = 0
         """How many another reading may have text of."""
 
@@ -194,7 +195,7 @@ class LeftOut:
 
     def __str__(self) -> str:
         more = f"; and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
-        return f"{counted(len(self), 'files')} left out: {'; '.join(self.sentences[:SHOWN])}{more}"
+        return f"{counted(len(self), 'files')} left out: {'; '.join(list(self.sentences.values())[:SHOWN])}{more}"
 
     def read(
         self, folder: Path, paths: Iterable[Path], loaders: Loaders | None = None, load: Load = load_file
@@ -205,7 +206,7 @@ class LeftOut:
             try:
                 yield name, read_document(path, loaders, name, load)
             except UnreadableDocumentError as error:
-                self.sentences.append(str(error))
+                self.sentences[name] = str(error)
                 self.unfinished += isinstance(error, UnfinishedDocumentError)
 
 

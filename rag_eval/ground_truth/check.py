@@ -121,8 +121,7 @@ def span_fault(span: AnySpan, document: Document | None, known: KnownIds | None 
     if not 0 <= span.start < span.end:
         return bounds_fault(span.doc_id, span.start, span.end) + _remedy(span, document, "; ")
     if document is None:
-        advice = (known or KnownIds()).advice(span.doc_id)
-        return f"it has a span in {span.doc_id!r}, which is not in the corpus: {advice}"
+        return (known or KnownIds()).fault(span.doc_id)
     found = document.content[span.start : span.end]
     if found == span.text or (not span.text and len(found) == span.end - span.start):
         return None

@@ -11,10 +11,11 @@ from rag_eval.errors import GroundTruthError, preview
 from rag_eval.formatting import closest
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.ground_truth.text_index import places_of
-from rag_eval.types.documents import Document
+from rag_eval.types.documents import Document, DocumentsById
 from rag_eval.types.ids import DocumentId
 
 MOST_COMPARED_IDS = 200_000
+MOST_COMPARED_PLACES = 1_000
 
 
 class KnownIds:
@@ -25,6 +26,7 @@ class KnownIds:
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self.ids = dict.fromkeys(ids)
+        self._absence = ids.absence if isinstance(ids, DocumentsById) else lambda _: None
         self._left = MOST_COMPARED_IDS
         # An extension that all have makes no two names alike.
         self._stems = {PurePath(name).with_suffix("").as_posix(): name for name in self.ids}
@@ -43,8 +45,13 @@ class KnownIds:
             self._similar[written] = self._stems[stem] if stem is not None else None
         return self._similar.get(written)
 
-    def advice(self, written: str) -> str:
-        """Say what to do about an id that no document has."""
+    def fault(self, written: str) -> str:
+        """Say that no document has the id of a span, why if that is known, and what to do about it."""
+        if (reason := self._absence(written)) is not None:
+            return f"it has a span in {written!r}, which {reason}"
+        return f"it has a span in {written!r}, which is not in the corpus: {self._advice(written)}"
+
+    def _advice(self, written: str) -> str:
         if (meant := self.path_inside(written)) is not None:
             return f"write {meant!r}, the path inside the corpus folder"
         question = f"did you mean {meant!r}? Else " if (meant := self.similar(written)) is not None else ""
@@ -162,9 +169,7 @@ class Quotes:
         document = documents.get(DocumentId(doc_id))
         if document is None:
             self._known = self._known or KnownIds(documents)
-            raise GroundTruthError(
-                f"it has a span in {doc_id!r}, which is not in the corpus: {self._known.advice(doc_id)}"
-            )
+            raise GroundTruthError(self._known.fault(doc_id))
         if doc_id not in self._searched or self._searched[doc_id].document is not document:
             kept = self._searched
             while kept and sum(len(one.document.content) for one in kept.values()) > _MOST_PREPARED:
@@ -193,8 +198,9 @@ class Quotes:
             told = " and ".join(f"[{start}, {end})" for start, end in found[:2])
             raise GroundTruthError(f"{what} is more than once in {where}, at {told}: quote more, or give start and end")
         elsewhere = [document.place_at(at) for at in places_of(text, document.content, 1)]
-        hint = f", it is in {elsewhere[0]}" if elsewhere and elsewhere[0] else ""
-        raise GroundTruthError(f"{what} is not in {where}{hint}: copy the text as the document has it")
+        if place and elsewhere and elsewhere[0]:
+            raise GroundTruthError(f"{what} is not in {where}, it is in {elsewhere[0]}: write {elsewhere[0]}")
+        raise GroundTruthError(f"{what} is not in {where}: copy the text as the document has it")
 
     def _located(self, searched: _Searched, text: str, windows: Sequence[Window]) -> list[Window]:
         document, found = searched.document, list[Located]()
@@ -243,5 +249,10 @@ def _no_such_place(searched: _Searched, place: str) -> str:
     name, told = repr(searched.document.id), [titles[-1] for titles, _ in searched.places if titles[-1]]
     if not told:
         return f"{name} has neither pages nor headings: leave out {preview(place)}, and quote the text"
+    is_page = place.startswith("page ") and place.removeprefix("page ").isdecimal()
+    if is_page and not searched.document.places:
+        return f"{name} has no pages, as its loader tells none: leave out {preview(place)}, and quote the text"
+    if not is_page and (close := closest(place, told[:MOST_COMPARED_PLACES])) is not None:
+        return f"{name} has no {preview(place)}: did you mean {preview(close)}? Else quote the text alone"
     names = f"{preview(told[0])} to {preview(told[-1])}" if len(told) > 1 else preview(told[0])
     return f"{name} has no {preview(place)}, it has {names}: name one of them, or quote the text alone"

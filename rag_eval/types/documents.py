@@ -3,9 +3,10 @@
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from rag_eval.disk.files import matching_files
@@ -116,14 +117,15 @@ class LeftOutWarning(UserWarning):
 class Corpus:
     """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
 
-    ``base_path`` is the folder they were read from, if any; it does not count for equality. Raises
-    ``ConfigurationError`` on what is no ``Document``, ``EmptyCorpusError`` without documents and
-    ``DuplicateDocumentError`` when two share an id.
+    ``base_path`` is the folder they were read from, if any, and ``left_out`` says of files in it, by name, why no text
+    could be made of them; neither counts for equality. Raises ``ConfigurationError`` on what is no ``Document``,
+    ``EmptyCorpusError`` without documents and ``DuplicateDocumentError`` when two share an id.
     """
 
     documents: Sequence[Document]
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
     base_path: Path | None = field(default=None, compare=False)
+    left_out: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "documents", tuple(self.documents))
@@ -171,7 +173,7 @@ class Corpus:
         if left_out:
             warnings.warn(str(left_out), LeftOutWarning, stacklevel=2)
         told = glob if isinstance(glob, str) else list(glob)
-        return cls(documents, {"folder": folder.name, "glob": told}, folder)
+        return cls(documents, {"folder": folder.name, "glob": told}, folder, left_out.sentences)
 
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)
@@ -179,9 +181,32 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.documents)
 
-    def by_id(self) -> dict[DocumentId, Document]:
+    def by_id(self) -> "DocumentsById":
         """Return the documents by id."""
-        return {document.id: document for document in self.documents}
+        return DocumentsById(self)
+
+
+class DocumentsById(dict[DocumentId, Document]):
+    """The documents of a corpus by id, which can tell why a file of its folder is none of them."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__((document.id, document) for document in corpus)
+        self._corpus = corpus
+
+    def absence(self, name: str) -> str | None:
+        """Say why a file of the corpus folder is no document; None where the folder has no such file."""
+        if (reason := self._corpus.left_out.get(name)) is not None:
+            return f"was left out: {reason}"
+        folder, path = self._corpus.base_path, PurePosixPath(name)
+        with suppress(OSError, ValueError):  # names that no file can have
+            if folder and not path.is_absolute() and ".." not in path.parts and (folder / path).is_file():
+                glob: Any = self._corpus.metadata.get("glob")
+                patterns = repr(glob) if isinstance(glob, str) else ", ".join(map(repr, glob or ()))
+                return (
+                    f"is in the corpus folder but does not match {patterns}: add its pattern to the glob of the "
+                    "benchmark file, or give --glob; --corpus benchmark.yaml takes the glob of that file"
+                )
+        return None
 
 
 Documents = Iterable[Document] | Mapping[str, Document]

@@ -50,6 +50,38 @@ def test_documents_and_their_patterns_come_from_a_benchmark_file(tmp_path: Path)
     assert truth_command("check", truth, "--corpus", benchmark, "--glob", "*.md").exit_code != 0
 
 
+def test_truth_on_a_file_that_is_no_document_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Fares\n\nA day ticket is 9 euros.\n")
+    (tmp_path / "docs" / "about.html").write_text("<p>We run trams.")
+    for number in range(5):
+        (tmp_path / "docs" / f"scan{number}.pdf").write_bytes(pdf([[]]))
+    (tmp_path / "glob.yaml").write_text(
+        "corpus: docs\nglob: ['**/*.md', '**/*.pdf']\nground_truth: t.jsonl\nchunkers: [sentence]\n"
+    )
+    spans = [{"doc_id": "about.html", "text": "We"}, {"doc_id": "scan4.pdf", "start": 0, "end": 2, "text": "We"}]
+    for span in (*spans, {"doc_id": "../glob.yaml", "text": "We"}):
+        with open("t.jsonl", "a") as file:
+            file.write(json.dumps({"query": f"in {span['doc_id']}?", "relevant_spans": [span]}) + "\n")
+    told = truth_command("check", "t.jsonl", "--corpus", "docs").stdout
+    assert "'about.html', which is in the corpus folder but does not match '**/*.md'" in told
+    assert "--corpus benchmark.yaml" in told
+    assert "'../glob.yaml', which is not in the corpus" in told
+    checked = truth_command("check", "t.jsonl", "--corpus", "glob.yaml")
+    assert re.search(r"'scan4.pdf', which was left out: '\S*scan4.pdf' has no text layer", checked.stdout)
+    assert re.match(r"rag-eval: 5 files left out: '\S*scan0.pdf' has no text layer", checked.stderr)
+
+    (tmp_path / "t.jsonl").write_text('{"query": "q", "relevant_spans": [{"doc_id": "scan4.pdf", "page": 1}]}\n')
+    refused = rag_eval("validate", "glob.yaml", cwd=tmp_path)
+    assert re.search(r"which was left out: '\S*scan4.pdf' has no text layer", refused.stderr)
+    (tmp_path / "t.jsonl").write_text('{"query": "q", "relevant_spans": [{"doc_id": "a.md", "text": "9 euros"}]}\n')
+    valid = CliRunner().invoke(app, ["validate", "glob.yaml"])
+    assert [f"scan{number}.pdf" in valid.stdout for number in range(5)] == [True] * 5
+    asked = CliRunner().invoke(app, ["generate", "docs", "--dry-run"])
+    assert "rag-eval: 6 files of other formats in 'docs' are not taken: add their patterns with --glob" in asked.stderr
+
+
 def squad(path: Path) -> Path:
     qas = [
         {"id": "1", "question": "When?", "answers": [{"text": "22:40", "answer_start": 15}]},

@@ -84,8 +84,10 @@ def test_a_heading_names_its_section_with_those_above_it_where_it_must() -> None
     ("span", "told"),
     [
         ({"text": "Ferries leave"}, r"is more than once in 'manual.pdf', at \[0, 13\) and \[56, 69\): quote more"),
-        ({"page": 1, "text": "Dogs need a ticket"}, "is not in page 1 of 'manual.pdf', it is in page 3: copy"),
+        ({"page": 1, "text": "Dogs need a ticket"}, "is not in page 1 of 'manual.pdf', it is in page 3: write page 3"),
         ({"page": 9, "text": "Dogs"}, "has no 'page 9', it has 'page 1' to 'page 3'"),
+        ({"doc_id": "guide.md", "page": 5}, "'guide.md' has no pages, as its loader tells none: leave out 'page 5'"),
+        ({"doc_id": "guide.md", "place": "Travle"}, r"has no 'Travle': did you mean 'Travel'\? Else quote"),
         ({"page": 0, "text": "Dogs"}, "the page of a span is '0': give its number"),
         ({"page": True}, "the page of a span is 'True'"),
         ({"place": ["page 1"]}, "give a name such as 'cell 3'"),
