@@ -20,7 +20,7 @@ from flows.cli.console import say
 from rag_eval.disk.files import matching_files, writing
 from rag_eval.distribution import install_command
 from rag_eval.documents import SUFFIXES
-from rag_eval.errors import ConfigurationError, RagEvalError
+from rag_eval.errors import ConfigurationError, RagEvalError, TextEncodingError
 from rag_eval.formatting import cost_in_words, counted, visible
 
 MARKDOWN = (".md", ".markdown", ".mdx")
@@ -37,6 +37,9 @@ SCRIPTS = {"HIRAGANA": "japanese", "CJK": "chinese", "HANGUL": "korean", "THAI":
 FEWEST_WORDS = 8
 KNOWN_SHARE = 0.12
 """From this share of stop words on a text counts as written in their language; code and tables stay below."""
+
+SHOWN = 3
+"""How many of the files that cannot be read are named."""
 
 SHORT = 2_000
 """Characters below which documents are cut into smaller pieces."""
@@ -64,6 +67,10 @@ class Survey:
     tokens: int = 0
     headed: int = 0
     languages: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    """Why no text could be made of files that would be documents."""
+    not_utf8: list[str] = field(default_factory=list)
+    """The names of texts that are not UTF-8."""
     first: str = ""
     """The name of one of the documents."""
 
@@ -76,6 +83,14 @@ class Survey:
     def is_short(self) -> bool:
         """Whether most documents have but some hundred tokens."""
         return statistics.median(self.lengths) < SHORT
+
+    @property
+    def stopping(self) -> str:
+        """A sentence about the documents at which a run would stop; empty where there are none."""
+        names = [visible(name) for name in self.not_utf8 if Path(name).suffix in self.used]
+        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+        stops = "not UTF-8, and rag-eval run stops at them: convert them to UTF-8, or move them away"
+        return f"{', '.join(names[:SHOWN])}{more}: {stops}" if names else ""
 
     @property
     def budget(self) -> int:
@@ -109,8 +124,8 @@ def look_into(folder: Path) -> Survey:
     wanted = [suffix for kind in much for suffix in kinds[kind]]
     found, counted_in = Survey(), 0
     for path in files:
-        text = _text(path) if path.suffix in wanted else None
-        if text is None or not text.strip():
+        text = _text(path, path.relative_to(folder).as_posix(), found) if path.suffix in wanted else ""
+        if not text.strip():
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):
                 found.left_out[path.suffix or path.name] += 1
             continue
@@ -124,22 +139,25 @@ def look_into(folder: Path) -> Survey:
         found.languages[language_of(part)] += 1
     if not found.used:
         there = ", ".join(f"{count:,} {suffix}" for suffix, count in found.left_out.most_common(5))
+        why = "".join(f"; {one}" for one in found.faults[:SHOWN])
         raise ConfigurationError(
-            f"no file in {str(folder)!r} is text that can be a document ({there}): convert them to .md or .txt"
+            f"no file in {str(folder)!r} is text that can be a document ({there}): convert them to .md or .txt{why}"
         )
     found.tokens = round(found.tokens * sum(found.lengths) / counted_in)
     return found
 
 
-def _text(path: Path) -> str | None:
-    """The text of a file; None where it has none, is not UTF-8, or has bytes that no text has."""
+def _text(path: Path, name: str, found: Survey) -> str:
+    """The text of a file; empty where it has none, or none can be made of it, which is noted."""
     from rag_eval.documents.reading import read_document
 
     try:
-        text = read_document(path).text
-    except RagEvalError:
-        return None
-    return None if "\0" in text else text
+        return read_document(path).text
+    except RagEvalError as error:
+        found.faults.append(str(error))
+        if isinstance(error, TextEncodingError):
+            found.not_utf8.append(name)
+        return ""
 
 
 def language_of(text: str) -> str:
@@ -203,11 +221,12 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         retrieval += [f"  - {stemmed}" if is_there else f"  # - {stemmed}    # needs {install_command('stemming')}"]
     extra = f" PDF needs {install_command('documents')}." * (".pdf" in found.left_out and not find_spec("pypdfium2"))
     unread = ", ".join(f"{count:,} {visible(suffix)}" for suffix, count in found.left_out.most_common(8))
-    texts = [f"'**/*{suffix}'" for suffix in found.left_out if suffix in (*PROSE, *CODE) and suffix not in SUFFIXES]
+    others = [suffix for suffix in found.left_out if suffix not in found.used]
+    texts = [f"'**/*{suffix}'" for suffix in others if suffix in (*PROSE, *CODE) and suffix not in SUFFIXES]
     how = (
-        f"Add {', '.join(texts)} to glob to have those searched"
+        f" Add {', '.join(texts)} to glob to have those searched."
         if texts
-        else "Put their text beside them as .md or .txt"
+        else " Put their text beside them as .md or .txt." * bool(others)
     )
     known = "not there yet" if questions is None else counted(questions, "questions")
     model, price = next(iter(PRICES.items()))
@@ -221,7 +240,8 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         "# Paths start at the folder of this file.",
         f"corpus: {_yaml(corpus)}",
         f"glob: {_yaml(found.globs if len(found.globs) > 1 else found.globs[0])}",
-        *[f"# Not read: {unread}. {how}.{extra}"] * bool(unread),
+        *[f"# Not read: {unread}.{how}{extra}"] * bool(unread),
+        *[f"# {found.stopping}."] * bool(found.stopping),
         f"ground_truth: {_yaml(truth)}    # {known}",
         "",
         "# How documents are cut; sizes of recursive-token are in tokens, those of the others in characters.",
@@ -281,6 +301,8 @@ def init(
     say(console, f"{documents}: {found}")
     if found.left_out:
         say(console, f"Not read: {counted(sum(found.left_out.values()), 'other files')}", "yellow")
+    if found.stopping:
+        say(console, found.stopping, "yellow")
     if found.tokens < LITTLE:
         say(console, "So little text says little: any context holds much of it. Add documents if you can.", "yellow")
     configurations = len(load_config(output).configurations())

@@ -103,7 +103,7 @@ def _divided(source: CorpusSource, shards: int | None = None) -> list[tuple[Any,
     return [(source.part(names),) for names in _shards_of(source, shards)]
 
 
-@stage("documents", version=5, makes=list[TableRef], divided=_divided)
+@stage("documents", version=6, makes=list[TableRef], divided=_divided)
 def load_corpus(
     source: CorpusSource, shards: int | None = None, *, context: Context
 ) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:

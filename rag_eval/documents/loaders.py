@@ -7,6 +7,7 @@ import io
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -88,12 +89,26 @@ _BLOCKS = frozenset(
     | {"footer", "form", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul", "title"}
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_OPEN = frozenset(
-    {"area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "hr", "html", "img", "input", "li", "link"}
-    | {"meta", "optgroup", "option", "p", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead", "tr", "track"}
-    | {"wbr"}
+_VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+    | {"body", "colgroup", "html"}
 )
-"""What need not be closed, and so hides nothing: without its end the rest of the page would be gone."""
+"""What holds no text, or the whole page, which a script then shows: it hides nothing."""
+_GROUPS = frozenset({"tbody", "tfoot", "thead"})
+_CELLS = _GROUPS | {"tr", "td", "th"}
+_ENDED_BY = {
+    "p": _BLOCKS | _HEADINGS.keys() | _CELLS | {"center", "details", "dialog", "hgroup", "li", "menu", "summary"},
+    "li": frozenset({"li"}),
+    **dict.fromkeys(("dd", "dt"), frozenset({"dd", "dt"})),
+    **dict.fromkeys(("rp", "rt"), frozenset({"rp", "rt"})),
+    **dict.fromkeys(("optgroup", "option"), frozenset({"optgroup", "option"})),
+    **dict.fromkeys(("td", "th"), _CELLS),
+    "tr": _GROUPS | {"tr"},
+    **dict.fromkeys(_GROUPS, _GROUPS),
+}
+"""What need not be closed, and which tags end it then; the end of what it is in does too."""
+_NESTING = ("ul", "ol", "menu", "dl", "table")
+"""In these the tags that would end an element outside do not."""
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
@@ -101,19 +116,24 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces = _Pieces()
-        self._hidden: tuple[str, int] | None = None  # the tag whose end shows text again, and how many are open
+        self._hidden = ""  # the tag whose end shows text again
+        self._within = Counter[str]()  # what is open of the hidden, with it
         self._preformatted = 0
         self._cells = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._hidden is not None:
-            name, depth = self._hidden
-            self._hidden = (name, depth + 1) if tag == name else self._hidden
-            return
+        if self._hidden:
+            if tag not in _ENDED_BY.get(self._hidden, ()) or any(self._within[one] for one in _NESTING):
+                self._within[tag] += tag not in _VOID
+                return
+            self._hidden = ""
         told = dict(attrs)
         is_unseen = "hidden" in told or _DISPLAY_NONE.search(told.get("style") or "") is not None
-        if tag in _SKIPPED or (is_unseen and tag not in _OPEN):
-            self._hidden = tag, 1
+        is_unseen |= tag == "dialog" and "open" not in told
+        if tag in _SKIPPED or (is_unseen and tag not in _VOID):
+            self._hidden, self._within = tag, Counter([tag])
+            if tag in _ENDED_BY:
+                self.pieces.words(" ")  # it ends what is before it
             return
         if tag in _HEADINGS:
             self.pieces.line(2)
@@ -136,11 +156,15 @@ class _Page(HTMLParser):
             self._cells += 1
 
     def handle_endtag(self, tag: str) -> None:
-        if self._hidden is not None:
-            name, depth = self._hidden
-            if tag == name:
-                self._hidden = (name, depth - 1) if depth > 1 else None
-            return
+        if self._hidden:
+            is_within = self._within[tag] > 0
+            self._within[tag] -= is_within
+            if is_within and tag == self._hidden and not self._within[tag]:
+                self._hidden = ""
+                return
+            if is_within or self._hidden not in _ENDED_BY or tag in _VOID - {"body", "html"}:
+                return
+            self._hidden = ""
         if tag in ("tr", "table"):
             self._cells = 0
         if tag in _HEADINGS or (tag in _BLOCKS and not self._cells):
@@ -153,7 +177,7 @@ class _Page(HTMLParser):
             self.pieces.line()
 
     def handle_data(self, data: str) -> None:
-        if self._hidden is None:
+        if not self._hidden:
             if self._preformatted:
                 self.pieces.add(data)
             else:
@@ -165,16 +189,35 @@ class HtmlLoader:
     """The text of a page without its scripts, styles and what is hidden."""
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text; bytes that are no UTF-8 are read by the page's own charset, or as Windows-1252."""
+        """Return the text; bytes that are no UTF-8 are read by the page's own charset, or as Windows-1252.
+
+        Raises ``UnreadableDocumentError`` on bytes that are no text.
+        """
         page = _Page()
         page.feed(_decoded(data))
         page.close()
         return page.pieces.loaded()
 
 
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+BINARY = "is no text: it has bytes that no text has"
+_CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
+MOST_CONTROLS = 0.05
+"""The share of control characters from which on bytes are no text."""
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text in any encoding; UTF-16 must say that it is."""
+    if data.startswith(_UTF_16):
+        return False
+    return b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > MOST_CONTROLS * len(data)
+
+
 def _decoded(data: bytes) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith(_UTF_16):
         return data.decode("utf-16", "replace")
+    if is_binary(data):
+        raise UnreadableDocumentError(BINARY)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

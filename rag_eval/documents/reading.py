@@ -23,10 +23,11 @@ from typing import IO, Any, ClassVar, NamedTuple
 from rag_eval.disk.files import read_text, unreadable
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
 from rag_eval.documents.boxes import MOST, pack, words_at
-from rag_eval.documents.loaders import LoadedText
+from rag_eval.documents.loaders import BINARY, LoadedText, is_binary
 from rag_eval.errors import (
     ConfigurationError,
     RagEvalError,
+    TextEncodingError,
     UnfinishedDocumentError,
     UnreadableDocumentError,
     as_sentence,
@@ -154,7 +155,12 @@ def read_document(path: Path, loaders: Loaders | None = None, name: str = "", lo
     """
     loader = (loaders or Loaders()).of(name or path.name)
     if loader is None:
-        return FileText(read_text(path), {})
+        try:
+            return FileText(read_text(path), {})
+        except TextEncodingError:
+            if is_binary(path.read_bytes()):
+                raise UnreadableDocumentError(f"{str(path)!r} {BINARY}") from None
+            raise
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -10,7 +10,7 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.documents import reading
 from rag_eval.documents.reading import FileText, read_document
-from rag_eval.errors import EmptyCorpusError, UnreadableDocumentError
+from rag_eval.errors import EmptyCorpusError, TextEncodingError, UnreadableDocumentError
 from rag_eval.reports.exports import export_run
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.documents.made_files import docx, packed, pdf
@@ -19,7 +19,7 @@ from tests.reports.report_runs import run
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style><script>alert("gone")</script>
 </head><body onload="alert(1)"><nav hidden>Menu <div>of divs</div></nav><h1>Ferry &amp; pier</h1>
 <p>The last   ferry <b>leaves</b> at
-22:40.<p hidden>Seen, as nothing closes it.<ul><li>One<li>Two &lt;script&gt;</ul>
+22:40.<p hidden>Hidden until a block begins.<ul><li>One<li>Two &lt;script&gt;</ul>
 <div style="display: none">Secret</div><table><tr><th>Day<th>Time<tr><td>Monday<td>9:00</table><pre>a  b
   c</pre><p>End"""
 SEEN = """Guide
@@ -27,8 +27,6 @@ SEEN = """Guide
 # Ferry & pier
 
 The last ferry leaves at 22:40.
-
-Seen, as nothing closes it.
 
 - One
 - Two <script>
@@ -64,6 +62,20 @@ def test_of_a_page_what_a_reader_sees(tmp_path: Path) -> None:
 )
 def test_a_page_in_another_encoding(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path, "a.htm", data).text == "Prêt\n"
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.md"])
+@pytest.mark.parametrize("data", [b"\x7fELF\0\xff" * 9, bytes(range(1, 256)) * 9], ids=["zeros", "controls"])
+def test_binary_bytes_are_no_text_whatever_the_name(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(UnreadableDocumentError, match="is no text: it has bytes that no text has"):
+        read(tmp_path, name, data)
+
+
+def test_utf8_is_text_and_another_encoding_is_to_be_converted(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.md", b"a\0b").text == "a\0b"
+    for data in ("Prêt".encode("cp1252"), "Prêt".encode("utf-16")):
+        with pytest.raises(TextEncodingError, match="convert the file to UTF-8"):
+            read(tmp_path, "b.md", data)
 
 
 def test_a_word_document(tmp_path: Path) -> None:
@@ -241,7 +253,13 @@ def test_no_code_of_the_present_folder_runs_and_no_key_is_passed_on(
     ("page", "seen"),
     [
         ('<body style="visibility:hidden">Shown by a script.', "Shown by a script.\n"),
-        ("<dl><dt hidden>a<dd>b</dl>", "a\n\nb\n"),
+        ("<dl><dt hidden>a<dd>b</dl>", "b\n"),
+        ("<p>a<p hidden=''>b <b>c</b></p>d<p style='display:none'>e<h2>f</h2>", "a d\n\n## f\n"),
+        ("<div><p hidden>a<br></div>b", "b\n"),
+        ("<ul><li>a<li hidden>b<ul><li>c<li>d</ul>e<li>f</ul>", "- a\n- f\n"),
+        ("<ul><li>a<li style='visibility:hidden'>b<ul><li>c</ul></ul>d", "- a\n\nd\n"),
+        ("<table><tr><td>a<td hidden>b<table><tr><td>c</table><td>d<tr hidden><td>e<tr><td>f</table>", "a | d\nf\n"),
+        ("<dialog>a<p>b</dialog><dialog open>c</dialog>", "c\n"),
         ("<table><tr><td><p>a</p></td><td><p>b</p></td></tr></table>end", "a | b\n\nend\n"),
         ("<ul><li><p>item</p></li></ul>", "- item\n"),
     ],

@@ -271,12 +271,24 @@ def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     refused = rag_eval("init", "docs", cwd=tmp_path)
     assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
     assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
+    assert "'docs/a.pdf' is no PDF" in refused.stderr
     ugly = tmp_path / "docs" / "x.\n- evil"
     ugly.write_text("x")
     (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon and waits for nobody, as it is late.")
     assert rag_eval("init", "docs", cwd=tmp_path).returncode == 0
     assert load_config(tmp_path / "benchmark.yaml").glob == "**/*.md"
     assert rag_eval("init", "nowhere", "--output", "c.yaml", cwd=tmp_path).returncode == 2
+
+
+def test_init_names_the_texts_at_which_a_run_stops(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon and waits for nobody, as it is late."})
+    (folder / "old.md").write_bytes("Prêt à partir".encode("latin-1"))
+    (folder / "binary.md").write_bytes(b"\x7fELF\0\xff")
+    done = rag_eval("init", "my docs", cwd=tmp_path)
+    told = "old.md: not UTF-8, and rag-eval run stops at them: convert them to UTF-8"
+    text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
+    assert told in " ".join(done.stdout.split())
+    assert f"# Not read: 2 .md.\n# {told}" in text
 
 
 COMPLETED = {
