@@ -268,6 +268,7 @@ def check_files(
     """
     from rag_eval.benchmark.stage import Context
     from rag_eval.benchmark.truth_stages import reanchor_for_run
+    from rag_eval.documents.reading import Loaders
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.parts import check_extras
@@ -292,6 +293,7 @@ def check_files(
         with Context(workspace).loading() as load:  # what is parsed here is not parsed again by the run
             corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
         documents = corpus.by_id
+        notes += Loaders(config.loaders).idle([*(str(one.id) for one in corpus), *corpus.left_out])
         # Without a workspace nothing goes on from here, and all are named.
         left_out = [f"left out: {one}" for one in corpus.left_out.values()]
         notes += [str(one.message) for one in caught] if workspace else left_out

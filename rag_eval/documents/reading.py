@@ -33,7 +33,7 @@ from rag_eval.errors import (
     as_sentence,
     preview,
 )
-from rag_eval.formatting import counted
+from rag_eval.formatting import counted, suggestion
 from rag_eval.parts import PartRecord
 from rag_eval.parts.kinds import Kind
 from rag_eval.parts.objects import ForeignFunction, settled
@@ -120,6 +120,16 @@ class Loaders:
             if chosen not in found and (loader := self.of(name)) is not None:
                 found[chosen] = PartRecord.of(LOADER, loader)
         return dict(sorted(found.items()))
+
+    def idle(self, names: Iterable[str]) -> list[str]:
+        """Return a sentence for each pattern that fits none of these files."""
+        known = list(names)
+        suffixes = {Path(name).suffix.lower() for name in known}
+        return [
+            f"loaders: {pattern!r} fits no file{suggestion(pattern, suffixes)}"
+            for pattern in self.given
+            if not any(_matches(name, pattern) for name in known)
+        ]
 
 
 def _matches(name: str, pattern: str) -> bool:

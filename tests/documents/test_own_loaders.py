@@ -281,3 +281,16 @@ def test_a_change_of_the_loader_is_an_edit_that_spans_survive(folder: Path) -> N
     assert stored[answer["start"] : answer["end"]] == answer["text"]
     plain = "".join(one for one in answer["text"] if one.isalpha())
     assert plain == "".join(one for one in quoted if one.isalpha())
+
+
+def test_a_pattern_that_fits_no_file_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.html").write_text("<p>The ferry leaves at noon.")
+    (tmp_path / "truth.jsonl").write_text('{"query": "Who pays?", "unanswerable": true, "relevant_spans": []}')
+    file = tmp_path / "benchmark.yaml"
+    file.write_text(
+        "{corpus: docs, glob: '*.html', ground_truth: truth.jsonl, chunkers: recursive-token, retrieval: bm25, "
+        "loaders: {html: text, .HTML: html, old/*: text}}"
+    )
+    told = ["loaders: 'html' fits no file (did you mean .html?)", "loaders: 'old/*' fits no file"]
+    assert [one for one in check_files(load_config(file)).notes if one.startswith("loaders")] == told
