@@ -247,11 +247,11 @@ def _folded(name: str) -> str:
 
 def _no_such_place(searched: _Searched, place: str) -> str:
     name, told = repr(searched.document.id), [titles[-1] for titles, _ in searched.places if titles[-1]]
-    if not told:
-        return f"{name} has neither pages nor headings: leave out {preview(place)}, and quote the text"
     is_page = place.startswith("page ") and place.removeprefix("page ").isdecimal()
     if is_page and not searched.document.places:
         return f"{name} has no pages, as its loader tells none: leave out {preview(place)}, and quote the text"
+    if not told:
+        return f"{name} has neither pages nor headings: leave out {preview(place)}, and quote the text"
     if not is_page and (close := closest(place, told[:MOST_COMPARED_PLACES])) is not None:
         return f"{name} has no {preview(place)}: did you mean {preview(close)}? Else quote the text alone"
     names = f"{preview(told[0])} to {preview(told[-1])}" if len(told) > 1 else preview(told[0])

@@ -80,6 +80,12 @@ def test_a_heading_names_its_section_with_those_above_it_where_it_must() -> None
         placed(doc_id="guide.md", place="Prices")
 
 
+def test_a_page_of_a_text_without_any_is_told_to_be_for_want_of_pages() -> None:
+    plain = Corpus([Document(DocumentId("a.pdf"), "Dogs need a ticket.")])
+    with pytest.raises(GroundTruthError, match=r"'a.pdf' has no pages, as its loader tells none: leave out 'page 2'"):
+        Quotes(plain.by_id).placed({"relevant_spans": [{"doc_id": "a.pdf", "page": 2}]})
+
+
 @pytest.mark.parametrize(
     ("span", "told"),
     [
