@@ -41,8 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Not look for garbage among what stays, and for other garbage as often as Python does by itself."""
-    gc.freeze()
+    """Look for garbage as often as Python does by itself."""
     gc.set_threshold(700, 10, 10)  # the command line, imported by tests, has others
     gc.enable()
 
