@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.report import Report
+
+    Evaluated = tuple[BenchmarkOutcome, Report | None]  # what a run came to, and its report where it was made here
 
 CANCEL_SECONDS = 5.0
 
@@ -65,20 +68,21 @@ def run(
         say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")
     kept = Workspace.at(given.workspace, refresh=refresh)
     failure: BenchmarkFailedError | None = None
+    report: Report | None = None
     try:
-        outcome = _evaluated(chosen, kept, reanchor, given.runner, config)
+        outcome, report = _evaluated(chosen, kept, reanchor, given.runner, config)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result
 
-    print_result(outcome, kept, as_json=as_json)
+    print_result(outcome, kept, as_json=as_json, report=report)
     if failure is not None:
         raise failure
 
 
 def _evaluated(
     chosen: "BenchmarkConfig", kept: "Workspace", reanchor: bool, runner: str, file: Path | None
-) -> "BenchmarkOutcome":
+) -> "Evaluated":
     """What a benchmark comes to, computed or kept; what is wrong with its files is said before a server is started."""
     checked = check_files(chosen, kept, reanchor=reanchor, file=file)
     for notice in (*checked.notes, *chosen.notices()):
@@ -89,11 +93,11 @@ def _evaluated(
     console = Console(stderr=True)
     print_notes(console)
     chosen = _within_limit(console, chosen, kept)
-    outcome = _reused(chosen, kept, reanchor)
-    if outcome is None:
-        outcome = _run(console, chosen, kept, reanchor, runner)
-        _remember_report(kept, outcome)
-    return outcome
+    found = _reused(chosen, kept, reanchor)
+    if found is None:
+        found = _run(console, chosen, kept, reanchor, runner)
+        _remember_report(kept, found[0])
+    return found
 
 
 def reproduce(
@@ -112,7 +116,7 @@ def reproduce(
     file = reproduction.write_benchmark(name, data, output or Path("reproduce") / name)
     others = reproduction.other_files(name, data)
     chosen = options.BenchmarkOptions().benchmark(file)
-    outcome = _evaluated(chosen, workspace, False, "threads", file)
+    outcome, _ = _evaluated(chosen, workspace, False, "threads", file)
     rows = reproduction.figures_of(name, workspace, outcome, [one.name for one in chosen.configurations()])
     console = Console()
     if as_json:
@@ -331,7 +335,7 @@ def check_files(
     return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
 
 
-def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome | None":
+def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated | None":
     """The outcome of a run that has nothing to compute, and needs no server; None where one is there to show it."""
     from flows.cli.server import lasting_server
     from rag_eval.benchmark.housekeeping import in_use
@@ -349,12 +353,13 @@ def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -
             memory = ReportMemory.model_validate_json(_report_memory(workspace).read_bytes())
             if taken := memory.take_over(workspace, outcome):
                 write_atomically(_report_memory(workspace), taken.model_dump_json().encode())
-                return outcome
-        keep_report(workspace, outcome)
+                return outcome, None
+        report = keep_report(workspace, outcome)
         _remember_report(workspace, outcome)
     except ArtifactError as error:
         say(Console(stderr=True), f"rag-eval: the report of {outcome.run} could not be written: {error}")
-    return outcome
+        return outcome, None
+    return outcome, report
 
 
 def _report_memory(workspace: "Workspace") -> Path:
@@ -374,7 +379,7 @@ def _remember_report(workspace: "Workspace", outcome: "BenchmarkOutcome") -> Non
 
 def _run(
     console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
-) -> "BenchmarkOutcome":
+) -> "Evaluated":
     """Run the flow on a server that shows it; where there is none, do the same here, which is half the work."""
     from flows.cli.server import lasting_server, prefect_server
     from rag_eval.benchmark.config import THREADS
@@ -394,12 +399,12 @@ def _run(
         started = StartedRun(console) if server.process is None else None
         flow = benchmark.with_options(on_running=[started.notice]) if started is not None else benchmark
 
-        def work() -> "BenchmarkOutcome":
+        def work() -> "Evaluated":
             # A server that stays learns by heartbeats that this process was killed; on one that ends with the run they
             # would only take time, as every subflow waits a second for its last one.
             beats = HEARTBEAT_SECONDS if server.process is None else None
             with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: beats}):
-                return flow(config, workspace, reanchor, runner)
+                return flow(config, workspace, reanchor, runner), None
 
         try:
             return _followed(console, config, work, server.trouble)
@@ -412,9 +417,9 @@ def _run(
 def _followed(
     console: Console,
     config: "BenchmarkConfig",
-    work: Callable[[], "BenchmarkOutcome"],
+    work: Callable[[], "Evaluated"],
     trouble: Callable[[], Exception | None] = lambda: None,
-) -> "BenchmarkOutcome":
+) -> "Evaluated":
     """What the work gives, with its progress shown; raises what ``watched`` raises."""
     from flows.cli.live import LiveTable
     from rag_eval.benchmark.running import listening
@@ -425,7 +430,7 @@ def _followed(
         return watched(work, trouble)
 
 
-def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome":
+def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated":
     """What the flow does, in this process; the results are kept without the report and what is published."""
     from rag_eval.benchmark.housekeeping import in_use
     from rag_eval.benchmark.outcome import conclude
@@ -435,12 +440,12 @@ def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool)
 
     workspace = workspace.in_a_run_now()
     with in_use(workspace):
-        outcome = compare(workspace, config, reanchor)
+        outcome, report = compare(workspace, config, reanchor), None
         with going_on(f"the report of {outcome.run} could not be written"):
-            keep_report(workspace, outcome)
+            report = keep_report(workspace, outcome)
         if config.langsmith_dataset is not None or traces_address() is not None:
             from rag_eval.benchmark.publishing import publish_run
 
             with going_on(f"{outcome.run} could not be published"):
                 publish_run(workspace, outcome, config.langsmith_dataset)
-        return conclude(workspace, outcome)
+        return conclude(workspace, outcome), report

@@ -1,5 +1,7 @@
 """Print what a run found: the ranking, the recommendation, the work it took, and where the results are."""
 
+from typing import TYPE_CHECKING
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +17,11 @@ from rag_eval.formatting import asked, counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, judged
-from rag_eval.reports.why import why
+from rag_eval.reports.why import Why, why
 from rag_eval.reports.write import page_of
-from rag_eval.stats.comparison import Placed
+
+if TYPE_CHECKING:
+    from rag_eval.reports.report import Report
 
 NAME_CELLS = 34
 """Names keep so many cells of a line, whatever else a terminal has room for."""
@@ -26,31 +30,42 @@ MAY_BE_BEST = "≈"
 
 
 def print_result(
-    outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, objective: str | None = None
+    outcome: BenchmarkOutcome,
+    workspace: Workspace,
+    *,
+    as_json: bool,
+    objective: str | None = None,
+    report: "Report | None" = None,
 ) -> None:
     """Print the ranking, by another metric if asked, the verdict, and where it is kept and published.
 
-    Or print the whole outcome with its verdict as JSON. Raises ``ConfigurationError`` when nothing was measured by the
-    metric.
+    Or print the whole outcome with its verdict as JSON. What a report has found already is not computed again. Raises
+    ``ConfigurationError`` when nothing was measured by the metric.
     """
     shown = outcome if objective is None else outcome.by(objective)
-    console, published = Console(), known_publications(workspace, outcome.run)
-    try:
-        scores = read_scores(workspace, shown)
-    except ArtifactError as error:
-        scores, trouble = None, str(error)
-    placed, verdict = judged(scores, shown) if scores else ([], None)
+    console, published, trouble = Console(), known_publications(workspace, outcome.run), ""
+    verdict: RunVerdict | None = None
+    explained: Why | None = None
+    if report is not None:
+        ranking, verdict, explained = report.ranking, report.verdict, report.why
+    else:
+        try:
+            scores = read_scores(workspace, shown)
+            placed, verdict = judged(scores, shown)
+            ranking = ConfigurationRanking.of(shown, placed)
+            explained = why(workspace, shown, scores, verdict) if as_json else None
+        except ArtifactError as error:
+            ranking, trouble = ConfigurationRanking.of(shown), str(error)
     if as_json:
-        explained = why(workspace, shown, scores, verdict).to_data() if scores and verdict else None
-        told = {"verdict": verdict and verdict.to_data(), "why": explained}
+        told = {"verdict": verdict and verdict.to_data(), "why": explained and explained.to_data()}
         print_json(
             console, outcome.model_dump(mode="json") | told | {"published": [one.model_dump() for one in published]}
         )
         return
-    if scores is None:
+    if trouble:
         say(console, f"The ranking cannot be tested: {trouble}", "yellow")
     if shown.configurations:
-        _print_ranking(console, shown, placed)
+        _print_ranking(console, shown, ranking)
     if verdict is not None:
         _print_verdict(console, verdict)
     failed: dict[str, list[str]] = {}
@@ -67,12 +82,11 @@ def print_result(
         say(console, f"Report: {page}")
 
 
-def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:
+def _print_ranking(console: Console, outcome: BenchmarkOutcome, ranking: ConfigurationRanking) -> None:
     shards = f" in {len(outcome.inputs.documents)} shards" if len(outcome.inputs.documents) > 1 else ""
     size = f"{counted(outcome.documents, 'documents')}{shards}, {asked(outcome.answerable, outcome.unanswerable)}"
     say(console, size)
     say(console, f"ranked by {outcome.ranking_metric}")
-    ranking = ConfigurationRanking.of(outcome, placed)
     console.print(ranking_table(ranking, console.width))
     if any(row.may_be_best for row in ranking.rows):
         words = "not distinguishable from the first on these questions, by a paired test"

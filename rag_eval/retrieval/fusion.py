@@ -180,7 +180,8 @@ class ZScoreFusion(ScoreFusion):
 
     def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return the scores, standardised."""
-        return standardised(scoring.scores(search, chunks), scoring.moments(search))
+        moments = scoring.moments(search)  # first: words have the scores of all chunks then
+        return standardised(scoring.scores(search, chunks), moments)
 
     def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
         """Return the normal quantiles of the ranks."""
