@@ -8,11 +8,11 @@ idf = ln(1 + (n − having + ½) / (having + ½)).
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,11 @@ WORDS_AT_ONCE = 2**20
 TEXTS_AT_ONCE = 2**16
 """How many texts of several shards are searched at once: their scores fit the processor's cache."""
 
-FREQUENT, MOST_FREQUENT, MOST_WEIGHTS = 8, 16, 2**25
-"""A word that more than an eighth of the texts have keeps its weights from query to query, 16 of them at most."""
+FREQUENT, MOST_WEIGHTS = 8, 2**23
+"""A word that more than an eighth of the texts have has a weight for all. So many stay from query to query."""
+
+SCORES_A_LOOK = 32
+"""Of so many scores a first look for the highest takes one."""
 
 
 class Tokenizer(Protocol):
@@ -52,12 +55,13 @@ class Tokenizer(Protocol):
 class Postings:
     """How often each word is in which of a list of texts, as one sparse matrix.
 
-    The word of row r is in the texts ``texts[starts[r] : starts[r + 1]]``, in increasing order, as often as the same
+    The word of row r is in ``sizes[r]`` texts, in increasing order from ``texts[starts[r]]`` on, as often as the same
     slice of ``frequencies`` says. ``rows`` has the words' rows in the order in which they were met.
     """
 
     rows: Mapping[str, int]
     starts: Numbers
+    sizes: Numbers
     texts: NDArray[np.signedinteger]
     frequencies: NDArray[np.unsignedinteger]
     count: int
@@ -87,45 +91,43 @@ class Postings:
         sizes = np.zeros(len(rows), np.int64)
         for block in blocks:
             sizes[block.rows] += block.sizes
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        where = np.empty(starts[-1], np.result_type(*(block.texts for block in blocks)))
-        frequencies = np.empty(starts[-1], np.result_type(*(block.frequencies for block in blocks)))
-        free = starts[:-1].copy()
+        starts = np.cumsum(sizes) - sizes
+        where = np.empty(sizes.sum(), np.result_type(*(block.texts for block in blocks)))
+        frequencies = np.empty(len(where), np.result_type(*(block.frequencies for block in blocks)))
+        free = starts.copy()
         for block in blocks:
             places = _ranges(free[block.rows], block.sizes)
             where[places], frequencies[places] = block.texts, block.frequencies
             free[block.rows] += block.sizes
-        return cls(rows, starts, where, frequencies, count)
+        return cls(rows, starts, sizes, where, frequencies, count)
 
     @classmethod
     def joined(cls, shards: Sequence["Postings"], words: Iterable[str]) -> "Postings":
-        """Join those of several lists of texts; of the words, only these."""
-        rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
+        """Join those of several lists of texts; of the words, only these, which all of them know."""
+        rows = {word: row for row, word in enumerate(words)}
         blocks, count = [], 0
         for shard in shards:
-            known = [(row, shard.rows[word]) for word, row in rows.items() if word in shard.rows]
-            own, theirs = np.array(known, np.int64).reshape(-1, 2).T
-            sizes = shard.starts[theirs + 1] - shard.starts[theirs]
-            places = _ranges(shard.starts[theirs], sizes)
+            theirs = np.fromiter(map(shard.rows.__getitem__, rows), np.int64, len(rows))
+            places = _ranges(shard.starts[theirs], shard.sizes[theirs])
             # As whole words of the processor, by which numpy indexes several times faster.
             texts = shard.texts[places].astype(np.int64) + count
-            blocks.append(_Block(own, sizes, texts, shard.frequencies[places]))
+            blocks.append(_Block(np.arange(len(rows)), shard.sizes[theirs], texts, shard.frequencies[places]))
             count += shard.count
         return cls._of_blocks(rows, blocks, count)
 
     @classmethod
-    def from_table(cls, table: pa.Table, count: int, wanted: Iterable[str]) -> "Postings":
-        """Read the postings of so many texts from a table, which is not copied; of the words, only those wanted."""
+    def from_table(cls, table: pa.Table, count: int, wanted: Mapping[str, int]) -> "Postings":
+        """Read the postings of so many texts from a table, which is not copied; of the words, those wanted, as rows."""
         texts, frequencies = (_whole(table.column(name)) for name in ("texts", "frequencies"))
-        starts = texts.offsets.to_numpy()
-        rows = _found(wanted, table.column("word"))
-        return cls(rows, starts, texts.values.to_numpy(), frequencies.values.to_numpy(), count)
+        offsets, found = texts.offsets.to_numpy(), _found(wanted, table.column("word"))
+        sizes = np.where(found < 0, 0, offsets[found + 1] - offsets[found])
+        return cls(wanted, offsets[found], sizes, texts.values.to_numpy(), frequencies.values.to_numpy(), count)
 
     def to_table(self) -> pa.Table:
         """Return a row a word, with the texts that have it and how often they do."""
         schema = postings_schema(pa.from_numpy_dtype(self.frequencies.dtype))
-        starts = pa.array(self.starts)
-        lists = [pa.LargeListArray.from_arrays(starts, pa.array(one)) for one in (self.texts, self.frequencies)]
+        offsets = pa.array(np.append(self.starts, len(self.texts)))
+        lists = [pa.LargeListArray.from_arrays(offsets, pa.array(one)) for one in (self.texts, self.frequencies)]
         columns = [pa.array(list(self.rows), pa.string()), *lists]
         return pa.Table.from_arrays(
             [one.cast(field.type) for one, field in zip(columns, schema, strict=True)], schema=schema
@@ -143,7 +145,7 @@ class Postings:
     def of_word(self, word: str) -> tuple[NDArray[np.signedinteger], NDArray[np.unsignedinteger]]:
         """Return the texts that have a word, and how often."""
         row = self.rows.get(word)
-        part = slice(0, 0) if row is None else slice(self.starts[row], self.starts[row + 1])
+        part = slice(0, 0) if row is None else slice(self.starts[row], self.starts[row] + self.sizes[row])
         return self.texts[part], self.frequencies[part]
 
 
@@ -181,11 +183,11 @@ def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Block:
     return _Block(rows[begins], sizes, (texts + begin).astype(np.int32), frequencies.astype(kind))
 
 
-def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> dict[str, int]:
-    """The rows of those of the words wanted that are there."""
-    listed = list(dict.fromkeys(wanted))
-    rows = pc.index_in(pa.array(listed, words.type), value_set=words).to_pylist()
-    return {word: row for word, row in zip(listed, rows, strict=True) if row is not None}
+def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
+    """The row of each of the words wanted; -1 of one that is not there."""
+    rows = pc.index_in(pa.array(list(wanted), words.type), value_set=words).fill_null(-1)
+    found: Numbers = rows.to_numpy().astype(np.int64)
+    return found
 
 
 def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.Table:
@@ -223,10 +225,10 @@ class WordStatistics:
     having: Mapping[str, int]
 
     @classmethod
-    def from_table(cls, table: pa.Table, wanted: Iterable[str]) -> "WordStatistics":
+    def from_table(cls, table: pa.Table, wanted: Collection[str]) -> "WordStatistics":
         """Read them from a ``WORDS`` table; of the words, only those wanted."""
         words, texts = check_schema(table, WORDS, "words").column("word"), table.column("texts").to_numpy()
-        having = {word: int(texts[row]) for word, row in _found(wanted, words).items()}
+        having = {word: int(texts[row]) for word, row in zip(wanted, _found(wanted, words), strict=True) if row >= 0}
         return cls(int(texts[0]), table.column("occurrences")[0].as_py(), having)
 
 
@@ -262,7 +264,8 @@ class BM25Index:
         """
         index = cls.__new__(cls)
         index._words = tokenizer.words
-        wanted = {word for text in searched for word in tokenizer.words(text)}
+        words = dict.fromkeys(word for text in searched for word in tokenizer.words(text))
+        wanted = {word: row for row, word in enumerate(words)}
         shards = [Postings.from_table(one, count, wanted) for one, count in zip(postings, counts, strict=True)]
         index._begin(shards, WordStatistics.from_table(statistics, wanted), k1, b)
         return index
@@ -274,7 +277,7 @@ class BM25Index:
         count, total = (len(lengths), lengths.sum()) if statistics is None else (statistics.texts, statistics.words)
         self._corpus = count
         average = total / count if count else 1.0
-        self._frequent: dict[str, NDArray[np.float64]] = {}
+        self._kept, self._room = dict[str, tuple[Any, NDArray[np.float64]]](), MOST_WEIGHTS
         self._damping = k1 * (1 - b + b * lengths / (average or 1.0))
 
     def __len__(self) -> int:
@@ -285,17 +288,14 @@ class BM25Index:
         if len(self._shards) == 1:
             yield 0, self
             return
-        words = list(dict.fromkeys(word for text in searched for word in self._words(text)))
-        first = 0
+        words, first = dict.fromkeys(word for text in searched for word in self._words(text)), 0
         for last in range(1, len(self._shards) + 1):
             begin, end = self._begins[first], self._begins[last]
             if end - begin >= TEXTS_AT_ONCE or last == len(self._shards):
                 part = copy(self)
-                part._shards, part._begins = (
-                    [Postings.joined(self._shards[first:last], words)],
-                    np.array([0, end - begin]),
-                )
-                part._damping, part._frequent = self._damping[begin:end], {}
+                part._shards = [Postings.joined(self._shards[first:last], words)]
+                part._begins, part._damping = np.array([0, end - begin]), self._damping[begin:end]
+                part._kept, part._room = {}, MOST_WEIGHTS
                 yield int(begin), part
                 first = last
 
@@ -303,18 +303,19 @@ class BM25Index:
         """The score of every text; 0 where no word is shared."""
         scores = np.zeros(len(self))
         for word in self._words(query):
-            if (dense := self._frequent.get(word)) is not None:
-                scores += dense
-                continue
-            texts, frequencies = self._postings(word)
-            if len(texts):
-                weights = self._weights(word, texts, frequencies)
-                scores[texts] += weights
-                kept = min(MOST_FREQUENT, MOST_WEIGHTS // len(self))
-                if len(texts) > len(self) // FREQUENT and len(self._frequent) < kept:
-                    self._frequent[word] = np.zeros(len(self))
-                    self._frequent[word][texts] = weights
+            where, weights = self._kept.get(word) or self._weighted(word)
+            scores[where] += weights
         return scores
+
+    def _weighted(self, word: str) -> tuple[Any, NDArray[np.float64]]:
+        """The texts whose scores a word adds to, and what; kept for the next query while there is room."""
+        texts, frequencies = self._postings(word)
+        found: tuple[Any, Any] = texts, self._weights(word, texts, frequencies)
+        if len(texts) > len(self) // FREQUENT:  # adding to all is faster than to many
+            found = slice(None), np.bincount(texts, found[1], len(self))
+        if len(found[1]) <= self._room:
+            self._kept[word], self._room = found, self._room - len(found[1])
+        return found
 
     def scores_of(self, query: str, texts: Numbers) -> NDArray[np.float64]:
         """The scores of some of the texts, by their numbers: those that ``scores`` gives, to the last bit."""
@@ -360,6 +361,11 @@ def best_first(
 
     Those below ``least`` are left out.
     """
+    # The k-th highest of these is no higher than that of all, and leaves few to sort out.
+    looks = len(scores) // SCORES_A_LOOK
+    highest = scores[: looks * SCORES_A_LOOK].reshape(SCORES_A_LOOK, looks).max(axis=0)
+    if looks >= k:
+        least = max(least, np.partition(highest, looks - k)[looks - k])
     matching = np.flatnonzero(scores >= least if least else scores > 0)
     if len(matching) > k:
         found = scores[matching]
@@ -392,9 +398,12 @@ def search_words(
             before, known = found[number]
             scores = part.scores(text) if among is None else np.where(among[here], part.scores(text), 0)
             best = best_first(scores, k, None if place is None else place[here], known[-1] if len(known) == k else 0.0)
-            numbers, values = np.concatenate([before, best + begin]), np.concatenate([known, scores[best]])
-            order = np.lexsort((numbers if place is None else place[numbers], -values))[:k]
-            found[number] = numbers[order], values[order]
+            numbers, values = best + begin, scores[best]
+            if len(before):
+                numbers, values = np.concatenate([before, numbers]), np.concatenate([known, values])
+                first = np.lexsort((numbers if place is None else place[numbers], -values))[:k]
+                numbers, values = numbers[first], values[first]
+            found[number] = numbers, values
     return Ranking.of(found)
 
 

@@ -64,12 +64,13 @@ def test_texts_shards_and_single_texts_have_the_same_scores_to_the_last_bit(
     tables, counts = [Postings.of(part, words).to_table() for part in parts], [len(part) for part in parts]
     statistics = word_statistics(tables, counts)
     index = BM25Index.of_tables(tables, counts, statistics, [query], 1.5, 0.75, WordTokenizer())
-    assert index.scores(query).tolist() == expected.tolist()
+    for _ in range(2):  # the second time by what was kept of the words
+        assert index.scores(query).tolist() == expected.tolist()
     some = np.array(data.draw(st.lists(st.integers(0, len(corpus) - 1), max_size=9)), np.int64)
     assert index.scores_of(query, some).tolist() == expected[some].tolist()
-    k = data.draw(st.integers(1, 9))
-    ordered = [number for number in np.argsort(-expected, kind="stable").tolist() if expected[number] > 0]
-    assert best_first(expected, k).tolist() == ordered[:k]
+    k, many = data.draw(st.integers(1, 9)), np.tile(expected, data.draw(st.integers(1, 60)))
+    ordered = [number for number in np.argsort(-many, kind="stable").tolist() if many[number] > 0]
+    assert best_first(many, k).tolist() == ordered[:k]
 
 
 def test_a_part_of_a_corpus_is_scored_with_the_statistics_of_all_of_it() -> None:
