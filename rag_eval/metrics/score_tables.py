@@ -41,7 +41,7 @@ from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, spans_outside, touching_chunks
 from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
 from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
-from rag_eval.tokens import count_tokens
+from rag_eval.tokens import count_slices
 from rag_eval.types.documents import Document, Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
@@ -74,8 +74,7 @@ TokenCount = Callable[[Iterable[Slices], str], Iterable[list[int]]]
 def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
     """Count the tokens of each slice."""
     for one in slices:
-        text = one.read()
-        yield [count_tokens(text[start:end], encoding) for start, end in one.places]
+        yield count_slices(one.read(), one.places, encoding)
 
 
 def score_passages(

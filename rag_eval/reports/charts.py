@@ -6,6 +6,7 @@ A value that was not measured, or that says nothing, is None: no line is drawn t
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from math import sqrt
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from rag_eval.metrics.metric import DEFAULT_ENCODING, higher_is_better, metric_o
 from rag_eval.parts import label
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict import Contender, RunVerdict
-from rag_eval.tokens import count_tokens
+from rag_eval.tokens import count_slices, count_tokens
 
 MOST_CHARTED = 100
 """The most configurations that the charts show, the best ones."""
@@ -166,11 +167,13 @@ def sizes_of(
             )
             picked = np.unique(np.linspace(0, max(len(chunks) - 1, 0), SAMPLED, dtype=int))[: len(chunks)]
             sampled = chunks.select(["doc_id", "start", "end", "content"]).take(picked)
-            read, some = StoredDocuments(documents, sampled.column("doc_id").unique()), sampled.to_pylist()
-            texts = (
-                read[row["doc_id"]].content[row["start"] : row["end"]] if is_placed else row["content"] for row in some
-            )
-            tokens = [count_tokens(text, DEFAULT_ENCODING) for text in texts]
+            read, tokens = StoredDocuments(documents, sampled.column("doc_id").unique()), []
+            for doc_id, rows in groupby(sampled.to_pylist(), itemgetter("doc_id")):
+                if is_placed:
+                    places = [(row["start"], row["end"]) for row in rows]
+                    tokens += count_slices(read[doc_id].content, places, DEFAULT_ENCODING)
+                else:
+                    tokens += [count_tokens(row["content"], DEFAULT_ENCODING) for row in rows]
             found[digest] = label(one.configuration.chunker), lengths.to_numpy(), float(np.median(tokens or [0]))
     # A few very long ones would leave the others no room: they share the last bin.
     top = max((float(np.quantile(lengths, 0.99)) for _, lengths, _ in found.values() if len(lengths)), default=0.0)

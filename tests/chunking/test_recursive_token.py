@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans, pieces_of
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveTokenChunker, TokenCounter
+from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError, TextEncodingError
-from rag_eval.tokens import ENCODINGS, get_encoding
+from rag_eval.tokens import ENCODINGS, TokenCounter, count_slices, count_tokens, get_encoding
 
 SEPARATORS = [
     DEFAULT_SEPARATORS,
@@ -83,6 +83,20 @@ def test_pieces_are_counted_as_if_encoded_alone(text: str, separator: str, encod
     borders = counter.borders(separator, 0, len(text))
     assert borders.tolist() == [start for start, _ in pieces] + [len(text)]
     assert counter.counts(borders, separator).tolist() == [length(text[start:end]) for start, end in pieces]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    st.lists(nasty_texts(100) | PUNCTUATED, max_size=4).map("".join),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)).map(sorted), max_size=20),
+    st.sampled_from(ENCODINGS),
+)
+def test_slices_are_counted_as_if_encoded_alone(text: str, pairs: list[list[int]], encoding: str) -> None:
+    places = [(min(start, len(text)), min(end, len(text))) for start, end in pairs]
+    expected = [count_tokens(text[start:end], encoding) for start, end in places]
+    assert count_slices(text, places, encoding) == expected
+    # Enough of them to be read off the tokens of the whole.
+    assert count_slices(text, [*places, (0, len(text)), (0, len(text))], encoding)[: len(places)] == expected
 
 
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
