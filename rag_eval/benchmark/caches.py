@@ -189,8 +189,8 @@ SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens")
 TEXTS_AT_ONCE = 1_024
 """Of how many texts the counts are looked up at once."""
 
-MOST_REMEMBERED = 2**20
-"""Of about how many slices the counts are remembered where no folder keeps them."""
+MOST_REMEMBERED = 2**18
+"""Of about how many slices the counts stay in memory."""
 
 
 class TokenCounts:
@@ -198,7 +198,9 @@ class TokenCounts:
 
     def __init__(self, folder: Path | None = None, storage: Storage | None = None) -> None:
         self._rows = None if folder is None else KeyedRows(folder, SLICES, storage)
-        self._fresh: dict[str, dict[tuple[int, int], int]] = {}
+        self._counts: dict[str, dict[tuple[int, int], int]] = {}  # by the digest of a text and what counts
+        self._changed: set[str] = set()
+        self._guard = threading.Lock()
 
     def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
         """Return how many tokens each slice of the texts is."""
@@ -206,28 +208,38 @@ class TokenCounts:
         rest = iter(slices)
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
-            known = {} if self._rows is None else self._rows.get(digests)
-            if self._rows is None and sum(map(len, self._fresh.values())) > MOST_REMEMBERED:
-                self._fresh = {}
+            with self._guard:
+                if sum(map(len, self._counts.values())) > MOST_REMEMBERED:
+                    self._counts = {digest: self._counts[digest] for digest in self._changed}
+            missing = [digest for digest in digests if digest not in self._counts]
+            known = {} if self._rows is None else self._rows.get(missing)
             for digest, one in zip(digests, block, strict=True):
-                counts = self._fresh.get(digest)
+                counts = self._counts.get(digest)
                 if counts is None:
                     row = known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
-                    counts = dict(zip(zip(row["starts"], row["ends"], strict=True), row["tokens"], strict=True))
+                    places = zip(row["starts"], row["ends"], strict=True)
+                    counts = self._counts[digest] = dict(zip(places, row["tokens"], strict=True))
                 if new := [place for place in one.places if place not in counts]:
-                    counts |= zip(new, next(count_each([one._replace(places=new)], encoding)), strict=True)
-                    self._fresh[digest] = counts
+                    tokens = next(count_each([one._replace(places=new)], encoding))
+                    with self._guard:
+                        counts |= zip(new, tokens, strict=True)
+                        if self._rows is not None:
+                            self._counts[digest] = counts
+                            self._changed.add(digest)
                 yield [counts[place] for place in one.places]
 
-    def close(self) -> None:
-        """Keep what was counted; where it cannot be written, the log says so and the run goes on."""
+    def keep(self) -> None:
+        """Write what was counted; where it cannot be written, the log says so and the run goes on."""
+        with self._guard:
+            changed = {digest: (*zip(*self._counts[digest], strict=True),) for digest in self._changed}
+            tokens = {digest: [*self._counts[digest].values()] for digest in self._changed}
+            self._changed = set()
         try:
             if self._rows is not None:
-                places = {digest: tuple(zip(*counts, strict=True)) for digest, counts in self._fresh.items()}
                 self._rows.put(
                     {
-                        digest: {"starts": starts, "ends": ends, "tokens": list(self._fresh[digest].values())}
-                        for digest, (starts, ends) in places.items()
+                        digest: {"starts": starts, "ends": ends, "tokens": tokens[digest]}
+                        for digest, (starts, ends) in changed.items()
                     }
                 )
         except ArtifactError as error:

@@ -321,13 +321,17 @@ class Context:
 
     @contextmanager
     def token_counts(self) -> Iterator[TokenCount]:
-        """What counts the tokens of texts; a workspace keeps every count, and this process remembers those of none."""
+        """What counts the tokens of texts; a workspace keeps every count."""
         if self.workspace is None:
-            yield _counts
+            yield _token_counts()
             return
         folder = self.workspace.root / "cache" / "tokens" / "slices"
-        with self.workspace.growing(folder), closing(TokenCounts(folder, self.workspace.storage)) as counts:
-            yield counts
+        counts = _token_counts(folder, self.workspace.storage)
+        with self.workspace.growing(folder):
+            try:
+                yield counts
+            finally:
+                counts.keep()
 
     @contextmanager
     def answers(self) -> Iterator[Answers]:
@@ -381,11 +385,9 @@ class Context:
         return found, Effort.of(count, "queries", query_seconds=seconds, **charged)
 
 
+# One for all stages of a process: what it has read of the disk and checked, it does not read and check again.
 _embedding_cache = functools.cache(EmbeddingCache)
-"""One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
-
-
-_counts = TokenCounts()
+_token_counts = functools.cache(TokenCounts)
 
 
 def spent(part: object) -> dict[str, Any]:

@@ -45,7 +45,7 @@ import pyarrow.compute as pc
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
 from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, Values, check_cut
-from rag_eval.metrics.score_tables import TokenCount, count_each, tokens_of_rows
+from rag_eval.metrics.score_tables import TokenCount, count_each, numbered, tokens_of_rows
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.table_rows import NO_SPANS, TableRows, read_rows
 from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
@@ -307,11 +307,12 @@ def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
     """Raise ``TableError`` unless every hit is at the place of a chunk: no oracle bounds what is not."""
     chunks, hits = rows.chunks, rows.hits[what]
     size = int(max(chunks.end.max(initial=0), hits.end.max(initial=0))) + 1
-    start = np.concatenate([chunks.doc * size + chunks.start, hits.doc * size + hits.start])
+    start = np.append(chunks.doc, hits.doc) * size + np.append(chunks.start, hits.start)
     # Numbered starts leave room for the end in one integer.
-    place = np.unique(start, return_inverse=True)[1] * size + np.concatenate([chunks.end, hits.end])
-    known, sought = np.append(np.sort(place[: len(chunks.doc)]), -1), place[len(chunks.doc) :]
-    strange = np.flatnonzero(known[np.searchsorted(known[:-1], sought)] != sought)
+    place = numbered(numbered(start) * size + np.append(chunks.end, hits.end))
+    is_chunk = np.zeros(place.max(initial=-1) + 1, dtype=np.bool_)
+    is_chunk[place[: len(chunks.doc)]] = True
+    strange = np.flatnonzero(~is_chunk[place[len(chunks.doc) :]])
     if len(strange):
         row = int(strange[0])
         of_document = f"[{hits.start[row]}, {hits.end[row]}) of " if level == "token-level" else ""

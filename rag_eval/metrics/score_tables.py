@@ -306,7 +306,7 @@ class _Tables:
             return self._added_tokens(name, unit, LARGEST_CUT if ALL in cuts else whole, budget)
         size = int(hits.end.max(initial=0)) + 1
         # Numbered starts leave room for the end in one integer.
-        place = _numbered(_numbered(doc * size + hits.start) * size + hits.end)
+        place = numbered(numbered(doc * size + hits.start) * size + hits.end)
         firsts = np.empty(place.max(initial=-1) + 1, dtype=np.int64)
         firsts[place[::-1]] = np.arange(len(place))[::-1]
         counted = np.full(len(firsts), -1, dtype=np.int64)
@@ -431,8 +431,11 @@ def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
     return np.minimum(within, counts)
 
 
-def _numbered(values: Counts) -> Counts:
-    """A number for each value, the same for equal ones; np.unique sorts them, which takes five times as long."""
+def numbered(values: Counts) -> Counts:
+    """Return a number for each value, the same for equal ones, from 0 without a gap.
+
+    ``np.unique`` would sort them, which takes five times as long.
+    """
     numbers: Counts = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
     return numbers
 
