@@ -3,12 +3,18 @@
 Prefect is not imported, because it takes its settings from the environment then, and nothing that starts threads.
 """
 
+import atexit
+import gc
 import json
 import os
 import signal
 import sys
+import threading
+from typing import NoReturn
 
 import httpx  # noqa: F401
+import lance_namespace  # noqa: F401  # most of what importing LanceDB takes
+import pandas as pd  # noqa: F401
 import scipy.stats  # noqa: F401
 
 import rag_eval.benchmark.search_stages
@@ -34,6 +40,23 @@ def become() -> None:
     os._exit(0)
 
 
+def end(code: int) -> NoReturn:
+    """End as the interpreter does, without taking apart what is shared with the process of which this is a fork.
+
+    That would copy every page of it, which takes longer than most commands.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # as a fork of multiprocessing ends
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
+    gc.freeze()
     become()
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        end(int(ended.code or 0))
+    end(0)
