@@ -3,6 +3,8 @@
 Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
 """
 
+import atexit
+import gc
 import os
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -83,6 +85,7 @@ app.add_typer(baseline_app, name="baseline", cls=Commands, rich_help_panel=MONIT
 def main() -> None:
     """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
     stop_on_signals()
+    atexit.register(gc.freeze)  # the memory of a process that ends is not looked through for garbage
     try:
         app()
     except Stopped as stop:

@@ -150,7 +150,7 @@ class VectorScoring:
         if not len(chunks):
             return np.empty(0)
         units = self._all[chunks] if self.count * self.searches.shape[1] <= MOST_HELD else self.vectors(chunks)
-        return exact_scores(np.broadcast_to(self.searches[search], units.shape), units).astype(np.float64)
+        return exact_scores(self.searches[search : search + 1], units).astype(np.float64)
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""

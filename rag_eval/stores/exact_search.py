@@ -101,12 +101,13 @@ def score_margin(dimension: int) -> float:
 
 
 def exact_scores(queries: Vectors, vectors: Vectors, at_once: int = DEFAULT.summed) -> NDArray[np.float32]:
-    """The score of each row of unit vectors with the same row of unit queries."""
+    """The score of each row of unit vectors with the same row of unit queries, or with the only one."""
     scores = np.empty(len(vectors), np.float32)
     step = max(1, at_once // vectors.shape[1])
     for begin in range(0, len(vectors), step):
         part = slice(begin, begin + step)
-        dots = row_dots(queries[part].astype(np.float64), vectors[part].astype(np.float64))
+        asked = queries if len(queries) == 1 else queries[part]
+        dots = row_dots(asked.astype(np.float64), vectors[part].astype(np.float64))
         scores[part] = np.clip(np.rint(dots / STEP), -1 / STEP, 1 / STEP) * STEP + 0.0  # no negative zero
     return scores
 
