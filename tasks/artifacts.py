@@ -195,8 +195,9 @@ def hold_against_baseline(
     baseline = read_run(workspace, BASELINE, outcome) if has_baseline(workspace, outcome.config.name) else None
     if baseline is None:
         why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."
-    elif (differences := data_differences(baseline, outcome)) and not allow_different:
-        why_not = f"Not compared with the baseline: {'; '.join(differences)}. {choose} makes this run the new one."
+    elif (differences := data_differences(baseline, outcome, workspace)) and not allow_different:
+        told = escape_markdown("; ".join(differences))
+        why_not = f"Not compared with the baseline: {told}. {choose} makes this run the new one."
     else:
         by = metric or baseline.ranking_metric
         gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)

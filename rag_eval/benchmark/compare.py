@@ -147,7 +147,7 @@ def compare_runs(
     Raises ``ConfigurationError`` when the data differ and that is not allowed, when there is nothing to compare, and
     on an unknown metric or configuration; ``ArtifactError`` when scores cannot be read.
     """
-    differences = check_comparable(before, after, allow_different=allow_different)
+    differences = check_comparable(workspace, before, after, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, before), read_scores(workspace, after))
     known = scores.after.configurations
     chosen = dict(pairs) if pairs else {name: name for name in scores.before.configurations if name in known}

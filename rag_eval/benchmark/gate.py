@@ -154,7 +154,7 @@ def run_gate(
     """
     if not 0 <= max_drop < float("inf"):
         raise ConfigurationError(f"the largest drop allowed is {max_drop}: use 0 or more, such as 0.02")
-    differences = check_comparable(baseline, run, allow_different=allow_different)
+    differences = check_comparable(workspace, baseline, run, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
     old, new = scores.before.configurations, scores.after.configurations
     named = name_pairs(baseline, run, configurations or old, may_lack=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,6 +45,9 @@ LATEST, BASELINE = "latest", "baseline"
 
 BASELINE_FILE, BASELINES = "baseline.json", "baselines"
 """The baseline of benchmarks without a name, and the folder with a file for each that has one."""
+
+MOST_NAMED = 3
+"""So many documents that differ are named of each kind."""
 
 _DIGITS = 12
 """How much of a digest is shown."""
@@ -198,11 +202,13 @@ def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
     return found
 
 
-def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[str]:
+def data_differences(
+    before: BenchmarkOutcome, after: BenchmarkOutcome, workspace: Workspace | None = None
+) -> list[str]:
     """Say how the corpus and the ground truth differ, in a few words each with both digests; [] when they do not.
 
     Files are the same when their bytes are, or when what was read from them is: a blank line in a ground-truth file
-    makes no other truth.
+    makes no other truth. The first documents that differ are named where a workspace with their tables is given.
     """
     found = []
     corpora, truths = (before.corpus, after.corpus), (before.ground_truth, after.ground_truth)
@@ -210,14 +216,15 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
         sides = (
             f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
         )
-        found.append(f"the corpus differs: {' and '.join(sides)}")
+        found.append(f"the corpus differs: {' and '.join(sides)}{_named(workspace, before, after)}")
     elif corpora[0].digest == corpora[1].digest and before.inputs.documents_digest != after.inputs.documents_digest:
         read = [
             ", ".join(f"{key} by {one.label} ({one.digest[:_DIGITS]}…)" for key, one in run.corpus.loaders.items())
             for run in (before, after)
         ]
-        sides = (f"{told} in {run.run}" for told, run in zip(read, (before, after), strict=True))
-        found.append(f"the same files were read to other texts: {' and '.join(sides)}")
+        sides = (f"{told or 'no loaders'} in {run.run}" for told, run in zip(read, (before, after), strict=True))
+        named = _named(workspace, before, after)
+        found.append(f"the same files were read to other texts: {' and '.join(sides)}{named}")
     if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
         sides = (
             f"{asked(run.answerable, run.unanswerable)} ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
@@ -230,11 +237,39 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
     return found
 
 
+def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
+    """Which documents were changed, are new or are gone, in brackets; empty where their tables are gone."""
+    if workspace is None:
+        return ""
+    texts: list[dict[str, str]] = []
+    with suppress(ArtifactError):
+        for run in (before, after):
+            tables = [workspace.read_table(shard) for shard in run.inputs.documents]
+            columns = [(table.column(name).to_pylist() for name in ("doc_id", "sha256")) for table in tables]
+            texts.append(dict(chain.from_iterable(zip(*pair, strict=True) for pair in columns)))
+    if len(texts) < 2:
+        return ""
+    old, new = texts
+    kinds = {
+        "changed": sorted(one for one in old.keys() & new.keys() if old[one] != new[one]),
+        "new": sorted(new.keys() - old.keys()),
+        "gone": sorted(old.keys() - new.keys()),
+    }
+    told = [
+        f"{kind} {', '.join(ids[:MOST_NAMED])}" + f" and {len(ids) - MOST_NAMED:,} more" * (len(ids) > MOST_NAMED)
+        for kind, ids in kinds.items()
+        if ids
+    ]
+    return f" ({'; '.join(told)})"
+
+
 def _told(copies: Copies) -> str:
     return f"near {copies.near:g}" if isinstance(copies, NearCopies) else copies
 
 
-def check_comparable(before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool) -> list[str]:
+def check_comparable(
+    workspace: Workspace, before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool
+) -> list[str]:
     """Say how the data of two runs differ.
 
     Raises ``ConfigurationError`` when anything does and that is not allowed, and when they are not of one evaluation
@@ -245,7 +280,7 @@ def check_comparable(before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow
         raise ConfigurationError(
             f"{before.run} is {types[0]} and {after.run} is {types[1]}: their scores cannot be compared"
         )
-    differences = data_differences(before, after)
+    differences = data_differences(before, after, workspace)
     if differences and not allow_different:
         raise ConfigurationError(
             f"the runs were not measured on the same data: {'; '.join(differences)}; "
