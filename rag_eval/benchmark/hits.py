@@ -129,15 +129,9 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
     return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
 
 
-def merge_tables(hits: pa.Table, searches: pa.Table, depth: int) -> pa.Table:
-    """What was found in all shards as one ranking of so many hits a search; equal scores by place."""
-    rows, _, ranks = _best(hits, searches, depth)
-    place = hits.schema.get_field_index("rank")
-    return hits.take(pa.array(rows)).set_column(place, hits.schema.field(place), pa.array(ranks.astype(np.int32)))
-
-
-def _best(hits: pa.Table, searches: pa.Table, depth: int) -> tuple[Numbers, Numbers, Numbers]:
-    """The rows of the best hits of every search, search by search and best first, with their searches and ranks."""
+def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> tuple[pa.Table, Numbers]:
+    """What was found in all shards as one ranking of so many hits a search, equal scores by place; and by which."""
+    hits = pa.concat_tables(shards)
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
     found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
@@ -149,23 +143,21 @@ def _best(hits: pa.Table, searches: pa.Table, depth: int) -> tuple[Numbers, Numb
     sorted_rows = near[pc.sort_indices(some.append_column("search", pa.array(numbers[near])), keys).to_numpy()]
     of = numbers[sorted_rows].astype(np.int64)
     ranks = np.arange(1, len(of) + 1) - np.searchsorted(of, of)
-    kept = ranks <= depth
-    return sorted_rows[kept], of[kept], ranks[kept]
+    rows, place = sorted_rows[ranks <= depth], hits.schema.get_field_index("rank")
+    column = pa.array(ranks[ranks <= depth].astype(np.int32))
+    homes = np.searchsorted(np.cumsum([shard.num_rows for shard in shards]), rows, side="right")
+    return hits.take(pa.array(rows)).set_column(place, hits.schema.field(place), column), homes
 
 
-def unsure(shards: Sequence[pa.Table], searches: pa.Table, depth: int, fetched: int) -> Iterator[tuple[int, Numbers]]:
-    """The shards of which all ``fetched`` hits are among the best ``depth``, and the searches for which.
+def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -> Iterator[tuple[int, Numbers]]:
+    """The shards of which all ``fetched`` hits are among the merged ones, and the searches for which.
 
     They may have more; what comes after a hit that is not among them is not either.
     """
-    if fetched >= depth:
-        return
-    rows, numbers, _ = _best(pa.concat_tables(shards), searches, depth)
-    homes = np.searchsorted(np.cumsum([shard.num_rows for shard in shards]), rows, side="right")
-    counts = np.bincount(homes * searches.num_rows + numbers, minlength=len(shards) * searches.num_rows)
-    for shard, full in enumerate(counts.reshape(len(shards), -1) >= fetched):
-        if full.any():
-            yield shard, np.flatnonzero(full)
+    found = homes * searches.num_rows + _numbers(merged, searches).to_numpy()
+    full = np.flatnonzero(np.bincount(found) >= fetched)
+    for shard in np.unique(full // searches.num_rows).tolist():
+        yield shard, full[full // searches.num_rows == shard] % searches.num_rows
 
 
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:

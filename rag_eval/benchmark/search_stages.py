@@ -192,18 +192,25 @@ def merge(
 ) -> tuple[pa.Table, Effort]:
     """The nearest chunks of all shards; a shard that may have more for a search is asked for all that may count."""
     asked, most = as_searches(searches), hits_to_fetch(depth, [])
-    efforts, found = [], list(hits)
+    fetched, found = _likely(most, len(hits)), list(hits)
     with context.embedder(embedder) as used:
         embed_queries(used, asked.column("text").to_pylist())
-    for shard, rows in unsure(hits, asked, most, _likely(most, len(hits))):
+
+    def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
+        return Context().answered(asked, lambda some: merge_tables(found, some, most))
+
+    best, effort = merged()
+    efforts = [effort]
+    for shard, rows in unsure(*best, asked, fetched) if fetched < most else ():
         again = asked.take(pa.array(rows))
-        deeper, effort = _nearest([chunks[shard]], [sources[shard]], again, embedder, store, most, allowed, context)
+        deeper, more = _nearest([chunks[shard]], [sources[shard]], again, embedder, store, most, allowed, context)
         found[shard] = pa.concat_tables([hits_of(found[shard], asked, rows), deeper])
-        efforts.append(effort.query_seconds)
-    every = pa.concat_tables(found)
-    merged, effort = context.answered(asked, lambda some: merge_tables(hits_of(every, some), some, most))
-    seconds = round(effort.query_seconds + sum(efforts), 6)
-    return merged, effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
+        efforts.append(more)
+    if efforts[1:]:
+        best, more = merged()
+        efforts.append(more)
+    seconds = round(sum(one.query_seconds for one in efforts), 6)
+    return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
 
 SPARE = 32

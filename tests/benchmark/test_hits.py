@@ -137,18 +137,17 @@ def test_shards_are_asked_for_more_where_they_may_have_it_and_nowhere_else(
         return table_of(HITS, numbered, columns, variant=0, ordinal=0, chunk_id="", stage="made")
 
     def merged(some: list[list[tuple[float, str, int]]]) -> list[dict[str, object]]:
-        best: list[dict[str, object]] = merge_tables(
-            pa.concat_tables(map(table, some)), QUERIES_TABLE, depth
-        ).to_pylist()
+        best: list[dict[str, object]] = merge_tables(list(map(table, some)), QUERIES_TABLE, depth)[0].to_pylist()
         return best
 
     everything = sorted((row for rows in found for row in rows), key=lambda row: (-row[0], row[1:]))[:depth]
     few = [rows[:fetched] for rows in found]
-    asked = {shard: rows.tolist() for shard, rows in unsure(list(map(table, few)), QUERIES_TABLE, depth, fetched)}
+    first = merge_tables(list(map(table, few)), QUERIES_TABLE, depth)
+    asked = {shard: rows.tolist() for shard, rows in unsure(*first, QUERIES_TABLE, fetched)}
     assert all(rows == [1] for rows in asked.values())
     again = [rows[:depth] if shard in asked else few[shard] for shard, rows in enumerate(found)]
     assert [(one["score"], one["doc_id"], one["start"]) for one in merged(again)] == everything
     best = {(one["doc_id"], one["start"]) for one in merged(few)}
     for shard, rows in enumerate(few):
         is_full = len(rows) == fetched and all((doc_id, start) in best for _, doc_id, start in rows)
-        assert (shard in asked) == (is_full and fetched < depth)
+        assert (shard in asked) == is_full
