@@ -9,6 +9,7 @@ set, a number as a key) is refused rather than altered.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -230,8 +231,8 @@ def file_digests(table: pa.Table) -> dict[str, str]:
 def documents_from_table(table: pa.Table) -> list[Document]:
     """The documents in row order; raises ``TableError`` on a wrong sha256, or metadata that is no JSON object."""
     rows = check_schema(table, DOCUMENTS, "documents").to_pylist()
-    for row in rows:
-        if text_sha256(row["content"]) != row["sha256"]:
+    for row, content in zip(rows, table.column("content"), strict=True):
+        if sha256(content.as_buffer()).hexdigest() != row["sha256"]:
             raise TableError(f"the content of document {row['doc_id']!r} is not the one its sha256 was taken of")
     return [Document(row["doc_id"], row["content"], _metadata(row, f"document {row['doc_id']!r}")) for row in rows]
 

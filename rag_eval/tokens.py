@@ -12,7 +12,6 @@ import hashlib
 import re
 import threading
 from binascii import a2b_base64
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib import resources
@@ -134,16 +133,15 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
     return ends
 
 
-def count_slices(text: str, places: Sequence[tuple[int, int]], encoding: str) -> list[int]:
-    """How many tokens each slice ``[start, end)`` of a text is, counted alone.
+def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray[np.int64]:
+    """How many tokens each slice of a text is, counted alone; a place is a row of start and end.
 
     Many slices are read off the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
     """
-    if _key(text, encoding) not in _ends and sum(end - start for start, end in places) <= len(text):
-        return [count_tokens(text[start:end], encoding) for start, end in places]
-    starts, ends = np.array(places, np.int64).reshape(-1, 2).T
-    counts: list[int] = TokenCounter(text, encoding).of_slices(starts, ends).tolist()
-    return counts
+    starts, ends = places.T
+    if _key(text, encoding) in _ends or (ends - starts).sum() > len(text):
+        return TokenCounter(text, encoding).of_slices(starts, ends)
+    return np.array([count_tokens(text[start:end], encoding) for start, end in places.tolist()], np.int64)
 
 
 # Where both sides, encoded alone, have the tokens that they have together.

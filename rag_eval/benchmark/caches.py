@@ -12,16 +12,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rag_eval import parts
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, nanoseconds
+from rag_eval.disk.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.disk.storage import Storage
 from rag_eval.documents.reading import FileText, load_file
 from rag_eval.errors import ArtifactError, UnfinishedDocumentError, UnreadableDocumentError
+from rag_eval.metrics.metric import Counts
 from rag_eval.metrics.score_tables import Slices, count_each
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
@@ -189,7 +191,7 @@ SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens")
 TEXTS_AT_ONCE = 1_024
 """Of how many texts the counts are looked up at once."""
 
-MOST_REMEMBERED = 2**18
+MOST_REMEMBERED = 2**20
 """Of about how many slices the counts stay in memory."""
 
 
@@ -198,52 +200,64 @@ class TokenCounts:
 
     def __init__(self, folder: Path | None = None, storage: Storage | None = None) -> None:
         self._rows = None if folder is None else KeyedRows(folder, SLICES, storage)
-        self._counts: dict[str, dict[tuple[int, int], int]] = {}  # by the digest of a text and what counts
+        # By the digest of a text and what counts: starts, ends and tokens of its slices, in the order of their places.
+        self._counts: dict[str, Counts] = {}
         self._changed: set[str] = set()
         self._guard = threading.Lock()
 
-    def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
+    def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[Counts]:
         """Return how many tokens each slice of the texts is."""
         counted_by = f"{encoding} of tiktoken {parts.versions_of(('tiktoken',))['tiktoken']}"
         rest = iter(slices)
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
             with self._guard:
-                if sum(map(len, self._counts.values())) > MOST_REMEMBERED:
+                if sum(one.shape[1] for one in self._counts.values()) > MOST_REMEMBERED:
                     self._counts = {digest: self._counts[digest] for digest in self._changed}
-            missing = [digest for digest in digests if digest not in self._counts]
-            known = {} if self._rows is None else self._rows.get(missing)
-            for digest, one in zip(digests, block, strict=True):
-                counts = self._counts.get(digest)
-                if counts is None:
-                    row = known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
-                    places = zip(row["starts"], row["ends"], strict=True)
-                    counts = self._counts[digest] = dict(zip(places, row["tokens"], strict=True))
-                if new := [place for place in one.places if place not in counts]:
-                    tokens = next(count_each([one._replace(places=new)], encoding))
-                    with self._guard:
-                        counts |= zip(new, tokens, strict=True)
-                        if self._rows is not None:
-                            self._counts[digest] = counts
-                            self._changed.add(digest)
-                yield [counts[place] for place in one.places]
+                self._counts |= self._kept([digest for digest in digests if digest not in self._counts])
+                kept = [self._counts.get(digest, _NOTHING) for digest in digests]
+            for digest, one, known in zip(digests, block, kept, strict=True):
+                wanted, numbers = _numbers(one.places.T), _numbers(known)
+                missing = np.append(numbers, -1)[np.searchsorted(numbers, wanted)] != wanted
+                if missing.any():
+                    new = one._replace(places=np.unique(one.places[missing], axis=0))
+                    counted = np.vstack([new.places.T, *count_each([new], encoding)])
+                    with self._guard:  # another thread may have counted others
+                        known = np.unique(np.hstack([self._counts.get(digest, known), counted]), axis=1)
+                        self._counts[digest], numbers = known, _numbers(known)
+                        self._changed |= {digest} if self._rows is not None else set()
+                yield known[2][np.searchsorted(numbers, wanted)]
+
+    def _kept(self, digests: Sequence[str]) -> dict[str, Counts]:
+        found: dict[str, Counts] = {}
+        for file, places, rows in locate(keys_from_hex(digests), [] if self._rows is None else self._rows.files()):
+            lists = [file.table.column(name).take(pa.array(rows)).combine_chunks() for name in SLICES.names[1:]]
+            every = np.stack([one.flatten().to_numpy() for one in lists]).astype(np.int64)
+            of_each = zip(places.tolist(), np.split(every, lists[0].offsets.to_numpy()[1:-1], axis=1), strict=True)
+            found |= {digests[place]: np.unique(one, axis=1) for place, one in of_each}
+        return found
 
     def keep(self) -> None:
         """Write what was counted; where it cannot be written, the log says so and the run goes on."""
         with self._guard:
-            changed = {digest: (*zip(*self._counts[digest], strict=True),) for digest in self._changed}
-            tokens = {digest: [*self._counts[digest].values()] for digest in self._changed}
+            changed = {digest: self._counts[digest] for digest in self._changed}
             self._changed = set()
         try:
             if self._rows is not None:
                 self._rows.put(
-                    {
-                        digest: {"starts": starts, "ends": ends, "tokens": tokens[digest]}
-                        for digest, (starts, ends) in changed.items()
-                    }
+                    {digest: dict(zip(SLICES.names[1:], one, strict=True)) for digest, one in changed.items()}
                 )
         except ArtifactError as error:
             logger.warning("how many tokens texts are was not kept: %s", error)
+
+
+_NOTHING = np.empty((3, 0), np.int64)
+
+
+def _numbers(places: Counts) -> Counts:
+    """Each place as one number, by which places are in order."""
+    numbers: Counts = places[0] << 32 | places[1]
+    return numbers
 
 
 RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.float64())

@@ -199,7 +199,8 @@ class Workspace(BaseModel):
 
     def contains(self, path: Path) -> bool:
         """Whether a path leads to a place in the workspace's folder, with all links followed."""
-        return path.resolve().is_relative_to(self.root.resolve())
+        inside, root = (os.path.join(os.path.realpath(one), "") for one in (path, self.root))
+        return inside.startswith(root)
 
     def _check_inside(self, folder: Path) -> None:
         """Raise ``ArtifactError`` when a link leads out of the workspace: nothing of it is written elsewhere."""

@@ -9,8 +9,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -60,18 +59,19 @@ class Slices(NamedTuple):
 
     read: Callable[[], str]
     """Gives the text; raises ``ConfigurationError`` when it is not there, or has no such places."""
-    places: list[tuple[int, int]]
+    places: Counts
+    """A row of start and end for each."""
     sha256: str | None = None
     """Of the text, where it is known without reading it."""
 
 
 UnjudgedAs = Literal["irrelevant", "relevant"]
 
-TokenCount = Callable[[Iterable[Slices], str], Iterable[list[int]]]
+TokenCount = Callable[[Iterable[Slices], str], Iterable[Counts]]
 """Gives how many tokens each slice of the texts is in an encoding; of the texts one at a time is in memory."""
 
 
-def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
+def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[Counts]:
     """Count the tokens of each slice."""
     for one in slices:
         yield count_slices(one.read(), one.places, encoding)
@@ -317,7 +317,9 @@ class _Tables:
             due = np.flatnonzero((hits.rank > first) & (hits.rank <= last))
             within = np.bincount(hits.query, costs, len(self.rows.query_ids))[hits.query[due]] <= budget
             due = due[within | (hits.rank[due] <= whole) | (ALL in cuts)]
-            new = np.unique(place[due][counted[place[due]] < 0])
+            is_due = np.zeros(len(firsts), bool)
+            is_due[place[due]] = True
+            new = np.flatnonzero(is_due & (counted < 0))
             new = new[np.argsort(doc[firsts[new]], kind="stable")]
             rows = firsts[new]
             counted[new] = self._counted(doc[rows], hits.start[rows], hits.end[rows], name, unit, own)
@@ -373,7 +375,7 @@ class _Tables:
         texts, ids = self._texts(name), self.rows.ids.to_pylist()
         known: Mapping[str, str] = getattr(self.documents, "digests", {})
 
-        def read(doc_id: str, last: tuple[int, int]) -> str:
+        def read(doc_id: str, last: Counts) -> str:
             text = texts(doc_id)
             if self.level == "token-level" and (text is None or last[1] > len(text)):
                 raise ConfigurationError(
@@ -386,16 +388,16 @@ class _Tables:
 
         def slices() -> Iterator[Slices]:
             for part in np.split(np.arange(len(doc)), np.flatnonzero(np.diff(doc)) + 1) if len(doc) else ():
-                number, places = int(doc[part[0]]), list(zip(start[part].tolist(), end[part].tolist(), strict=True))
+                number, places = int(doc[part[0]]), np.stack([start[part], end[part]], axis=1)
+                last = places[places[:, 1].argmax()]
                 if number < len(ids) and self.level == "token-level":
-                    last = max(places, key=itemgetter(1))
                     yield Slices(partial(read, ids[number], last), places, known.get(ids[number]))
                 else:
-                    text = read(ids[number], places[0]) if number < len(ids) else own[number - len(ids)]
-                    yield Slices(partial(str, text), [(0, len(text))])
+                    text = read(ids[number], last) if number < len(ids) else own[number - len(ids)]
+                    yield Slices(partial(str, text), np.array([[0, len(text)]]))
 
         found = self.count(slices(), unit or DEFAULT_ENCODING)
-        return np.fromiter(chain.from_iterable(found), np.int64, len(doc))
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def _texts(self, name: MetricName) -> Callable[[str], str | None]:
         """What gives the text of a document, or of a chunk that was retrieved, by its id."""

@@ -283,6 +283,11 @@ class SpanSweep:
         rows[self._rows.rank, self._rows.query] = self._tokens
         return np.cumsum(rows, axis=0)
 
+    @cached_property
+    def _most_spent(self) -> Counts:
+        """Of two texts that become one, the tokens may be fewer: what did not fit before does not fit after."""
+        return np.maximum.accumulate(self.spent[1:], axis=0)
+
     def on_truth(self) -> tuple[Counts | Values, Counts | Values]:
         """Where hits start and end on the truth without its gaps, that of all queries in a row, hits by start.
 
@@ -311,8 +316,7 @@ class SpanSweep:
 
     def _reach(self, cut: Cut) -> Reach:
         if cut.kind == "tokens":
-            # Of two texts that become one, the tokens may be fewer: what did not fit before does not fit after.
-            fitting: Counts = np.sum(np.maximum.accumulate(self.spent[1:], axis=0) <= cut.size, axis=0)
+            fitting: Counts = np.sum(self._most_spent <= cut.size, axis=0)
             return fitting
         if cut.kind == "min":
             if self._fewest is None:

@@ -170,8 +170,8 @@ def sizes_of(
             read, tokens = StoredDocuments(documents, sampled.column("doc_id").unique()), []
             for doc_id, rows in groupby(sampled.to_pylist(), itemgetter("doc_id")):
                 if is_placed:
-                    places = [(row["start"], row["end"]) for row in rows]
-                    tokens += count_slices(read[doc_id].content, places, DEFAULT_ENCODING)
+                    places = np.array([(row["start"], row["end"]) for row in rows])
+                    tokens += count_slices(read[doc_id].content, places, DEFAULT_ENCODING).tolist()
                 else:
                     tokens += [count_tokens(row["content"], DEFAULT_ENCODING) for row in rows]
             found[digest] = label(one.configuration.chunker), lengths.to_numpy(), float(np.median(tokens or [0]))

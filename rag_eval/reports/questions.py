@@ -7,7 +7,7 @@ that are truth or were retrieved are carried.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -342,11 +342,11 @@ class TextUnits:
 
         def slices() -> Iterator[Slices]:
             for rows in np.split(order, np.flatnonzero(np.diff(ranges[order, 0])) + 1) if len(order) else ():
-                number, places = int(ranges[rows[0], 0]), list(map(tuple, ranges[rows, 1:].tolist()))
+                number = int(ranges[rows[0], 0])
                 digest = None if self.digests is None else self.digests[number]
-                yield Slices(self.contents[number].as_py, places, digest)
+                yield Slices(self.contents[number].as_py, ranges[rows, 1:], digest)
 
-        counts[order] = np.fromiter(chain.from_iterable(self.count(slices(), DEFAULT_ENCODING)), np.int64, len(order))
+        counts[order] = np.concatenate([np.empty(0, np.int64), *self.count(slices(), DEFAULT_ENCODING)])
         return counts
 
 
