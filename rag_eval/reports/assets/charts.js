@@ -19,7 +19,8 @@ function shape(tag, attributes = {}, ...children) {
   return element;
 }
 
-const tickLabel = (share) => `${Number((100 * share).toFixed(1))}\u00a0%`;
+/** The last tick, 0.999, is that of all above it. */
+const tickLabel = (share) => `${Math.round(100 * share)}\u00a0%`;
 const rule = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
 const words = (x, y, text, kind = "", anchor = "start") => shape("text", { x, y, class: kind, "text-anchor": anchor }, text);
 /** A name in so many characters, of which its end keeps some. */
