@@ -85,13 +85,14 @@ def _evaluated(
 ) -> "Evaluated":
     """What a benchmark comes to, computed or kept; what is wrong with its files is said before a server is started."""
     checked = check_files(chosen, kept, reanchor=reanchor, file=file)
-    for notice in (*checked.notes, *chosen.notices()):
+    notices = [*checked.notes, *chosen.notices()]
+    for notice in notices:
         say(Console(stderr=True), f"rag-eval: {notice}")
     with scratch_path(kept.root):
         sweep_scratch(kept.root)
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     console = Console(stderr=True)
-    print_notes(console)
+    print_notes(console, notices)
     chosen = _within_limit(console, chosen, kept)
     found = _reused(chosen, kept, reanchor)
     if found is None:

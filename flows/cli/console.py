@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -94,23 +94,24 @@ class Notes(logging.Handler):
     A failure comes with its traceback and is said in a sentence elsewhere.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, said: Collection[str]) -> None:
         super().__init__(logging.WARNING)
-        self._console = console
+        self._console, self._said = console, said
         # Prefect puts its own handler in the place of one without a formatter.
         self.setFormatter(logging.Formatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
-        if record.name.startswith(OURS) and record.levelno == logging.WARNING and not record.exc_info:
+        is_ours = record.name.startswith(OURS) and record.levelno == logging.WARNING and not record.exc_info
+        if is_ours and record.getMessage() not in self._said:
             say(self._console, f"note: {record.getMessage()}", "yellow")
 
 
-def print_notes(console: Console) -> None:
+def print_notes(console: Console, said: Collection[str] = ()) -> None:
     """Print warnings that concern the user as notes, and nothing else; call it before Prefect is imported.
 
-    With ``--debug`` Prefect logs as it is configured.
+    Those that were ``said`` are not said again. With ``--debug`` Prefect logs as it is configured.
     """
     if not os.environ.get("RAG_EVAL_DEBUG"):
-        logging.getLogger().addHandler(Notes(console))
+        logging.getLogger().addHandler(Notes(console, said))
         logging.raiseExceptions = False  # handlers that fail would print why

@@ -1,11 +1,15 @@
 """Text that fits and does nothing."""
 
+import io
+import logging
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
 
-from flows.cli.console import cut_in_the_middle, told_apart, visible
+from flows.cli.console import Notes, cut_in_the_middle, told_apart, visible
 from rag_eval.formatting import counted
 
 
@@ -49,3 +53,11 @@ def test_nothing_that_is_visible_steers_a_terminal(text: str) -> None:
 )
 def test_one_is_singular(number: int, plural: str, words: str) -> None:
     assert counted(number, plural) == words
+
+
+def test_a_warning_that_was_said_is_not_noted_again() -> None:
+    written = io.StringIO()
+    notes = Notes(Console(file=written, width=200), ["2 files left out: a; b"])
+    for message in ("2 files left out: a; b", "3 files left out: a; b; c"):
+        notes.handle(logging.makeLogRecord({"name": "rag_eval.x", "levelno": logging.WARNING, "msg": message}))
+    assert written.getvalue() == "note: 3 files left out: a; b; c\n"
