@@ -33,7 +33,7 @@ Exit codes: 0 done; 1 a configuration, a check or a call failed, or something st
 kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows
 where an error comes from, and `rag-eval --version` prints the version. With `PREFECT_API_URL`, a Prefect profile, or
 a server that answers on port 4200, runs go there, and its UI shows every run stage by stage; otherwise they
-need none, and runners other than `threads` start a temporary one."""
+need none."""
 
 BENCHMARK = """\
 Files may be YAML or TOML; relative paths start at the file. `rag-eval schema` prints the JSON schema for editors. A

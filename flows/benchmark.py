@@ -1,16 +1,17 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.housekeeping import in_use
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude
 from rag_eval.benchmark.references import BenchmarkInputs
-from rag_eval.benchmark.running import EvaluateAll, Evaluations, compare, evaluate_one
+from rag_eval.benchmark.running import Evaluations, compare, evaluate_one
+from rag_eval.benchmark.workers import ending_work, width
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.services.posting import traces_address
 from tasks.artifacts import (
@@ -22,8 +23,7 @@ from tasks.artifacts import (
     show_ground_truth,
     tag_run,
 )
-from tasks.fan_out import gather, side_by_side
-from tasks.runner import as_task
+from tasks.runner import as_task, gather
 
 
 @flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
@@ -44,15 +44,12 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     return evaluate_configuration(workspace, configuration, inputs)
 
 
-@contextmanager
-def _mapped(runner: str) -> Iterator[EvaluateAll]:
-    with side_by_side(runner) as threads:
-
-        def evaluate_all(workspace: Workspace, some: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
-            parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
-            return gather(some, threads.map(evaluate, parts))
-
-        yield evaluate_all
+def evaluate_all(workspace: Workspace, some: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
+    """Map the subflow over configurations."""
+    parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=width())
+    with runner as threads, ending_work():
+        return gather(some, threads.map(evaluate, parts))
 
 
 @flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name)
@@ -63,7 +60,7 @@ def benchmark(
     workspace = workspace.in_a_run_now()
     with in_use(workspace):
         tag_run("rag-eval", config.evaluation_type)
-        outcome = compare(workspace, config, reanchor, _mapped(runner), as_task)
+        outcome = compare(workspace, config, reanchor, runner, evaluate_all, as_task)
         show_ground_truth(workspace, config.ground_truth, outcome)
         report_run(workspace, outcome)
         if config.langsmith_dataset is not None or traces_address() is not None:

@@ -29,13 +29,16 @@ settings.load_profile("rag-eval")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have what servers keep in a place of the tests' own, in place of the user's, for child processes too."""
-    from flows.cli.prefect_home import one_authority
+    import certifi
 
     state = tempfile.TemporaryDirectory(prefix="rag-eval-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
     os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # it would call home
     # Every client of HTTP reads all authorities there are, which is most of what a request takes: one is enough here.
-    os.environ["SSL_CERT_FILE"] = str(one_authority(Path(state.name)))
+    first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
+    authority = Path(state.name, "authority.pem")
+    authority.write_text(first + end, encoding="utf-8")
+    os.environ["SSL_CERT_FILE"] = str(authority)
     config.add_cleanup(state.cleanup)
     gc.disable()  # what is imported while tests are collected all stays
 
@@ -68,20 +71,16 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         temporary_settings,
     )
 
-    from flows.cli.prefect_home import keep_template, use_template
-    from flows.cli.server import BARE, PrefectServer, free_port, start_attended
+    from flows.cli.server import answers, start_attended
+    from tests.flows.cli.commands import free_port, migrated_database, wait_for
 
     folder = tmp_path_factory.mktemp("prefect")
     database = folder / "prefect.db"
-    is_migrated = use_template(database)
+    migrated_database(database)
     port = free_port()
     # Nothing is scheduled there; what happens to tasks and to documents is kept.
-    idle = {
-        name: value
-        for name, value in BARE.items()
-        if not name.endswith(("START", "PERSISTER_ENABLED", "RECORDER_ENABLED"))
-    }
-    settings = idle | {
+    unused = ("CANCELLATION_CLEANUP", "FOREMAN", "LATE_RUNS", "PAUSE_EXPIRATIONS", "SCHEDULER", "TRIGGERS")
+    settings = {f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false" for service in unused} | {
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -92,9 +91,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # a minute.
     quick = {PREFECT_API_URL: api, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_LOGGING_TO_API_ENABLED: False}
     try:
-        PrefectServer(api).wait()
-        if not is_migrated:
-            keep_template(database)
+        wait_for(lambda: answers(api) or server.poll() is not None, 180)
         # In Prefect's own threads too, which would else start another server.
         with temporary_settings(quick), context._temporary_global_settings_context(context.get_settings_context()):
             yield

@@ -1,7 +1,4 @@
-"""``rag-eval run`` and ``rag-eval validate``: check a benchmark, run its flow, show progress and print the ranking.
-
-What is not needed to start a server is imported while that starts, which takes longer.
-"""
+"""``rag-eval run`` and ``rag-eval validate``: check a benchmark, run it, show progress and print the ranking."""
 
 import sys
 import threading
@@ -83,7 +80,9 @@ def run(
 def _evaluated(
     chosen: "BenchmarkConfig", kept: "Workspace", reanchor: bool, runner: str, file: Path | None
 ) -> "Evaluated":
-    """What a benchmark comes to, computed or kept; what is wrong with its files is said before a server is started."""
+    """What a benchmark comes to, computed or kept; what is wrong with its files is said before it begins."""
+    from flows.cli.server import lasting_server
+
     checked = check_files(chosen, kept, reanchor=reanchor, file=file)
     notices = [*checked.notes, *chosen.notices()]
     for notice in notices:
@@ -94,10 +93,14 @@ def _evaluated(
     console = Console(stderr=True)
     print_notes(console, notices)
     chosen = _within_limit(console, chosen, kept)
-    found = _reused(chosen, kept, reanchor)
-    if found is None:
-        found = _run(console, chosen, kept, reanchor, runner)
-        _remember_report(kept, found[0])
+    api = lasting_server()
+    if api is None and (found := _reused(chosen, kept, reanchor)) is not None:
+        return found
+    if api is None:  # the same as the flow, which nobody would see
+        found = _followed(console, chosen, lambda: _run_here(chosen, kept, reanchor, runner))
+    else:
+        found = _run_on_server(console, chosen, kept, reanchor, runner, api)
+    _remember_report(kept, found[0])
     return found
 
 
@@ -337,13 +340,12 @@ def check_files(
 
 
 def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated | None":
-    """The outcome of a run that has nothing to compute, and needs no server; None where one is there to show it."""
-    from flows.cli.server import lasting_server
+    """The outcome of a run that has nothing to compute; None where there is something, or it is asked for again."""
     from rag_eval.benchmark.housekeeping import in_use
     from rag_eval.benchmark.runs import reuse_outcome
     from rag_eval.reports.write import ReportMemory, keep_report
 
-    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or lasting_server():
+    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir():
         return None
     with in_use(workspace):
         outcome = reuse_outcome(workspace, config, reanchor)
@@ -378,49 +380,34 @@ def _remember_report(workspace: "Workspace", outcome: "BenchmarkOutcome") -> Non
         write_atomically(_report_memory(workspace), memory.model_dump_json().encode())
 
 
-def _run(
-    console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
+def _run_on_server(
+    console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str, api: str
 ) -> "Evaluated":
-    """Run the flow on a server that shows it; where there is none, do the same here, which is half the work."""
-    from flows.cli.server import lasting_server, prefect_server
-    from rag_eval.benchmark.config import THREADS
+    """Run the flow on the server there, which shows it."""
+    from flows.cli.server import use_lasting, without_credentials
 
-    if runner == THREADS and lasting_server() is None:
-        return _followed(console, config, lambda: _run_here(config, workspace, reanchor))
-    with prefect_server(workspace) as server:
-        if not console.is_terminal:
-            say(console, f"rag-eval: starting on {server}")
-        with console.status(f"Starting on {server} …"):
-            from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    use_lasting(api)
+    if not console.is_terminal:
+        say(console, f"rag-eval: starting on the Prefect server at {without_credentials(api)}")
+    with console.status(f"Starting on the Prefect server at {without_credentials(api)} …"):
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-            from flows.benchmark import benchmark
+        from flows.benchmark import benchmark
+    started = StartedRun(console)
 
-            server.wait()
-        # Nobody sees the run on a server that ends with it.
-        started = StartedRun(console) if server.process is None else None
-        flow = benchmark.with_options(on_running=[started.notice]) if started is not None else benchmark
+    def work() -> "Evaluated":
+        # By heartbeats the server learns that this process was killed.
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: HEARTBEAT_SECONDS}):
+            return benchmark.with_options(on_running=[started.notice])(config, workspace, reanchor, runner), None
 
-        def work() -> "Evaluated":
-            # A server that stays learns by heartbeats that this process was killed; on one that ends with the run they
-            # would only take time, as every subflow waits a second for its last one.
-            beats = HEARTBEAT_SECONDS if server.process is None else None
-            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: beats}):
-                return flow(config, workspace, reanchor, runner), None
-
-        try:
-            return _followed(console, config, work, server.trouble)
-        except Stopped:
-            if started is not None:
-                started.cancel()
-            raise
+    try:
+        return _followed(console, config, work)
+    except Stopped:
+        started.cancel()
+        raise
 
 
-def _followed(
-    console: Console,
-    config: "BenchmarkConfig",
-    work: Callable[[], "Evaluated"],
-    trouble: Callable[[], Exception | None] = lambda: None,
-) -> "Evaluated":
+def _followed(console: Console, config: "BenchmarkConfig", work: Callable[[], "Evaluated"]) -> "Evaluated":
     """What the work gives, with its progress shown; raises what ``watched`` raises."""
     from flows.cli.live import LiveTable
     from rag_eval.benchmark.running import listening
@@ -428,10 +415,10 @@ def _followed(
     table = LiveTable([configuration.name for configuration in config.configurations()])
     kept = "what was finished is kept, and the next run continues there"
     with table.shown(console), listening(table.update), leaving(kept):
-        return watched(work, trouble)
+        return watched(work)
 
 
-def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated":
+def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "Evaluated":
     """What the flow does, in this process; the results are kept without the report and what is published."""
     from rag_eval.benchmark.housekeeping import in_use
     from rag_eval.benchmark.outcome import conclude
@@ -441,7 +428,7 @@ def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool)
 
     workspace = workspace.in_a_run_now()
     with in_use(workspace):
-        outcome, report = compare(workspace, config, reanchor), None
+        outcome, report = compare(workspace, config, reanchor, runner), None
         with going_on(f"the report of {outcome.run} could not be written"):
             report = keep_report(workspace, outcome)
         if config.langsmith_dataset is not None or traces_address() is not None:

@@ -30,7 +30,6 @@ from flows.cli.prefect_home import (
     prefect_home,
     runs_token,
     use_own_server,
-    use_template,
 )
 from flows.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, leaving, watched
 from rag_eval.disk.turns import try_lock
@@ -307,11 +306,8 @@ def start_server(
                 f"port {port} is in use, and not by a Prefect server of yours: give another --port"
             ) from None
     key, token = new_key(), runs_token(home)
-    database = home / "prefect.db"
-    own = use_own_server(home, api, key, database)
+    own = use_own_server(home, api, key)
     kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}"))
-    if not database.exists():
-        use_template(database)
     # The address is for links in messages.
     settings = own | RETENTION | {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
     folders = [f"{name}={folder}" for name, folder in runs.items()]

@@ -1,31 +1,25 @@
 """Where Prefect keeps what is its own, and the settings that point it there.
 
 Prefect trusts its home: it runs what ``logging.yml``, profiles and the deployments in the database tell it to. So the
-home is never in the workspace, which may come from anybody, but among the user's own files. A migrated database is
-kept as a template, because making one takes longer than anything else in the start of a server.
+home is never in the workspace, which may come from anybody, but among the user's own files.
 
 Whoever may ask a server of ours has its key: a new one at each start, in the environment of our processes and, for the
 commands that look for a running ``rag-eval up``, in a file that the user alone can read.
 """
 
-import logging
 import os
 import secrets
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_eval.disk.files import (
     data_sha256,
-    file_sha256,
     scratch_path,
     sweep_scratch,
     user_folder,
-    write_atomically,
     writing,
 )
 from rag_eval.disk.turns import try_lock
@@ -40,11 +34,6 @@ QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
-
-DIGITS = 24
-"""How much of its digest a template has in its name."""
-
-logger = logging.getLogger("rag_eval.server")
 
 
 def prefect_home(workspace: "Workspace") -> Path:
@@ -64,16 +53,6 @@ def prefect_home(workspace: "Workspace") -> Path:
     return home
 
 
-def one_authority(home: Path) -> Path:
-    """Return a file with a certificate authority, for clients that need none."""
-    import certifi
-
-    path, last = home / "authority.pem", "-----END CERTIFICATE-----\n"
-    if not path.exists():
-        write_atomically(path, (Path(certifi.where()).read_text(encoding="utf-8").partition(last)[0] + last).encode())
-    return path
-
-
 RETENTION = {
     # Ended runs, and events of runs, are of use as long as the runs of a workspace are looked at.
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
@@ -84,9 +63,9 @@ RETENTION = {
 
 
 def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
-    """Return how many bytes were freed in Prefect's files: pages of the database that are empty, and old templates.
+    """Return how many bytes were freed in Prefect's database: pages that are empty.
 
-    Nothing is done while ``rag-eval up`` uses them, and with ``dry_run`` it is only counted.
+    Nothing is done while ``rag-eval up`` uses it, and with ``dry_run`` it is only counted.
     """
     home, freed = prefect_home(workspace), 0
     database = home / "prefect.db"
@@ -96,15 +75,9 @@ def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
                 pages, size = (
                     opened.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
                 )
-                freed += pages * size
+                freed = pages * size
                 if pages and not dry_run:
                     opened.execute("VACUUM")
-    current = set(_templates())
-    for path in set(user_folder("cache").glob("prefect-*.db")) - current:
-        with suppress(OSError):
-            freed += path.stat().st_size
-            if not dry_run:
-                path.unlink()
     return freed
 
 
@@ -171,7 +144,7 @@ def use_key(key: str) -> None:
     os.environ["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
 
 
-def use_own_server(home: Path, api: str, key: str, database: Path) -> dict[str, str]:
+def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
     """Point Prefect, which is imported later, and its children to a server of ours; the settings of that, to start it.
 
     They are for its environment alone.
@@ -183,46 +156,8 @@ def use_own_server(home: Path, api: str, key: str, database: Path) -> dict[str, 
     use_key(key)
     return {
         "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
         # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
         "PREFECT_SERVER_UI_API_URL": "/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
-
-
-def use_template(database: Path) -> bool:
-    """Copy a template to where a database is wanted; False where there is none that can be read.
-
-    A damaged one is removed, which the log says.
-    """
-    for template in _templates():
-        try:
-            shutil.copyfile(template, database)
-            if template.stem.endswith(file_sha256(database)[:DIGITS]):
-                return True
-            logger.warning("the database template %s was damaged: it is made anew, which takes a while", template)
-            template.unlink(missing_ok=True)
-        except OSError:
-            pass  # somebody else's, or just removed by another start
-        database.unlink(missing_ok=True)
-    return False
-
-
-def keep_template(database: Path) -> None:
-    """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
-    try:
-        with scratch_path(user_folder("cache")) as scratch:
-            source, target = sqlite3.connect(database), sqlite3.connect(scratch)
-            with source, target:
-                source.backup(target)
-            source.close()
-            target.close()
-            if not _templates():  # another first start may have been sooner
-                name = f"prefect-{version('prefect')}-{file_sha256(scratch)[:DIGITS]}.db"
-                os.replace(scratch, scratch.with_name(name))
-    except (OSError, ArtifactError, sqlite3.Error):
-        return
-
-
-def _templates() -> list[Path]:
-    return sorted(user_folder("cache").glob(f"prefect-{version('prefect')}-*.db"))

@@ -1,4 +1,4 @@
-"""Which Prefect server a command uses: the one the user named, one that answers on this machine, or a temporary one."""
+"""Which Prefect server a command uses, the one the user named or one of his on this machine, and being one."""
 
 import asyncio
 import base64
@@ -7,9 +7,7 @@ import itertools
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +15,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,26 +26,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from flows.cli.prefect_home import (
-    QUIET,
-    USER,
-    find_key,
-    keep_template,
-    new_key,
-    one_authority,
-    prefect_home,
-    use_key,
-    use_own_server,
-    use_template,
-)
+from flows.cli.prefect_home import QUIET, USER, find_key, use_key
 from flows.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
-from rag_eval.disk.files import scratch_path
-from rag_eval.errors import ArtifactError, RagEvalError, ServiceError, preview
+from rag_eval.errors import RagEvalError, ServiceError, preview
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from rag_eval.benchmark.workspace import Workspace
 
 LONGEST = 200
 _REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
@@ -85,8 +69,6 @@ def wait_until(is_ready: Callable[[], bool], trouble: Callable[[], ServiceError 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each further attempt."""
 UNAVAILABLE = 503
-FULL_BYTES = 2**18
-"""With less room than this on its disk, whatever a server fails with is for want of room."""
 
 
 class RepeatedRequests:
@@ -250,126 +232,12 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-DATABASE, LOG = "prefect.db", "server.log"
-# A server that ends with the command schedules nothing, has no blocks and is asked for no history; keeping one would
-# only hold the database when a run wants it.
-BARE = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"} | {
-    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
-    for service in (
-        "CANCELLATION_CLEANUP",
-        "EVENT_PERSISTER",
-        "FOREMAN",
-        "LATE_RUNS",
-        "PAUSE_EXPIRATIONS",
-        "SCHEDULER",
-        "TASK_RUN_RECORDER",
-        "TRIGGERS",
-    )
-}
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 LOCAL_API = "http://127.0.0.1:4200/api"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LISTENING = "0A"
 """The state of a socket that listens, in the tables of the kernel."""
 START_SECONDS = 180.0
 ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
-
-
-@dataclass(frozen=True, slots=True)
-class PrefectServer:
-    """A server that may still be starting: ``wait`` until it answers.
-
-    One that was started for this command has a ``process``, and a ``folder`` for its database and its log.
-    """
-
-    api: str
-    process: "subprocess.Popen[bytes] | None" = None
-    folder: Path = Path()
-    is_migrated: bool = True
-
-    def __str__(self) -> str:
-        if self.process is None:
-            return f"the Prefect server at {without_credentials(self.api)}"
-        return "a temporary Prefect server" + ("" if self.is_migrated else ", whose database is made first")
-
-    def wait(self) -> None:
-        """Wait until the server answers; raises ``ServiceError`` when it ends or takes too long.
-
-        A database that it has migrated is kept as a template, so that the next one starts sooner.
-        """
-        what = f"the Prefect server at {without_credentials(self.api)}"
-        wait_until(lambda: answers(self.api), self.trouble, what, "start one yourself and set PREFECT_API_URL")
-        if not self.is_migrated:
-            keep_template(self.folder / DATABASE)
-
-    def trouble(self) -> ServiceError | None:
-        """What befell a temporary server that has ended, whose log is kept; None for servers that are not ours."""
-        code = self.process.poll() if self.process is not None else None
-        if code is None:
-            return None
-        told = ending(code)
-        said = last_words(self.folder / LOG)
-        if said:
-            kept = self.folder.with_name(LOG)
-            shutil.copyfile(self.folder / LOG, kept)
-            told += f" ({said}; the whole of it is in {str(kept)!r})"
-        return ServiceError(
-            f"the temporary Prefect server {told}: run again to continue, or start a server yourself and set "
-            "PREFECT_API_URL"
-        )
-
-
-@contextmanager
-def temporary_server(home: Path) -> Iterator[PrefectServer]:
-    """A server that may still be starting, and the environment that points Prefect to it; it ends with the block."""
-    with scratch_path(home) as folder:  # named by this process: the next run removes what a killed one left
-        folder.mkdir(mode=0o700)
-        is_migrated = use_template(folder / DATABASE)
-        port = free_port()
-        api = f"http://127.0.0.1:{port}/api"
-        settings = use_own_server(home, api, new_key(), folder / DATABASE)
-        # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
-        os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
-        # Every client of Prefect's reads all authorities there are, though loopback has no certificate: one is enough.
-        os.environ["PREFECT_API_SSL_CERT_FILE"] = str(one_authority(home))
-        migrate = {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true"}
-        process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, BARE | settings | migrate)
-        try:
-            yield PrefectServer(api, process, folder, is_migrated)
-        except Exception as error:
-            # Prefect's own words for it are an Internal Server Error.
-            if shutil.disk_usage(folder).free < FULL_BYTES or "disk is full" in last_words(folder / LOG):
-                raise ArtifactError(
-                    f"the disk is full where Prefect's files are, {str(home)!r}: make room, or set XDG_STATE_HOME to a "
-                    "folder elsewhere, then run again; what was finished is kept"
-                ) from error
-            raise
-        finally:
-            process.kill()  # at once, because nothing of it is kept
-            process.wait()
-
-
-@contextmanager
-def prefect_server(workspace: "Workspace") -> Iterator[PrefectServer]:
-    """A server for one command, and the environment that points Prefect to it; import Prefect inside the block.
-
-    A temporary server ends with the block. Raises ``ServiceError`` when a server that the user named does not answer.
-    """
-    api = lasting_server()
-    if api is not None:
-        use_lasting(api)
-        yield PrefectServer(api)
-    else:
-        with temporary_server(prefect_home(workspace)) as temporary:
-            yield temporary
 
 
 def use_lasting_server() -> str:
@@ -457,7 +325,7 @@ def named_server() -> str | None:
         if not mentioned:
             return None
         # Prefect alone knows which profile and which file win; asked in a process of its own, because whoever imports
-        # Prefect settles its settings, and a temporary server wants others.
+        # Prefect settles its settings, and a server of ours wants others.
         asked = subprocess.run(  # noqa: S603  # our own line
             [sys.executable, "-c", ASK_PREFECT], capture_output=True, text=True, timeout=60, check=False
         )

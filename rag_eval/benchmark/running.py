@@ -5,16 +5,15 @@ Here everything is done in this process, at once; ``tasks`` does the same work a
 
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
@@ -34,6 +33,7 @@ from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, effort_of
 from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.workers import cores, current_workers, ending_work, width, working_by
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
 from rag_eval.parts import is_part, is_remote
@@ -96,13 +96,6 @@ def going_on(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of what is made of them
         logger.warning("%s: %s", what, as_sentence(error))
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # Tokenizers, numpy and LanceDB use several cores each, and Python code one at a time: as many stages as cores would
@@ -220,7 +213,7 @@ class StageRunner:
         """
         remote = any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in inputs)
         tells, delays = functools.partial(self._tell, name), self._retry_delays if remote else ()
-        doing = _Computing(tells, self._told_after, remote=remote)
+        doing = _Computing(self._do, tells, self._told_after, remote=remote)
         work = functools.partial(do_once, self._workspace, stage, inputs, doing)
         described = {"description": stage.compute.__doc__, "version": str(stage.version)}
         return NamedWork(stage.name, work, tells, delays, **described)
@@ -242,7 +235,7 @@ class RoundRunner(Rounds):
 
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """Return what a stage makes, kept or made now."""
-        doing = _Computing(lambda *_, **__: None, TOLD_AFTER, remote=False)
+        doing = _Computing(self._do, lambda *_, **__: None, TOLD_AFTER, remote=False)
         result, _, was_kept = do_once(self._workspace, stage, inputs, doing)
         self._computed += not was_kept
         return result
@@ -271,11 +264,12 @@ class RoundRunner(Rounds):
 class _Computing(Doing):
     """Computes by the workers that are set, pieces at once, and tells when another process is waited for."""
 
-    def __init__(self, tells: Callable[..., None], told_after: float, *, remote: bool) -> None:
-        self._tells, self._told_after, self._remote, self._is_divided = tells, told_after, remote, False
+    def __init__(self, do: Do, tells: Callable[..., None], told_after: float, *, remote: bool) -> None:
+        self._do, self._tells, self._told_after, self._remote = do, tells, told_after, remote
+        self._is_divided = False
 
     def each(self, work: Callable[[Inputs], Done], pieces: list[Inputs]) -> list[Done]:
-        contexts, workers = [copy_context() for _ in pieces], _workers.get()
+        contexts, workers = [copy_context() for _ in pieces], current_workers()
         self._is_divided = True
         with ThreadPoolExecutor(max_workers=cores() if workers is None else workers.width) as threads:
             done = threads.map(lambda context, piece: context.run(work, piece), contexts, pieces)
@@ -303,36 +297,18 @@ class _Computing(Doing):
             self._tells("started", done=(done, total))
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
-        workers = _workers.get()
+        workers = current_workers()
         if workers is not None:
-            return workers.compute(stage, workspace, inputs)
+
+            def work() -> Done:
+                return Done(workers.compute(stage, workspace, inputs), "", was_kept=False)
+
+            do = self._do if workers.is_cluster else at_once
+            return do(NamedWork(f"{stage.name} on a worker", work, self._tells)).result
         # Of work that is divided the pieces are counted.
         told = nullcontext() if self._is_divided else listening_to(self._tell_progress)
         with room_to_compute(remote=self._remote), told:
             return super().compute(stage, workspace, inputs)
-
-
-class Workers(Protocol):
-    """What computes stages in other processes."""
-
-    width: int
-    """How many pieces of work they are given at once."""
-
-    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
-        """Return what the stage makes; raises what it raises, and ``RagEvalError`` when the process ends before."""
-
-
-_workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
-
-
-@contextmanager
-def working_by(workers: Workers | None) -> Iterator[None]:
-    """Have the stages of the block computed by these workers; None is this process."""
-    token = _workers.set(workers)
-    try:
-        yield
-    finally:
-        _workers.reset(token)
 
 
 def evaluate_one(
@@ -347,8 +323,8 @@ def evaluate_one(
 
 def evaluate_all(workspace: Workspace, configurations: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
     """Evaluate configurations side by side in threads of this process."""
-    with ThreadPoolExecutor(max(2, cores())) as threads:
-        begun = [threads.submit(evaluate_one, workspace, one, inputs) for one in configurations]
+    with ThreadPoolExecutor(width()) as threads, ending_work():
+        begun = [threads.submit(copy_context().run, evaluate_one, workspace, one, inputs) for one in configurations]
         errors = [one.exception() for one in begun]
     failed = {one.name: failure_of(one, error) for one, error in zip(configurations, errors, strict=True) if error}
     return [one.result() for one, error in zip(begun, errors, strict=True) if error is None], failed
@@ -369,20 +345,21 @@ def compare(
     workspace: Workspace,
     config: BenchmarkConfig,
     reanchor: bool,
-    evaluating: AbstractContextManager[EvaluateAll] | None = None,
+    runner: str,
+    evaluated: EvaluateAll = evaluate_all,
     do: Do = at_once,
 ) -> BenchmarkOutcome:
     """Load the corpus and the truth once, evaluate the configurations that the search asks for, keep what comes out.
 
-    ``evaluating`` is entered for the search, by default here. Failures of configurations are in the outcome; raises
-    what else goes wrong.
+    The stages of the search are computed by the runner of this name. Failures of configurations are in the outcome;
+    raises what else goes wrong.
     """
     notice_first_version(workspace)
     corpus, run = CorpusSource.of(config.corpus, config.glob, config.loaders), StageRunner(workspace, do=do)
     documents = run(stages.load_corpus, corpus, config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
     inputs, rounds = BenchmarkInputs.of(config, documents, truth), RoundRunner(workspace, do)
-    with evaluating or nullcontext(evaluate_all) as evaluated:
+    with working_by(runner):
         done, failed, search = StageRunner(workspace).mending(
             lambda: search_grid(
                 rounds, workspace, config, inputs, lambda some: evaluated(workspace, some, inputs), rounds

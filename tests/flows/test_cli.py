@@ -1,9 +1,7 @@
 """The command line as a user meets it: a process of its own."""
 
 import json
-import os
 import shlex
-import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
 from rag_eval.types.documents import Corpus
-from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
+from tests.flows.cli.commands import TWO, rag_eval
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -398,11 +396,3 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
         "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
         "PREFECT_API_URL\n"
     )
-
-
-def test_a_killed_command_leaves_no_server_behind(tmp_path: Path) -> None:
-    run = started("run", "--runner", "processes", cwd=tmp_path)
-    servers = wait_for(lambda: children(run.pid))
-    os.kill(run.pid, signal.SIGKILL)
-    run.communicate()
-    wait_for(lambda: not any(map(is_running, servers)))

@@ -2,10 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import check_runner
@@ -19,6 +23,7 @@ from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import STAGES, TWO, every_stage
+from tests.flows.cli.commands import wait_for
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 ADDRESS = "s3://bench/nightly"
@@ -35,6 +40,10 @@ def copied(root: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def on_threads(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkOutcome:
     return benchmark(TWO, Workspace(root=tmp_path_factory.mktemp("threads")))
+
+
+def task_runs(asked: dict[str, Any]) -> list[Any]:
+    return list(httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json=asked, timeout=30).json())
 
 
 MORTAL = """
@@ -68,8 +77,8 @@ class Lines:
 def test_a_runner_gives_the_tables_of_threads_and_a_killed_worker_costs_what_was_under_way(
     runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if runner in ("dask", "ray") and find_spec(f"prefect_{runner}") is None:
-        pytest.skip(f"the extra {runner} is not installed")
+    if runner == "ray" and find_spec("ray") is None:
+        pytest.skip("the extra ray is not installed")
     (tmp_path / "mortal_chunks.py").write_text(MORTAL)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -80,6 +89,7 @@ def test_a_runner_gives_the_tables_of_threads_and_a_killed_worker_costs_what_was
     )
     config = load_config(file)
     told: list[StageEvent] = []
+    since = datetime.now(UTC).isoformat()
     with listening(told.append):
         outcome = benchmark(config, Workspace(root=tmp_path / runner), runner=runner)
     cut = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
@@ -93,6 +103,10 @@ def test_a_runner_gives_the_tables_of_threads_and_a_killed_worker_costs_what_was
     assert counts["fares-and-ticketing.md"] == 2
     done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
     assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
+    if runner != "processes":  # each shard is a task of its configuration's flow run
+        asked = {"task_runs": {"name": {"like_": "chunk on a worker"}, "start_time": {"after_": since}}}
+        tasks = wait_for(lambda: len(found := task_runs(asked)) >= 2 * len(shards) and found) or []
+        assert set(Counter(one["flow_run_id"] for one in tasks).values()) == {len(shards)}
     alone = benchmark(config.model_copy(update={"shards": 1}), Workspace(root=tmp_path / "threads"))
     assert digests(outcome) == digests(alone)
     assert (len(alone.inputs.documents), len(shards)) == (1, 8)

@@ -3,18 +3,22 @@
 import atexit
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
 
 import pytest
 
+from rag_eval.disk.files import user_folder
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 T = TypeVar("T")
@@ -71,6 +75,34 @@ def started(*arguments: str, cwd: Path, stderr: IO[str] | None = None, **setting
         stderr=stderr or subprocess.PIPE,
         text=True,
     )
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+MIGRATE = """
+import asyncio
+from prefect.server.database import provide_database_interface
+asyncio.run(provide_database_interface().create_db())
+"""
+
+
+def migrated_database(path: Path) -> None:
+    """Put a new database of a Prefect server there, unless there is one; it is made once, which takes seconds."""
+    kept = user_folder("cache") / f"tests-prefect-{version('prefect')}.db"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=kept.parent) as folder:
+            made = Path(folder, "prefect.db")
+            here = {"PREFECT_HOME": folder, "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{made}"}
+            subprocess.run([sys.executable, "-c", MIGRATE], env=CLEAN | here, check=True)
+            made.replace(kept)
+    if not path.exists():
+        shutil.copyfile(kept, path)
 
 
 def children(parent: int) -> list[int]:

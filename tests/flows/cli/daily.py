@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from flows.cli.prefect_home import USER, find_key, key_file
-from flows.cli.server import free_port
+from flows.cli.prefect_home import USER, find_key, key_file, prefect_home
+from rag_eval.benchmark.workspace import Workspace
 from tests.flows.benchmarks import folder_of
-from tests.flows.cli.commands import started, wait_for
+from tests.flows.cli.commands import free_port, migrated_database, started, wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -112,6 +112,7 @@ def come_up(
         folder_of(folder, 10)
         (folder / files[0]).write_text(BENCHMARK)
     port = port or free_port()
+    migrated_database(prefect_home(Workspace(root=folder / ".rag-eval")) / "prefect.db")
     # What it says goes to a file: nobody empties a pipe meanwhile.
     with (folder / "said").open("w") as said:
         process = started("up", *files, "--port", str(port), *options, cwd=folder, stderr=said, **(settings or {}))

@@ -18,25 +18,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import httpx
 import psutil
 import pytest
 
-from flows.cli.prefect_home import USER, kept_key, key_file, prefect_home, use_template
-from flows.cli.server import answers, free_port, is_open_to_us, running_key, temporary_server
+from flows.cli.prefect_home import USER, kept_key, key_file, prefect_home
+from flows.cli.server import answers, is_open_to_us, running_key
 from rag_eval.benchmark.workspace import Workspace
 from tests.flows.benchmarks import folder_of
-from tests.flows.cli.commands import CLEAN, rag_eval, started, wait_for
+from tests.flows.cli.commands import CLEAN, free_port, migrated_database, rag_eval, started, wait_for
 from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, PROJECT, Daily, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NOBODY = 65534
-SERVERS = ("up", "run")
 PLAIN = "import sys, uvicorn; from prefect.server.api.server import create_app; \
 uvicorn.run(create_app(), port=int(sys.argv[1]), log_level='error')"
 
@@ -71,7 +70,7 @@ class Target:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A Prefect server as it comes."""
     folder, port = tmp_path_factory.mktemp("plain"), free_port()
-    use_template(folder / "prefect.db")
+    migrated_database(folder / "prefect.db")
     settings = {
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
@@ -104,6 +103,7 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
                 said.write(read)
 
     threading.Thread(target=drain, daemon=True).start()
+    migrated_database(prefect_home(Workspace(root=folder / ".rag-eval")) / "prefect.db")
     with os.fdopen(theirs, "w") as terminal:
         process = started("up", *files, "--port", str(port), "--no-watch", cwd=folder, stderr=terminal)
     up = Daily(process, folder, port)
@@ -116,20 +116,8 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
     os.close(ours)
 
 
-@pytest.fixture(scope="module")
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """The server of ``rag-eval run``."""
-    with patch.dict(os.environ), temporary_server(tmp_path_factory.mktemp("run")) as server:
-        server.wait()
-        user, _, key = os.environ["PREFECT_API_AUTH_STRING"].partition(":")
-        yield Target(int(server.api.split(":")[2].split("/")[0]), (user, key))
-
-
-@pytest.fixture(params=SERVERS)
-def target(request: pytest.FixtureRequest) -> Target:
-    if request.param == "run":
-        return request.getfixturevalue("temporary")  # type: ignore[no-any-return]  # of a fixture above
-    daily: Daily = request.getfixturevalue("daily")
+@pytest.fixture
+def target(daily: Daily) -> Target:
     return Target(daily.port, daily.auth)
 
 
@@ -378,15 +366,15 @@ NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec
         (NAVIGATION | {"Host": "evil.test"}, "/", 403),
     ],
 )
-def test_what_a_request_must_say_of_itself(temporary: Target, headers: dict[str, str], path: str, status: int) -> None:
-    answer = httpx.get(f"{temporary.address}{path}", headers=headers, auth=temporary.auth, timeout=60)
+def test_what_a_request_must_say_of_itself(target: Target, headers: dict[str, str], path: str, status: int) -> None:
+    answer = httpx.get(f"{target.address}{path}", headers=headers, auth=target.auth, timeout=60)
     assert answer.status_code == status
 
 
 @pytest.mark.parametrize("path", ["/", "/rag-eval/sign-in", "/api/flows/"])
-def test_only_a_get_may_come_from_another_page(temporary: Target, path: str) -> None:
+def test_only_a_get_may_come_from_another_page(target: Target, path: str) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
-        answer = httpx.request(method, f"{temporary.address}{path}", headers=NAVIGATION, auth=temporary.auth)
+        answer = httpx.request(method, f"{target.address}{path}", headers=NAVIGATION, auth=target.auth)
         assert answer.status_code == 403
 
 
@@ -402,8 +390,8 @@ def test_only_a_get_may_come_from_another_page(temporary: Target, path: str) -> 
     ],
 )
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_headers_that_are_missing_or_doubled_are_refused(temporary: Target, lines: list[str], version: str) -> None:
-    with socket.create_connection(("127.0.0.1", temporary.port), timeout=30) as connection:
+def test_headers_that_are_missing_or_doubled_are_refused(target: Target, lines: list[str], version: str) -> None:
+    with socket.create_connection(("127.0.0.1", target.port), timeout=30) as connection:
         connection.sendall("\r\n".join([f"GET /api/health HTTP/{version}", *lines, "", ""]).encode())
         first = connection.makefile("rb").readline()
     assert first.split()[1] in (b"400", b"403")
@@ -467,19 +455,21 @@ def test_another_user_of_the_machine_gets_neither_in_nor_at_the_key(daily: Daily
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
-def test_a_server_of_another_user_is_not_used_unless_named(temporary: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_AUTH_STRING")
-    api = f"{temporary.address}/api"
-    assert not is_open_to_us(api)  # it lets nobody in without its key, as another user's would
-    with kept_key(temporary.port, "#of-an-earlier-start"):
+def test_a_server_of_another_user_is_not_used_unless_named(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # where another user has no key of it
+    api = f"{target.address}/api"
+    assert not is_open_to_us(api)
+    with kept_key(target.port, "#of-an-earlier-start"):
         assert not is_open_to_us(api)
         assert running_key(api) is None
-    assert temporary.auth is not None
-    with kept_key(temporary.port, f"#{temporary.auth[1]}"):
+    assert target.auth is not None
+    with kept_key(target.port, f"#{target.auth[1]}"):
         assert is_open_to_us(api)
-        assert running_key(api) == temporary.auth[1]
-        assert running_key(f"http://example.test:{temporary.port}/api") is None
-    assert not key_file(temporary.port).exists()
+        assert running_key(api) == target.auth[1]
+        assert running_key(f"http://example.test:{target.port}/api") is None
+    assert not key_file(target.port).exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")

@@ -1,0 +1,260 @@
+"""What computes stages: this process, others of this machine, or those of a Dask or a Ray cluster."""
+
+import logging
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from logging.handlers import QueueHandler, QueueListener
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from rag_eval.benchmark.config import THREADS, check_runner
+from rag_eval.benchmark.records import Inputs
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import RagEvalError, as_sentence
+
+logger = logging.getLogger("rag_eval.benchmark")
+
+LOST = "the process that worked on it ended before it was done: see whether it ran out of memory"
+MOST_DEATHS = 3
+"""How often work is begun again whose process has ended."""
+MOST_AT_ONCE = 64
+"""How many pieces of work are given to a cluster at once, which decides what runs when."""
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers(Protocol):
+    """What computes stages in other processes."""
+
+    width: int
+    """How many pieces of work they are given at once."""
+    is_cluster: bool
+    """Whether they may be other machines, so that each piece of work is worth showing."""
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        """Return what the stage makes; raises what it raises, and ``RagEvalError`` when the process ends before."""
+
+    def stop(self) -> None:
+        """End what they are at, so that nobody waits for it."""
+
+
+_workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
+
+
+def current_workers() -> Workers | None:
+    """What computes the stages here; None is this process."""
+    return _workers.get()
+
+
+def width() -> int:
+    """How many configurations are evaluated side by side here."""
+    workers = _workers.get()
+    return max(2, cores()) if workers is None else workers.width
+
+
+@contextmanager
+def working_by(runner: str) -> Iterator[None]:
+    """Have the stages of the block computed by the runner of this name.
+
+    That has as many workers as there are cores, and at least two. A Dask or a Ray cluster is the one that
+    DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that lasts as long as the block. Raises
+    ``ConfigurationError`` as ``check_runner`` does.
+    """
+    check_runner(runner)
+    with RUNNERS[runner](max(2, cores())) as workers:
+        token = _workers.set(workers)
+        try:
+            yield
+        finally:
+            _workers.reset(token)
+
+
+@contextmanager
+def ending_work() -> Iterator[None]:
+    """Have the workers end when the block does not come to its end: threads that wait for them would go on waiting."""
+    try:
+        yield
+    except BaseException:  # Ctrl-C too
+        if (workers := _workers.get()) is not None:
+            workers.stop()
+        raise
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Have processes and threads that are started in the block never told of Ctrl-C, which is for this process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _packed(stage: Stage, workspace: Workspace, inputs: Inputs) -> bytes:
+    return bytes(cloudpickle.dumps((stage, workspace, inputs)))
+
+
+def _compute(work: bytes) -> Any:
+    """What a stage makes, in another process; an error that cannot go from there to here is told as a sentence."""
+    stage, workspace, inputs = cloudpickle.loads(work)
+    try:
+        return stage(workspace, *inputs)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # of what was made here just now
+        except Exception:  # noqa: BLE001  # whatever a class of somebody else's raises
+            raise RagEvalError(as_sentence(error)) from None
+        raise
+
+
+class _Processes:
+    """Processes of this machine; when one is killed, what it was at is done again in a process of its own."""
+
+    is_cluster = False
+
+    def __init__(self, width: int, started: Callable[[int], ProcessPoolExecutor]) -> None:
+        self.width, self._started = width, started
+        self._pool, self._guard, self._stopped = started(width), threading.Lock(), False
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        work, pool = _packed(stage, workspace, inputs), self._pool
+        with suppress(BrokenProcessPool):
+            return self._done(pool, work)
+        with self._guard:  # all that the others were at has ended with it
+            if self._pool is pool and not self._stopped:
+                logger.warning("a process was killed: what was under way is done again")
+                self._pool = self._started(self.width)
+        for _ in range(MOST_DEATHS if not self._stopped else 0):
+            with self._started(1) as own, suppress(BrokenProcessPool):
+                return self._done(own, work)
+        raise RagEvalError(LOST)
+
+    @staticmethod
+    def _done(pool: ProcessPoolExecutor, work: bytes) -> Any:
+        with deaf_to_interrupts():  # a pool starts its processes when it is given work
+            future: Future[Any] = pool.submit(_compute, work)
+        return future.result()
+
+    def stop(self) -> None:
+        self._stopped = True
+        for process in [*(getattr(self._pool, "_processes", None) or {}).values()]:
+            process.kill()
+
+    def close(self) -> None:
+        """Wait for the processes to end."""
+        self._pool.shutdown()
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[_Processes]:
+    context = get_context("spawn")
+    said = context.Queue()
+    listener = QueueListener(said, _Said())
+    listener.start()
+    try:
+        with closing(_Processes(workers, lambda n: ProcessPoolExecutor(n, context, _begin, (said,)))) as processes:
+            yield processes
+    finally:
+        listener.stop()
+        said.close()
+
+
+def _begin(queue: Any) -> None:
+    """Have a process say in the log of its parent what it says in its own, and end when that was killed."""
+    logging.getLogger("rag_eval").addHandler(QueueHandler(queue))
+
+    def end_with(parent: BaseProcess | None) -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with, args=(parent_process(),), daemon=True).start()
+
+
+class _Said(logging.Handler):
+    """What a process wrote to its log, written to that of this one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
+
+
+@dataclass
+class _Cluster:
+    """The workers of a Dask or a Ray cluster, which has others do again what a lost one was at."""
+
+    done: Callable[[bytes], Any]
+    stop: Callable[[], None]
+    width: int = MOST_AT_ONCE
+    is_cluster: bool = True
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        return self.done(_packed(stage, workspace, inputs))
+
+
+@contextmanager
+def _dask(workers: int) -> Iterator[_Cluster]:
+    dask = import_module("distributed")
+    local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    with deaf_to_interrupts():
+        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+        # Security: with certificates of its own, so that no other user of this machine can send it work.
+        given = {"address": address} if address else {**local, "security": True}
+        client = dask.Client(**given, set_as_default=False)
+
+    def done(work: bytes) -> Any:
+        try:
+            return client.submit(_compute, work, pure=False).result()
+        except (dask.KilledWorker, dask.CancelledError):
+            raise RagEvalError(LOST) from None
+
+    with client:
+        yield _Cluster(done, client.close)
+
+
+@contextmanager
+def _ray(workers: int) -> Iterator[_Cluster]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    ray, address = import_module("ray"), os.environ.get("RAY_ADDRESS")
+    with deaf_to_interrupts():
+        ray.init(**({"address": address} if address else {"num_cpus": workers, "include_dashboard": False}))
+    compute = ray.remote(max_retries=MOST_DEATHS)(_compute)
+
+    def done(work: bytes) -> Any:
+        try:
+            return ray.get(compute.remote(work))
+        except ray.exceptions.RayTaskError as error:  # what the stage raised is inside
+            raise error.cause from None
+        except ray.exceptions.RayError:
+            raise RagEvalError(LOST) from None
+
+    try:
+        yield _Cluster(done, ray.shutdown)
+    finally:
+        ray.shutdown()
+
+
+RUNNERS: dict[str, Callable[[int], AbstractContextManager[Workers | None]]] = {
+    THREADS: lambda _: nullcontext(),
+    "processes": _processes,
+    "dask": _dask,
+    "ray": _ray,
+}
