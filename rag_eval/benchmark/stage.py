@@ -101,7 +101,7 @@ class Stage:
 
     def key(self, *inputs: Any) -> str:
         """Return the key of the work that a call with these inputs is; safe as a file name."""
-        call = inspect.signature(self.compute).bind(*inputs, context=None)
+        call = _signature(self.compute).bind(*inputs, context=None)
         call.apply_defaults()
         # A table that there need not be is part of the key where there is one.
         optional = {name for name, one in call.signature.parameters.items() if one.default is None}
@@ -144,6 +144,9 @@ class Stage:
             for ref, one in zip(refs, efforts, strict=False)
         ]
         return kept if isinstance(made, list) else kept[0]
+
+
+_signature = functools.cache(inspect.signature)
 
 
 def _named_stage(module: str, function: str, name: str, by_shard: bool) -> Stage:

@@ -34,7 +34,7 @@ from rag_eval.types.ids import EvaluationType
 WORDS_AT_ONCE = 2**20
 """How many words are sorted at once, and frequencies added: what bounds the memory, and changes no result."""
 
-TEXTS_AT_ONCE = 2**16
+TEXTS_AT_ONCE = 2**17
 """How many texts of several shards are searched at once: their scores fit the processor's cache."""
 
 FREQUENT, MOST_WEIGHTS = 8, 2**23
