@@ -45,7 +45,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage as often as Python does by itself."""
-    gc.set_threshold(700, 10, 10)  # the command line, imported by tests, has others
     gc.enable()
 
 

@@ -342,7 +342,7 @@ def check_files(
 def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated | None":
     """The outcome of a run that has nothing to compute; None where there is something, or it is asked for again."""
     from rag_eval.benchmark.housekeeping import in_use
-    from rag_eval.benchmark.runs import reuse_outcome
+    from rag_eval.benchmark.running import reuse_outcome
     from rag_eval.reports.write import ReportMemory, keep_report
 
     if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir():

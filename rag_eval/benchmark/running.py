@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self, TypeVar
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.grid_search import Rounds, Settled, search_grid
 from rag_eval.benchmark.housekeeping import notice_first_version
@@ -29,13 +29,20 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
+from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once, find_record
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, effort_of
 from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workers import cores, current_workers, ending_work, width, working_by
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
+from rag_eval.errors import (
+    ArtifactError,
+    ConfigurationFailedError,
+    DamagedError,
+    ServiceError,
+    as_sentence,
+    is_outage,
+)
 from rag_eval.parts import is_part, is_remote
 from rag_eval.progress import followed, listening_to
 from rag_eval.retry import STAGE_DELAYS
@@ -355,15 +362,65 @@ def compare(
     raises what else goes wrong.
     """
     notice_first_version(workspace)
-    corpus, run = CorpusSource.of(config.corpus, config.glob, config.loaders), StageRunner(workspace, do=do)
+    return _compared(
+        workspace, config, reanchor, StageRunner(workspace, do=do), RoundRunner(workspace, do), evaluated, runner
+    )
+
+
+def _compared(
+    workspace: Workspace,
+    config: BenchmarkConfig,
+    reanchor: bool,
+    run: "StageRunner | _KeptWork",
+    rounds: "RoundRunner | _KeptWork",
+    evaluated: EvaluateAll,
+    runner: str = THREADS,
+) -> BenchmarkOutcome:
+    started, corpus = workspace.begun or datetime.now(UTC), CorpusSource.of(config.corpus, config.glob, config.loaders)
     documents = run(stages.load_corpus, corpus, config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
-    inputs, rounds = BenchmarkInputs.of(config, documents, truth), RoundRunner(workspace, do)
+    inputs = BenchmarkInputs.of(config, documents, truth)
     with working_by(runner):
         done, failed, search = StageRunner(workspace).mending(
             lambda: search_grid(
                 rounds, workspace, config, inputs, lambda some: evaluated(workspace, some, inputs), rounds
             )
         )
-    started = workspace.begun or datetime.now(UTC)
     return keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
+
+
+def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool = False) -> BenchmarkOutcome | None:
+    """The outcome of a run of which every stage is kept, kept as one that ends now; None where something is missing."""
+
+    def reuse(workspace: Workspace, some: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
+        works = [(one, _KeptWork(workspace)) for one in some]
+        return [summarise(workspace, one, evaluate(own, one, inputs), own.work, inputs) for one, own in works], {}
+
+    try:
+        return _compared(workspace, config, reanchor, _KeptWork(workspace), _KeptWork(workspace), reuse)
+    except (_NotKeptError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
+        return None
+
+
+class _NotKeptError(Exception):
+    """What a stage would make is not kept."""
+
+
+class _KeptWork(Rounds):
+    """Gives what a workspace has kept of each stage; ``work`` says what. Raises ``_NotKeptError`` without it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.work: dict[str, StageWork] = {}
+
+    def __call__(self, stage: Stage, *inputs: Any) -> Any:
+        started = time.perf_counter()
+        key = stage.key(*stage.looked(self._workspace, *inputs))
+        found = find_record(self._workspace, stage, key)
+        if found is None:
+            raise _NotKeptError(key)
+        seconds = round(time.perf_counter() - started, 3)
+        self.work[unused_name(stage.name, self.work)] = StageWork(
+            work="reused", effort=effort_of(found), seconds=seconds, key=key
+        )
+        return found

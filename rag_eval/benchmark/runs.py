@@ -1,38 +1,23 @@
-"""The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared.
-
-A run of which every stage is kept is here too: it needs nothing but the workspace.
-"""
+"""The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared."""
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
-from rag_eval.benchmark import stages
-from rag_eval.benchmark.config import LONGEST_NAME, BenchmarkConfig, Configuration
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.grid_search import search_grid
+from rag_eval.benchmark.config import LONGEST_NAME
 from rag_eval.benchmark.outcome import (
     SUMMARY,
     BenchmarkOutcome,
-    ConfigurationOutcome,
-    StageWork,
-    keep_outcome,
-    summarise,
 )
-from rag_eval.benchmark.records import find_record
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, effort_of
-from rag_eval.benchmark.stage import Stage, unused_name
-from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import patterns_of
-from rag_eval.errors import ArtifactError, ConfigurationError, ServiceError
+from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import asked, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
 from rag_eval.tables import file_digests
@@ -293,50 +278,3 @@ def check_comparable(
 def truth_digests(run: BenchmarkOutcome) -> tuple[str, str]:
     """The digests of the queries and of the answers, as they were read."""
     return run.inputs.truth.queries.digest, run.inputs.truth.answers.digest
-
-
-class _NotKeptError(Exception):
-    """What a stage would make is not kept."""
-
-
-class _KeptWork:
-    """Gives what a workspace has kept of each stage; ``work`` says what. Raises ``_NotKeptError`` without it."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self.work: dict[str, StageWork] = {}
-
-    def __call__(self, stage: Stage, *inputs: Any) -> Any:
-        started = time.perf_counter()
-        key = stage.key(*stage.looked(self._workspace, *inputs))
-        found = find_record(self._workspace, stage, key)
-        if found is None:
-            raise _NotKeptError(key)
-        seconds = round(time.perf_counter() - started, 3)
-        self.work[unused_name(stage.name, self.work)] = StageWork(
-            work="reused", effort=effort_of(found), seconds=seconds, key=key
-        )
-        return found
-
-
-def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool = False) -> BenchmarkOutcome | None:
-    """The outcome of a run of which every stage is kept, kept as one that ends now; None where something is missing.
-
-    It is what the flow gives, without the flow: nothing is computed.
-    """
-    started = datetime.now(UTC)
-    run = _KeptWork(workspace)
-    try:
-        corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
-        documents = run(stages.load_corpus, corpus, config.shards)
-        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
-        inputs = BenchmarkInputs.of(config, documents, truth)
-
-        def reuse(configurations: list[Configuration]) -> tuple[list[ConfigurationOutcome], dict[str, Any]]:
-            works = [(one, _KeptWork(workspace)) for one in configurations]
-            return [summarise(workspace, one, evaluate(own, one, inputs), own.work, inputs) for one, own in works], {}
-
-        found = search_grid(_KeptWork(workspace), workspace, config, inputs, reuse)
-    except (_NotKeptError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
-        return None
-    return keep_outcome(workspace, started, config, corpus, inputs, found.done, {}, run.work, found.search)

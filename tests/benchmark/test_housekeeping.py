@@ -17,7 +17,8 @@ from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
 from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.runs import choose_baseline, read_run, reuse_outcome, run_names
+from rag_eval.benchmark.running import reuse_outcome
+from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace

@@ -25,8 +25,8 @@ from rag_eval import (
 )
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.running import StageEvent, listening
-from rag_eval.benchmark.runs import read_run, reuse_outcome
+from rag_eval.benchmark.running import StageEvent, listening, reuse_outcome
+from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
