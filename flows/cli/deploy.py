@@ -4,6 +4,7 @@
 ``deploy`` and ``watch`` are for a lasting server.
 """
 
+import re
 import socket
 import subprocess
 import threading
@@ -34,14 +35,17 @@ from flows.cli.prefect_home import (
 from flows.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, leaving, watched
 from rag_eval.disk.turns import try_lock
 from rag_eval.documents.watch import CorpusWatch
-from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
+from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError, preview
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.workspace import Workspace
 
 AGAIN_SECONDS = 5.0
-STOP_SECONDS = 15.0
+START_SECONDS, STOP_SECONDS = 180.0, 15.0
+MOST_SAID = 200
+"""How many characters are quoted of a log."""
+REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
 OWN_DEAD_SECONDS = 90.0
 """After that long without a sign of life a run counts as crashed, on a server that is not away without its worker."""
@@ -56,6 +60,17 @@ WORKER_SETTINGS = {
 }
 
 
+def last_words(log: Path) -> str:
+    """The last line of a log that names an error, else its last line; empty when there is none."""
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return ""
+    lines = [line for line in lines if line]
+    reasons = [line for line in lines if REASON.match(line)]
+    return preview((reasons or lines or [""])[-1], MOST_SAID)[1:-1]
+
+
 class ProcessGroup:
     """The server and the worker, by role; each writes to its own log file in one folder."""
 
@@ -66,23 +81,29 @@ class ProcessGroup:
 
     def start(self, role: str, arguments: list[str], settings: Mapping[str, str], is_ready: Callable[[], bool]) -> None:
         """Start the process of this role and wait until it is ready; raises ``ServiceError`` when it is not in time."""
-        from flows.cli.server import start_attended, wait_until
+        from flows.cli.server import start_attended
 
         self._processes[role] = start_attended([role, *arguments], self._log(role), settings)
-        wait_until(is_ready, self.trouble, f"the {role}", f"see {str(self._log(role))!r}")
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            if (problem := self.trouble()) is not None:
+                raise problem
+            if time.monotonic() > deadline:
+                log = str(self._log(role))
+                raise ServiceError(f"the {role} did not answer within {START_SECONDS:.0f} seconds: see {log!r}")
+            time.sleep(0.05)
 
     def trouble(self) -> ServiceError | None:
         """Tell which process has ended by itself, with its last words; None while all are running."""
-        from flows.cli.server import ending, last_words
-
         for role, process in self._processes.items():
             # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
             self._children.update(descendants(process.pid))
             code = process.poll()
             if code is not None:
+                ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
                 said = last_words(self._log(role)) if code > 0 else ""
                 return ServiceError(
-                    f"the {role} {ending(code)}{f' ({said})' if said else ''}, and everything else was stopped: "
+                    f"the {role} {ended}{f' ({said})' if said else ''}, and everything else was stopped: "
                     f"see {str(self._log(role))!r}"
                 )
         return None

@@ -71,14 +71,11 @@ def _kind_of(written: str, kinds: Iterable[str]) -> str:
     return names[written]
 
 
-def schema(
-    summary: Annotated[bool, typer.Option("--summary", help="Print the schema of summary.json instead.")] = False,
-) -> None:
+def schema() -> None:
     """Print the JSON schema of a benchmark file, for editors."""
     from rag_eval.benchmark.config_files import benchmark_schema
-    from rag_eval.benchmark.outcome import BenchmarkOutcome
 
-    print_json(Console(), BenchmarkOutcome.model_json_schema(mode="serialization") if summary else benchmark_schema())
+    print_json(Console(), benchmark_schema())
 
 
 def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:

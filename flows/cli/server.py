@@ -28,42 +28,10 @@ from starlette.staticfiles import StaticFiles
 
 from flows.cli.prefect_home import QUIET, USER, find_key, use_key
 from flows.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
-from rag_eval.errors import RagEvalError, ServiceError, preview
+from rag_eval.errors import RagEvalError, ServiceError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-
-LONGEST = 200
-_REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
-
-
-def last_words(log: Path) -> str:
-    """The last line of a log that names an error, else its last line; empty when there is none."""
-    try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
-        return ""
-    lines = [line for line in lines if line]
-    reasons = [line for line in lines if _REASON.match(line)]
-    return preview((reasons or lines or [""])[-1], LONGEST)[1:-1]
-
-
-def ending(code: int) -> str:
-    """How a process ended, from its exit code."""
-    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-
-
-def wait_until(is_ready: Callable[[], bool], trouble: Callable[[], ServiceError | None], what: str, then: str) -> None:
-    """Wait until something is ready; raises what troubles it, and ``ServiceError`` when it takes too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while not is_ready():
-        problem = trouble()
-        if problem is not None:
-            raise problem
-        if time.monotonic() > deadline:
-            raise ServiceError(f"{what} did not answer within {START_SECONDS:.0f} seconds: {then}")
-        time.sleep(0.05)
 
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -236,7 +204,6 @@ LOCAL_API = "http://127.0.0.1:4200/api"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LISTENING = "0A"
 """The state of a socket that listens, in the tables of the kernel."""
-START_SECONDS = 180.0
 ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.server import answers, last_words, without_credentials
+from flows.cli.deploy import last_words
+from flows.cli.server import answers, without_credentials
 from tests.flows.cli.commands import TWO, rag_eval
 
 PROFILES = 'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n[profiles.none]\n'
