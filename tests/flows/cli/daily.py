@@ -1,10 +1,13 @@
 """A real ``rag-eval up`` and what its server tells of it."""
 
+import pty
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -100,12 +103,26 @@ def enter(page: "Page", address: str) -> None:
     ).to_be_visible(timeout=60_000)
 
 
+def terminal(said: Path) -> IO[str]:
+    """A terminal; what is written to it is added to a file, until nobody has it any more."""
+    ours, theirs = pty.openpty()
+
+    def drain() -> None:
+        with suppress(OSError), open(ours, "rb", buffering=0) as screen, said.open("ab", buffering=0) as file:
+            while read := screen.read(4096):
+                file.write(read)
+
+    threading.Thread(target=drain, daemon=True).start()
+    return open(theirs, "w")
+
+
 def come_up(
     folder: Path,
     port: int | None = None,
     *options: str,
     files: Sequence[str] = ("b.yaml",),
     settings: Mapping[str, str] | None = None,
+    in_terminal: bool = False,
 ) -> Daily:
     """Start it in a folder, which is filled if it has none of the files, and wait until it says that it is up."""
     if not (folder / files[0]).exists():
@@ -114,7 +131,9 @@ def come_up(
     port = port or free_port()
     migrated_database(prefect_home(Workspace(root=folder / ".rag-eval")) / "prefect.db")
     # What it says goes to a file: nobody empties a pipe meanwhile.
-    with (folder / "said").open("w") as said:
+    file = folder / "said"
+    file.write_text("")
+    with terminal(file) if in_terminal else file.open("w") as said:
         process = started("up", *files, "--port", str(port), *options, cwd=folder, stderr=said, **(settings or {}))
     daily = Daily(process, folder, port)
     wait_for(lambda: "is up" in daily.said or daily.process.poll() is not None, 240)

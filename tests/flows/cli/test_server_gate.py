@@ -1,41 +1,33 @@
-"""Web pages and other users of the machine get nothing from a server of ours, and its user gets in with one click.
+"""Web pages and other users of the machine get nothing from a server of ours.
 
 Every attack is first shown to succeed on a plain Prefect server, so that one that fails means something.
 """
 
-import base64
-import json
 import os
-import pty
-import re
-import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import httpx
-import psutil
 import pytest
 
-from flows.cli.prefect_home import USER, kept_key, key_file, prefect_home
+from flows.cli.deploy import ProcessGroup, start_server
+from flows.cli.prefect_home import USER, find_key, kept_key, key_file
 from flows.cli.server import answers, is_open_to_us, running_key
-from rag_eval.benchmark.workspace import Workspace
-from tests.flows.benchmarks import folder_of
-from tests.flows.cli.commands import CLEAN, free_port, migrated_database, rag_eval, started, wait_for
-from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, PROJECT, Daily, enter
+from tests.flows.cli.commands import CLEAN, free_port, migrated_database, wait_for
+from tests.flows.cli.daily import enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NOBODY = 65534
 PLAIN = "import sys, uvicorn; from prefect.server.api.server import create_app; \
 uvicorn.run(create_app(), port=int(sys.argv[1]), log_level='error')"
 
@@ -57,13 +49,8 @@ class Target:
         return answer.json()
 
     def counts(self) -> dict[str, int]:
-        """How many there are of what a page might make; the schedule makes runs of its own meanwhile."""
-        runs = [run for run in self.ask("/flow_runs/filter") if not run["auto_scheduled"]]
-        return {
-            "flows": self.ask("/flows/count"),
-            "deployments": self.ask("/deployments/count"),
-            "flow_runs": len(runs),
-        }
+        """How many there are of what a page might make."""
+        return {kind: self.ask(f"/{kind}/count") for kind in ("flows", "deployments", "flow_runs")}
 
 
 @pytest.fixture(scope="module")
@@ -86,39 +73,16 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture(scope="module")
-def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
-    """``rag-eval up`` in a terminal, with two benchmarks."""
-    folder, port = tmp_path_factory.mktemp("daily"), free_port()
-    files = ["b.yaml", "other/benchmark.yaml"]
-    for file in files:
-        (folder / file).parent.mkdir(exist_ok=True)
-        folder_of((folder / file).parent, 2)
-        (folder / file).write_text(BENCHMARK.replace("memory", "lancedb"))
-    (folder / "said").write_text("")
-    ours, theirs = pty.openpty()
-
-    def drain() -> None:
-        with suppress(OSError), (folder / "said").open("ab", buffering=0) as said:  # the terminal ends with the process
-            while read := os.read(ours, 4096):
-                said.write(read)
-
-    threading.Thread(target=drain, daemon=True).start()
-    migrated_database(prefect_home(Workspace(root=folder / ".rag-eval")) / "prefect.db")
-    with os.fdopen(theirs, "w") as terminal:
-        process = started("up", *files, "--port", str(port), "--no-watch", cwd=folder, stderr=terminal)
-    up = Daily(process, folder, port)
-    wait_for(lambda: up.said.count("on change") == len(files) or process.poll() is not None, 240)
-    assert process.poll() is None, up.said
-    yield up
-    if process.poll() is None:
-        process.terminate()
-        process.communicate(timeout=60)
-    os.close(ours)
-
-
-@pytest.fixture
-def target(daily: Daily) -> Target:
-    return Target(daily.port, daily.auth)
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """The server of ``rag-eval up``."""
+    home, port = tmp_path_factory.mktemp("home"), free_port()
+    migrated_database(home / "prefect.db")
+    group = ProcessGroup(home)
+    with ExitStack() as kept:
+        with patch.dict(os.environ):
+            start_server(group, kept, home, {}, port)
+        yield Target(port, (USER, find_key(port) or ""))
+        group.stop()
 
 
 ASKED: list[str] = []
@@ -279,35 +243,6 @@ def test_a_link_opens_the_dashboard_and_nothing_of_the_api(target: Target, chrom
     page.context.close()
 
 
-def test_a_person_gets_in_with_one_click(daily: Daily, chromium: "Browser") -> None:
-    from playwright.sync_api import expect
-
-    (address,) = set(re.findall(r"sign in +(http://\S+#[\w-]+)", daily.said))
-    assert address == daily.sign_in
-    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
-    page.set_default_timeout(60_000)
-    # Without the key there is nothing but a form that asks for it.
-    page.goto(f"{daily.ui}/deployments")
-    page.wait_for_url("**/login**")
-    # An address of an earlier start says so, and is of no use.
-    page.goto(daily.sign_in.partition("#")[0] + "#of-yesterday")
-    expect(page.get_by_text("This address is of an earlier start")).to_be_visible()
-    assert page.evaluate("localStorage.getItem('prefect-password')") is None
-    page.goto("about:blank")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    enter(page, address)
-    key = daily.auth[1]
-    assert key not in page.url
-    page.goto(f"{daily.ui}/deployments")
-    for name in DEPLOYMENTS:
-        expect(page.get_by_text(f"{name}-{PROJECT}", exact=True).first).to_be_visible(timeout=30_000)
-    # The API is asked where the page came from, and the key is in no address.
-    assert {url.split("/")[2] for url in asked if "/api/" in url} == {f"127.0.0.1:{daily.port}"}
-    assert not any(key in url.partition("#")[0] for url in asked)
-    page.context.close()
-
-
 def asked_elsewhere(browser: "Browser", site: int, address: str) -> set[str]:
     """The hosts that a dashboard asks beside its server, as a proxy sees them to which everything else goes."""
     before = len(ASKED)
@@ -321,11 +256,11 @@ def asked_elsewhere(browser: "Browser", site: int, address: str) -> set[str]:
     return {where.removeprefix("http://").split("/")[0].split(":")[0] for where in ASKED[before:]}
 
 
-def test_the_dashboard_asks_nobody_else(plain: Target, daily: Daily, chromium: "Browser", site: int) -> None:
+def test_the_dashboard_asks_nobody_else(plain: Target, target: Target, chromium: "Browser", site: int) -> None:
     found = asked_elsewhere(chromium, site, f"{plain.address}/v2/dashboard")
     assert "elsewhere.test" in found
     assert any(host.endswith("amplitude.com") for host in found)
-    assert asked_elsewhere(chromium, site, daily.sign_in) == set()
+    assert asked_elsewhere(chromium, site, key_file(target.port).read_text()) == set()
 
 
 OWN = "http://127.0.0.1"
@@ -397,62 +332,11 @@ def test_headers_that_are_missing_or_doubled_are_refused(target: Target, lines: 
     assert first.split()[1] in (b"400", b"403")
 
 
-AS_ANOTHER = """
-import encodings.idna, http.client, json, os, socket, sys, urllib.error, urllib.request
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-found = {}
-for address in sys.argv[2:]:
-    try:
-        found[address] = urllib.request.urlopen(address, timeout=60).status
-    except urllib.error.HTTPError as error:
-        found[address] = error.code
-for path in json.loads(sys.argv[1]):
-    try:
-        found[path] = open(path, "rb").read(1).decode()
-    except OSError as error:
-        found[path] = type(error).__name__
-print(json.dumps(found))
-"""
-
-
 @pytest.mark.parametrize("path", ["/api/admin/version", "/api/flows/00000000-0000-0000-0000-000000000000"])
 def test_without_the_key_nothing_is_told(target: Target, path: str) -> None:
     for auth in (None, (USER, ""), (USER, "x" * 43), ("", (target.auth or ("", ""))[1])):
         assert httpx.get(target.address + path, auth=auth, timeout=60).status_code == 401
     assert httpx.get(target.address + path, auth=target.auth, timeout=60).status_code in (200, 404)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_another_user_of_the_machine_gets_neither_in_nor_at_the_key(daily: Daily) -> None:
-    workspace = Workspace(root=daily.folder / ".rag-eval")
-    home = prefect_home(workspace)
-    (workspace.runs / "some-run").mkdir(parents=True)
-    (workspace.runs / "some-run" / "report.html").write_text("texts of documents")
-    token = (home / "runs.token").read_text()
-    report = f"{daily.ui}/rag-eval/runs/{token}/{PROJECT}/some-run/report.html"
-    assert httpx.get(report).text == "texts of documents"
-    assert "sandbox" in httpx.get(report).headers["Content-Security-Policy"]
-    assert httpx.get(report, headers={"Host": "evil.test"}).status_code == 403
-    family = [daily.process.pid, *(child.pid for child in psutil.Process(daily.process.pid).children(recursive=True))]
-    secrets = [key_file(daily.port), home / "runs.token", home / "prefect.db", home / "server.log"]
-    paths = [*map(str, secrets), *(f"/proc/{pid}/environ" for pid in family)]
-    addresses = [f"{daily.ui}/api/admin/version", report.replace(token, "x" * 43), report.replace(f"{token}/", "")]
-    # It drops its rights by itself: the interpreter may be where another user cannot start it.
-    done = subprocess.run(
-        [sys.executable, "-c", AS_ANOTHER, json.dumps(paths), *addresses],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found.pop(addresses[0]) == 401
-    assert found.pop(addresses[1]) == 404
-    assert found.pop(addresses[2]) == 404
-    assert found == dict.fromkeys(paths, "PermissionError")
-    for secret in secrets[:2]:
-        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 def test_a_server_of_another_user_is_not_used_unless_named(
@@ -488,37 +372,3 @@ def test_a_server_that_lets_everybody_in_is_used_if_it_is_ours(plain: Target) ->
     finally:
         other.kill()
         other.wait()
-
-
-def test_the_commands_find_the_key_of_a_server_that_is_up(daily: Daily) -> None:
-    """A run by the worker, a deployment by hand, and the key in no file, argument or output."""
-    named = {"PREFECT_API_URL": f"{daily.ui}/api"}
-    done = rag_eval("deploy", "b.yaml", cwd=daily.folder, **named)
-    assert done.returncode == 0, done.stderr
-    ran = rag_eval("run", "b.yaml", cwd=daily.folder, **named)
-    assert ran.returncode == 0, ran.stderr
-    refused = rag_eval("deploy", "b.yaml", cwd=daily.folder, XDG_STATE_HOME=str(daily.folder / "other"), **named)
-    assert refused.returncode != 0
-    run = daily.ask(f"/deployments/{daily.deployment('adhoc')['id']}/create_flow_run")
-    (run,) = daily.finished("adhoc", 1)
-    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
-
-    key = daily.auth[1]
-    forms = [key.encode(), base64.b64encode(f"{USER}:{key}".encode())]
-    folders = [prefect_home(Workspace(root=daily.folder / ".rag-eval")), daily.folder / ".rag-eval"]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    assert {"prefect.db", "server.log", "worker.log"} <= {path.name for path in files}
-    assert [path for path in files if any(form in path.read_bytes() for form in forms)] == []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            assert not any(form.decode() in argument for form in forms for argument in process.cmdline())
-    told = "".join(each.stdout + each.stderr for each in (done, ran, refused))
-    assert not any(form.decode() in told for form in forms)
-
-
-def test_the_key_ends_with_the_server(daily: Daily) -> None:
-    assert key_file(daily.port).exists()
-    daily.process.send_signal(signal.SIGINT)
-    daily.process.communicate(timeout=60)
-    assert daily.process.returncode == 130
-    assert not key_file(daily.port).exists()

@@ -4,10 +4,16 @@ Two benchmarks are up, are stopped, come up again, are killed and come up once m
 """
 
 import base64
+import json
 import os
+import re
 import signal
+import stat
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +22,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.cli.prefect_home import key_file, prefect_home
+from flows.cli.prefect_home import USER, key_file, prefect_home
 from flows.deployments import corpus_resource
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run, run_names
@@ -26,7 +32,7 @@ from tests.flows.cli.commands import is_running, rag_eval, wait_for
 from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 FILES = {PROJECT: "b.yaml", "other": "other/benchmark.yaml"}
@@ -50,8 +56,21 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
         up.process.communicate(timeout=60)
 
 
+@pytest.fixture(scope="module")
+def page(chromium: "Browser") -> "Page":
+    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
+    page.set_default_timeout(60_000)
+    return page
+
+
 def latest(daily: Daily) -> BenchmarkOutcome:
     return read_run(Workspace(root=daily.folder / ".rag-eval"))
+
+
+def key_forms(daily: Daily) -> list[str]:
+    """The key of a server, as it is and as it is sent."""
+    key = daily.auth[1]
+    return [key, base64.b64encode(f"{USER}:{key}".encode()).decode()]
 
 
 def field(name: str) -> str:
@@ -78,6 +97,10 @@ def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
             assert each["entrypoint"] == f"flows.{flow}"
         (step,) = each["pull_steps"]
         assert next(iter(step.values()))["directory"] == str(daily.folder)
+    # What test_server_gate.py tries in every way: nobody else gets in.
+    address = f"{daily.ui}/api/admin/version"
+    asked = ({"auth": daily.auth}, {}, {"auth": daily.auth, "headers": {"Host": "evil.test"}})
+    assert [httpx.get(address, timeout=60, **one).status_code for one in asked] == [200, 401, 403]
 
 
 def test_the_nightly_schedule_creates_runs(daily: Daily) -> None:
@@ -87,12 +110,34 @@ def test_the_nightly_schedule_creates_runs(daily: Daily) -> None:
     assert times[0] > datetime.now(UTC)
 
 
-def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, chromium: "Browser") -> None:
+def test_a_person_gets_in_with_one_click(daily: Daily, page: "Page") -> None:
+    from playwright.sync_api import expect
+
+    # Without the key there is nothing but a form that asks for it.
+    page.goto(f"{daily.ui}/deployments")
+    page.wait_for_url("**/login**")
+    # An address of an earlier start says so, and is of no use.
+    page.goto(daily.sign_in.partition("#")[0] + "#of-yesterday")
+    expect(page.get_by_text("This address is of an earlier start")).to_be_visible()
+    assert page.evaluate("localStorage.getItem('prefect-password')") is None
+    page.goto("about:blank")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    enter(page, daily.sign_in)
+    key = daily.auth[1]
+    assert key not in page.url
+    page.goto(f"{daily.ui}/deployments")
+    for name in DEPLOYMENTS:
+        expect(page.get_by_text(f"{name}-{PROJECT}", exact=True).first).to_be_visible(timeout=30_000)
+    # The API is asked where the page came from, and the key is in no address.
+    assert {url.split("/")[2] for url in asked if "/api/" in url} == {f"127.0.0.1:{daily.port}"}
+    assert not any(key in url.partition("#")[0] for url in asked)
+
+
+def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, page: "Page") -> None:
     from playwright.sync_api import expect
 
     adhoc = daily.deployment("adhoc")["id"]
-    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
-    enter(page, daily.sign_in)
     page.goto(f"{daily.ui}/deployments/deployment/{adhoc}/run")
     # Every parameter is a field of its own, with its meaning; none is JSON to write.
     expect(page.get_by_text("A folder of documents, in place of the benchmark file's.")).to_be_visible()
@@ -152,6 +197,55 @@ def test_ten_edits_in_a_second_start_one_run_that_embeds_what_changed(daily: Dai
     assert any(f"{served}/{PROJECT}/{name}/report.html" in one["data"] for one in artifacts)
 
 
+AS_ANOTHER = """
+import encodings.idna, http.client, json, os, socket, sys, urllib.error, urllib.request
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+found = {}
+for address in sys.argv[2:]:
+    try:
+        found[address] = urllib.request.urlopen(address, timeout=60).status
+    except urllib.error.HTTPError as error:
+        found[address] = error.code
+for path in json.loads(sys.argv[1]):
+    try:
+        found[path] = open(path, "rb").read(1).decode()
+    except OSError as error:
+        found[path] = type(error).__name__
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_gets_neither_in_nor_at_the_key(daily: Daily) -> None:
+    home = prefect_home(Workspace(root=daily.folder / ".rag-eval"))
+    token = (home / "runs.token").read_text()
+    report = f"{daily.ui}/rag-eval/runs/{token}/{PROJECT}/{latest(daily).run}/report.html"
+    shown = httpx.get(report)
+    assert shown.status_code == 200
+    assert "sandbox" in shown.headers["Content-Security-Policy"]
+    assert httpx.get(report, headers={"Host": "evil.test"}).status_code == 403
+    family = [daily.process.pid, *(child.pid for child in psutil.Process(daily.process.pid).children())]
+    secrets = [key_file(daily.port), home / "runs.token", home / "prefect.db", home / "server.log"]
+    paths = [*map(str, secrets), *(f"/proc/{pid}/environ" for pid in family)]
+    addresses = [f"{daily.ui}/api/admin/version", report.replace(token, "x" * 43), report.replace(f"{token}/", "")]
+    # It drops its rights by itself: the interpreter may be where another user cannot start it.
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER, json.dumps(paths), *addresses],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop(addresses[0]) == 401
+    assert found.pop(addresses[1]) == 404
+    assert found.pop(addresses[2]) == 404
+    assert found == dict.fromkeys(paths, "PermissionError")
+    for secret in secrets[:2]:
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
 def test_a_project_is_replaced_and_removed_by_name(daily: Daily) -> None:
     named = {"PREFECT_API_URL": f"{daily.ui}/api"}
     said = rag_eval("deploy", FILES["other"], "--cron", "5 4 * * *", cwd=daily.folder, **named).stderr
@@ -168,6 +262,10 @@ def test_a_project_is_replaced_and_removed_by_name(daily: Daily) -> None:
     assert "removed deployment nightly-other" in gone.stderr
     left = {one["name"] for one in daily.ask("/deployments/filter")}
     assert left == {f"{what}-{PROJECT}" for what in DEPLOYMENTS}
+    keyless = rag_eval("deploy", "b.yaml", cwd=daily.folder, XDG_STATE_HOME=str(daily.folder / "state"), **named)
+    assert keyless.returncode != 0
+    told = said + "".join(each.stdout + each.stderr for each in (refused, gone, keyless))
+    assert not any(form in told for form in key_forms(daily))
     # Its documents are watched still, and start nothing: the last test of this server looks.
     (daily.folder / "other" / "docs" / "new.md").write_text("# Ship 7\n\nShip number 7 is new.\n")
     daily.until(lambda: "docs: 1 added" in daily.said)
@@ -207,15 +305,28 @@ def test_runs_that_wait_while_another_begins_are_called_off(daily: Daily) -> Non
     assert len(daily.finished("on-corpus-change", before + 2)) == before + 2
 
 
+def test_the_key_is_in_no_file_and_no_argument(daily: Daily) -> None:
+    forms = key_forms(daily)
+    folders = [prefect_home(Workspace(root=daily.folder / ".rag-eval")), daily.folder]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {"prefect.db", "server.log", "worker.log", "said"} <= {path.name for path in files}
+    assert [path for path in files if any(form.encode() in path.read_bytes() for form in forms)] == []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            assert not any(form in argument for form in forms for argument in process.cmdline())
+
+
 def test_it_stops_as_one_and_leaves_nothing_behind(daily: Daily) -> None:
     assert {run["work_queue_name"] for run in daily.ask("/flow_runs/filter")} <= {PROJECT, None}
     again = rag_eval("up", "b.yaml", cwd=daily.folder)
     assert again.returncode == 2
     assert "rag-eval up goes on already" in again.stderr
     family = [daily.process.pid, *(child.pid for child in psutil.Process(daily.process.pid).children(recursive=True))]
+    assert key_file(daily.port).exists()
     daily.process.send_signal(signal.SIGTERM)
     daily.process.communicate(timeout=60)
     assert daily.process.returncode == 143
+    assert not key_file(daily.port).exists()
     assert daily.said.endswith("rag-eval: stopped; server, worker and watcher have ended; what was finished is kept\n")
     assert len(family) >= 3
     assert not any(map(is_running, family))
@@ -228,19 +339,20 @@ def test_edits_while_it_was_down_start_a_run_and_stop_nothing(daily: Daily) -> N
     (daily.folder / "docs" / "009.md").unlink()
     workspace = Workspace(root=daily.folder / ".rag-eval")
     before = len(run_names(workspace))
-    second = come_up(daily.folder, daily.port)
+    wide = {"COLUMNS": "500", "TERM": "dumb"}  # in one line, without colours
+    second = come_up(daily.folder, daily.port, settings=wide, in_terminal=True)
     try:
         assert "spans carried over for this run: " in second.said
-        ran = {name: len(second.runs(name, *ENDED)) for name in ("on-corpus-change", "adhoc")}
-        run = second.finished("on-corpus-change", ran["on-corpus-change"] + 1)[-1]
+        run = second.finished("on-corpus-change", len(second.runs("on-corpus-change", *ENDED)) + 1)[-1]
         assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
         assert run["parameters"]["note"] == "docs: 1 changed, 1 removed"
-        # And from the form, the truth is carried over alike.
-        adhoc = f"/deployments/{second.deployment('adhoc')['id']}/create_flow_run"
-        second.ask(adhoc)
-        assert second.finished("adhoc", ran["adhoc"] + 1)[-1]["state"]["type"] == "COMPLETED"
-        assert len(run_names(workspace)) == before + 2
-        begun = second.ask(adhoc)["id"]
+        assert len(run_names(workspace)) == before + 1
+        # Here it is in a terminal, and not in a log.
+        assert re.findall(r"sign in +(http://\S+#[\w-]+)", second.said) == [second.sign_in]
+        # From the form the truth is carried over alike.
+        adhoc = second.deployment("adhoc")
+        assert adhoc["parameters"]["reanchor"]
+        begun = second.ask(f"/deployments/{adhoc['id']}/create_flow_run")["id"]
         second.until(lambda: second.runs("adhoc", "RUNNING"))
         family = [child.pid for child in psutil.Process(second.process.pid).children(recursive=True)]
     finally:
