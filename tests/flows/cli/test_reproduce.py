@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-from prefect.settings import PREFECT_API_URL
-
 from tests.flows.cli.commands import rag_eval
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_other_data_has_other_figures_and_is_named(tmp_path: Path) -> None:
     corpora = tmp_path / "data" / "corpora"
     corpora.mkdir(parents=True)
@@ -18,8 +14,7 @@ def test_other_data_has_other_figures_and_is_named(tmp_path: Path) -> None:
     reference = json.dumps([{"content": text[:29], "start_index": 0, "end_index": 29}]).replace('"', '""')
     table = f'question,references,corpus_id\nWhen does it leave?,"{reference}",ferries\n'
     (tmp_path / "data" / "questions_df.csv").write_text(table)
-    api = str(PREFECT_API_URL.value())
-    done = rag_eval("reproduce", "chroma", "data", cwd=tmp_path, PREFECT_API_URL=api)
+    done = rag_eval("reproduce", "chroma", "data", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "0 of 8 published figures come out." in done.stdout
     assert "Not the data of the publication: questions_df.csv, corpora/chatlogs.md" in done.stdout
