@@ -4,17 +4,13 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
 from rag_eval.benchmark.config import LONGEST_NAME
-from rag_eval.benchmark.outcome import (
-    SUMMARY,
-    BenchmarkOutcome,
-)
+from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError
@@ -197,19 +193,22 @@ def data_differences(
     """
     found = []
     corpora, truths = (before.corpus, after.corpus), (before.ground_truth, after.ground_truth)
-    if corpora[0].digest != corpora[1].digest and before.inputs.documents_digest != after.inputs.documents_digest:
+    is_read_alike = before.inputs.documents_digest == after.inputs.documents_digest
+    if corpora[0].digest != corpora[1].digest and not is_read_alike:
         sides = (
             f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
         )
         found.append(f"the corpus differs: {' and '.join(sides)}{_named(workspace, before, after)}")
-    elif corpora[0].digest == corpora[1].digest and before.inputs.documents_digest != after.inputs.documents_digest:
+    elif not is_read_alike:
         read = [
             ", ".join(f"{key} by {one.label} ({one.digest[:_DIGITS]}…)" for key, one in run.corpus.loaders.items())
             for run in (before, after)
         ]
-        sides = (f"{told or 'no loaders'} in {run.run}" for told, run in zip(read, (before, after), strict=True))
-        named = _named(workspace, before, after)
-        found.append(f"the same files were read to other texts: {' and '.join(sides)}{named}")
+        # What the same loaders read has another digest in another number of shards.
+        if read[0] != read[1] or len(before.inputs.documents) == len(after.inputs.documents):
+            sides = (f"{told or 'no loaders'} in {run.run}" for told, run in zip(read, (before, after), strict=True))
+            named = _named(workspace, before, after)
+            found.append(f"the same files were read to other texts: {' and '.join(sides)}{named}")
     if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
         sides = (
             f"{asked(run.answerable, run.unanswerable)} ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
@@ -223,18 +222,15 @@ def data_differences(
 
 
 def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
-    """Which documents were changed, are new or are gone, in brackets; empty where their tables are gone."""
+    """Which documents were changed, are new or are gone, in brackets; empty where none is, or their tables are gone."""
     if workspace is None:
         return ""
-    texts: list[dict[str, str]] = []
-    with suppress(ArtifactError):
-        for run in (before, after):
-            tables = [workspace.read_table(shard) for shard in run.inputs.documents]
-            columns = [(table.column(name).to_pylist() for name in ("doc_id", "sha256")) for table in tables]
-            texts.append(dict(chain.from_iterable(zip(*pair, strict=True) for pair in columns)))
-    if len(texts) < 2:
+    try:
+        tables = [workspace.read_tables(run.inputs.documents) for run in (before, after)]
+    except ArtifactError:
         return ""
-    old, new = texts
+    columns = ([table.column(name).to_pylist() for name in ("doc_id", "sha256")] for table in tables)
+    old, new = (dict(zip(*pair, strict=True)) for pair in columns)
     kinds = {
         "changed": sorted(one for one in old.keys() & new.keys() if old[one] != new[one]),
         "new": sorted(new.keys() - old.keys()),
@@ -245,7 +241,7 @@ def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: Benchma
         for kind, ids in kinds.items()
         if ids
     ]
-    return f" ({'; '.join(told)})"
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def _told(copies: Copies) -> str:

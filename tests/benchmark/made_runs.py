@@ -104,7 +104,7 @@ def make_run(
     """Run the benchmark and keep it; a share of the queries finds nothing, and the configurations named fail."""
     started = datetime.now(UTC)
     corpus = CorpusSource.of(config.corpus, config.glob)
-    documents = stages.load_corpus(workspace, corpus)
+    documents = stages.load_corpus(workspace, corpus, config.shards)
     truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
     inputs = BenchmarkInputs.of(config, documents, truth)
     done: list[ConfigurationOutcome] = []

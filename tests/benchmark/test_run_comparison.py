@@ -105,18 +105,26 @@ def test_other_data_is_refused_by_name_and_compared_on_common_queries_if_allowed
     assert {row.comparison.verdict for row in found.rows} == {"no difference shown"}
 
 
-def test_documents_that_differ_are_named_as_far_as_they_are_few(own_store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [1, 5])
+def test_documents_that_differ_are_named_as_far_as_they_are_few(own_store: Store, tmp_path: Path, shards: int) -> None:
     config = write_data(tmp_path / "other", documents=12)
     edited = sorted((tmp_path / "other" / "docs").iterdir())[-4:]
     for path in edited:
         path.write_text(path.read_text(encoding="utf-8") + "More.", encoding="utf-8")
     (tmp_path / "other" / "docs" / "z.md").write_text("New.")
-    other = make_run(own_store.workspace, own_store.config.model_copy(update={"corpus": config.corpus}))
+    changed = {"corpus": config.corpus, "shards": shards}
+    other = make_run(own_store.workspace, own_store.config.model_copy(update=changed))
     names = ", ".join(path.name for path in edited[:3])
     (told,) = data_differences(own_store.good, other, own_store.workspace)
     assert told.endswith(f" (changed {names} and 1 more; new z.md)")
     assert data_differences(own_store.good, other) == [told.partition(" (changed")[0]]
     assert data_differences(other, own_store.good, own_store.workspace)[0].endswith("; gone z.md)")
+
+
+def test_the_same_documents_in_more_shards_are_the_same_data(own_store: Store) -> None:
+    other = make_run(own_store.workspace, own_store.config.model_copy(update={"shards": 4}))
+    assert len(other.inputs.documents) == 4
+    assert compare_runs(own_store.workspace, own_store.good, other).differences == []
 
 
 def test_what_was_read_counts_and_not_how_the_file_was_written(own_store: Store, tmp_path: Path) -> None:
