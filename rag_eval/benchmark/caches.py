@@ -222,8 +222,9 @@ class TokenCounts:
                 if missing.any():
                     new = one._replace(places=np.unique(one.places[missing], axis=0))
                     counted = np.vstack([new.places.T, *count_each([new], encoding)])
-                    with self._guard:  # another thread may have counted others
-                        known = np.unique(np.hstack([self._counts.get(digest, known), counted]), axis=1)
+                    with self._guard:  # another thread may have counted others, or dropped these
+                        all_known = [known, self._counts.get(digest, _NOTHING), counted]
+                        known = np.unique(np.hstack(all_known), axis=1)
                         self._counts[digest], numbers = known, _numbers(known)
                         self._changed |= {digest} if self._rows is not None else set()
                 yield known[2][np.searchsorted(numbers, wanted)]

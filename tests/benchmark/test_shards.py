@@ -197,6 +197,20 @@ def test_a_text_whose_slices_were_counted_is_not_read_again(tmp_path: Path) -> N
             assert found.tolist() == expected.tolist()
 
 
+def test_counts_that_others_drop_meanwhile_are_still_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, count = "Rye bread keeps for a week. " * 3, TokenCounts()
+
+    def counted(*ends: int) -> Slices:
+        return Slices(lambda: text, np.array([(0, end) for end in ends]))
+
+    list(count([counted(9)], "cl100k_base"))
+    both = iter(count([Slices(lambda: "ferry", np.array([(0, 5)])), counted(9, 80)], "cl100k_base"))
+    next(both)
+    monkeypatch.setattr("rag_eval.benchmark.caches.MOST_REMEMBERED", 0)
+    list(count([counted(50)], "cl100k_base"))
+    assert next(both).tolist() == [count_tokens(text[:end], "cl100k_base") for end in (9, 80)]
+
+
 def test_copies_are_found_in_whichever_shard_they_are(tmp_path: Path) -> None:
     corpus, text = tmp_path / "docs", "The last ferry leaves the harbour at 22:40 in summer."
     corpus.mkdir()
