@@ -143,13 +143,14 @@ class _Processes:
             if self._pool is pool and not self._stopped:
                 logger.warning("a process was killed: what was under way is done again")
                 self._pool = self._started(self.width)
-        for _ in range(MOST_DEATHS if not self._stopped else 0):
+        for _ in range(MOST_DEATHS):
             with self._started(1) as own, suppress(BrokenProcessPool):
                 return self._done(own, work)
         raise RagEvalError(LOST)
 
-    @staticmethod
-    def _done(pool: ProcessPoolExecutor, work: bytes) -> Any:
+    def _done(self, pool: ProcessPoolExecutor, work: bytes) -> Any:
+        if self._stopped:
+            raise RagEvalError(LOST)
         with deaf_to_interrupts():  # a pool starts its processes when it is given work
             future: Future[Any] = pool.submit(_compute, work)
         return future.result()
@@ -214,6 +215,7 @@ class _Cluster:
 def _dask(workers: int) -> Iterator[_Cluster]:
     dask = import_module("distributed")
     local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    local["silence_logs"] = logging.CRITICAL  # what goes wrong is raised here
     with deaf_to_interrupts():
         address = os.environ.get("DASK_SCHEDULER_ADDRESS")
         # Security: with certificates of its own, so that no other user of this machine can send it work.
