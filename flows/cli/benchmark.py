@@ -224,13 +224,9 @@ def validate(config: FileArgument) -> None:
 class StartedRun:
     """The run of a flow that was given ``notice`` as its ``on_running`` hook: tells its page, and can cancel it."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
         self._run: FlowRun | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Runners send the flow, and its hooks with it, to processes that have no part in them.
-        return StartedRun, ()
 
     def notice(self, flow: Any, flow_run: "FlowRun", state: Any) -> None:
         """Take note of the run, as a hook of its flow."""
@@ -240,7 +236,7 @@ class StartedRun:
 
         self._run = flow_run
         page = url_for("flow-run", flow_run.id)
-        if page and self._console is not None:
+        if page:
             say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
 
     def cancel(self) -> None:

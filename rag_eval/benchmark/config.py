@@ -48,7 +48,7 @@ from rag_eval.types.ids import EvaluationType
 
 THREADS = "threads"
 NEEDED = {THREADS: None, "processes": None, "dask": "distributed", "ray": "ray"}
-"""The task runners, each with the package it needs besides; the extra that brings it has the runner's name."""
+"""The runners, each with the package it needs besides; the extra that brings it has the runner's name."""
 
 
 def check_runner(name: str) -> None:
