@@ -191,13 +191,12 @@ def hold_against_baseline(
     Raises ``GateFailedError`` when the gate fails, ``ConfigurationError`` when there is no such metric.
     """
     gate, why_not = None, ""
-    choose = f"`rag-eval baseline set {outcome.run}`"
+    choose = f"rag-eval baseline set {outcome.run}"
     baseline = read_run(workspace, BASELINE, outcome) if has_baseline(workspace, outcome.config.name) else None
     if baseline is None:
         why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."
     elif (differences := data_differences(baseline, outcome, workspace)) and not allow_different:
-        told = escape_markdown("; ".join(differences))
-        why_not = f"Not compared with the baseline: {told}. {choose} makes this run the new one."
+        why_not = f"Not compared with the baseline: {'; '.join(differences)}. {choose} makes this run the new one."
     else:
         by = metric or baseline.ranking_metric
         gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)
@@ -205,7 +204,7 @@ def hold_against_baseline(
     get_run_logger().info(verdict or why_not)
     with best_effort():
         trend = trend_markdown(history(workspace, metric or None))
-        told = gate_markdown(gate) if gate else why_not
+        told = gate_markdown(gate) if gate else escape_markdown(why_not)
         markdown = f"# Against the baseline\n\n{told}\n\n# Over time\n\n{trend}\n"
         create_markdown_artifact(markdown=markdown, key="gate", description=verdict)
     if gate is not None and not gate.passed:

@@ -197,6 +197,7 @@ def merge(
         embed_queries(used, asked.column("text").to_pylist())
 
     def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
+        # All at once: in a workspace the first search would be answered alone before.
         return Context().answered(asked, lambda some: merge_tables(found, some, most))
 
     best, effort = merged()

@@ -63,16 +63,12 @@ def test_a_password_in_the_address_of_a_server_is_not_said(tmp_path: Path) -> No
     [
         ("", ""),
         ("one\n\ntwo\n", "two"),
-        (
-            "Traceback\n  File x\nsqlite3.OperationalError: no table\nApplication startup failed.\n",
-            "sqlite3.O",
-        ),
+        ("Traceback\n  File x\nsqlite3.Error: no table\nApplication startup failed.\n", "sqlite3.Error: no table"),
         ("\x1b[31mred\n", r"\x1b[31mred"),
         ("x" * 1000, "x" * 199 + "…"),
     ],
 )
 def test_last_words_are_the_error_else_the_last_line(tmp_path: Path, log: str, words: str) -> None:
     (tmp_path / "log").write_text(log)
-    assert last_words(tmp_path / "log").startswith(words)
-    assert last_words(tmp_path / "log") if words else last_words(tmp_path / "log") == ""
+    assert last_words(tmp_path / "log") == words
     assert last_words(tmp_path / "none") == ""
