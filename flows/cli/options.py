@@ -129,9 +129,7 @@ class FileOptions:
 class BenchmarkOptions(FileOptions):
     """The same, and how it runs; raises ``ConfigurationError`` on an unknown runner."""
 
-    runner: Annotated[
-        str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")
-    ] = "threads"
+    runner: Annotated[str, typer.Option(help="What computes the stages: threads, processes, dask or ray.")] = "threads"
 
     def __post_init__(self) -> None:
         from rag_eval.benchmark.config import check_runner

@@ -18,7 +18,7 @@ import psutil
 
 GRACE_SECONDS = 10.0
 HEARTBEAT_SECONDS = 30
-"""How often a run tells a server that stays that it is alive: the least that Prefect knows."""
+"""How often a run tells its server that it is alive: the least that Prefect knows."""
 
 
 def descendants(process: int) -> list[psutil.Process]:
