@@ -14,7 +14,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -316,7 +316,8 @@ class Context:
         own = fresh(reranker)
         folder = identity_folder(self.workspace.root / "cache" / "rankings", digest(own), own.name)
         with (
-            own if isinstance(own, AbstractContextManager) else nullcontext(),  # its connection ends with it
+            # Its connections end with it; an object that a user made is the user's to close.
+            closing(own) if is_part(own) and hasattr(own, "close") else nullcontext(),
             self.workspace.growing(folder),
             closing(CachedReranker(own, folder, self.workspace.made_since, self.workspace.storage)) as asking,
         ):
