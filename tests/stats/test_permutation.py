@@ -135,6 +135,14 @@ def test_a_rise_is_tested_by_resampling_too() -> None:
     assert rise_p_values(np.array([[1.0]]), np.random.default_rng(3)).tolist() == [0.5]
 
 
+@pytest.mark.parametrize("units", [10, 30])
+def test_the_more_units_rise_the_surer_it_is(units: int) -> None:
+    risen = range(units // 2, units + 1)
+    sums = np.array([[0.98] * count + [-0.02] * (units - count) for count in risen])
+    found = rise_p_values(sums, np.random.default_rng(3), 4_000)
+    assert (found < SIGNIFICANCE).all()
+
+
 def test_skewed_differences_are_seldom_taken_for_a_rise() -> None:
     # Twelve tests on the same fourteen documents, whose differences have mean 0 and a long tail of falls.
     rng = np.random.default_rng(5)
