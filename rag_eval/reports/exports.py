@@ -100,10 +100,12 @@ def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOut
     """
     cut, truth = split_name(outcome.ranking_metric)[1], outcome.inputs.truth
     text_of = _Texts(workspace, outcome, one)
-    found = _by_query(workspace.read_table(one.returned))
+    returned = workspace.read_table(one.returned)
+    found = _by_query(returned)
+    is_merged = "hit_ranks" in returned.schema.names and returned.column("hit_ranks").null_count < returned.num_rows
     answers = _by_query(workspace.read_table(truth.answers))
     for query in workspace.read_table(truth.queries).to_pylist():
-        passages = [*_counted(found.get(query["query_id"], []), cut, text_of)]
+        passages = [*_counted(found.get(query["query_id"], []), cut, text_of, is_merged)]
         yield {
             "configuration": one.name,
             "query_id": query["query_id"],
@@ -123,17 +125,36 @@ def _by_query(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
     return {query_id: list(own) for query_id, own in groupby(rows, key=itemgetter("query_id"))}
 
 
-def _counted(rows: Sequence[Mapping[str, Any]], cut: Cut, text_of: "_Texts") -> Iterator[dict[str, Any]]:
-    """The passages that a cut counts, with their texts and what these cost."""
-    spent = 0
+def _counted(
+    rows: Sequence[Mapping[str, Any]], cut: Cut, text_of: "_Texts", is_merged: bool
+) -> Iterator[dict[str, Any]]:
+    """The passages that a cut counts, with their texts and what these cost; merged, those that touch are one."""
+    spent, counted = 0, list[dict[str, Any]]()
     for row in sorted(rows, key=itemgetter("rank")):
-        text = text_of(row)
-        tokens = count_tokens(text, DEFAULT_ENCODING)
-        spent += tokens
+        near = [one for one in counted if is_merged and _touch(one, row)]
+        joined = {**row, **(near[0] if near else {})}
+        if is_merged and row["start"] is not None:
+            starts, ends = zip(*((one["start"], one["end"]) for one in (row, *near)), strict=True)
+            joined |= {"start": min(starts), "end": max(ends), "text": None}
+        joined["text"] = text_of(joined)
+        joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
+        spent += joined["tokens"] - sum(one["tokens"] for one in near)
         if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
-            return
-        places = {name: row[name] for name in ("rank", "doc_id", "start", "end", "chunk_id")}
-        yield {**places, **text_of.on_page(row), "score": row.get("score"), "tokens": tokens, "text": text}
+            break
+        counted = [*(one for one in counted if one not in near), joined]
+    for one in sorted(counted, key=itemgetter("rank")):
+        places = {name: one[name] for name in ("rank", "doc_id", "start", "end", "chunk_id")}
+        told = {"score": one.get("score"), "tokens": one["tokens"], "text": one["text"]}
+        yield {**places, **text_of.on_page(one), **told}
+
+
+def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two passages overlap or touch, or are of one chunk."""
+    if one["doc_id"] != other["doc_id"]:
+        return False
+    if one["start"] is None:
+        return bool(one["chunk_id"] is not None and one["chunk_id"] == other["chunk_id"])
+    return bool(one["start"] <= other["end"] and other["start"] <= one["end"])
 
 
 class _Texts:

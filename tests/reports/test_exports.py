@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.reports.exports import _file_names, _run_lines, export_run
 from rag_eval.retrieval import PASSAGE
+from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import generate_chunk_id
 from tests.benchmark.made_runs import make_run, write_data
@@ -195,3 +197,36 @@ def test_every_configuration_has_its_own_files() -> None:
 def test_an_unknown_format_is_refused(chunk_level: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"'trek' \(did you mean trec\?\)"):
         export_run(*chunk_level, "trek", tmp_path)
+
+
+@pytest.mark.parametrize("objective", ["span_recall@5", "recall_within_tokens@1000"])
+def test_passages_that_touch_are_one_and_hold_what_was_scored(tmp_path: Path, objective: str) -> None:
+    config = BenchmarkConfig(
+        corpus=CORPUS,
+        ground_truth=GROUND_TRUTH,
+        copies="off",
+        chunkers=[FixedTokenChunker(100)],
+        retrieval=["bm25"],
+        returns=["section"],
+        k=[5],
+        objective=objective,
+    )
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    outcome = run(config, workspace)
+    export_run(workspace, outcome, "jsonl", tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "passages.jsonl").read_text("utf-8").splitlines()]
+    truth = {one.get("id"): one for one in map(json.loads, GROUND_TRUTH.read_text("utf-8").splitlines())}
+    recalls, joined = [], 0
+    for line in (one for one in lines if not one["unanswerable"]):
+        held: set[tuple[str, int]] = set()
+        for row, text in zip(line["passages"], line["retrieved_contexts"], strict=True):
+            characters = {(row["doc_id"], at) for at in range(row["start"], row["end"])}
+            assert not held & (characters | {(row["doc_id"], row["start"] - 1), (row["doc_id"], row["end"])})
+            assert text == (CORPUS / row["doc_id"]).read_bytes().decode()[row["start"] : row["end"]]
+            held |= characters
+        joined += [row["rank"] for row in line["passages"]] != list(range(1, len(line["passages"]) + 1))
+        spans = truth[line["query_id"]]["relevant_spans"]
+        wanted = {(one["doc_id"], at) for one in spans for at in range(one["start"], one["end"])}
+        recalls.append(len(wanted & held) / len(wanted))
+    assert joined
+    assert recalls == pytest.approx(read_scores(workspace, outcome).paired(objective).values[0].tolist())
