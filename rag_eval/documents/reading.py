@@ -293,8 +293,8 @@ def _send(process: "subprocess.Popen[bytes]", task: bytes, data: bytes) -> None:
         if process.stdin is not None:
             process.stdin.write(f"{len(task)} {len(data)}\n".encode() + task + data)
             process.stdin.flush()
-    except OSError:
-        pass  # it ended, and its answers end with it
+    except (OSError, ValueError):
+        pass  # it ended, or was ended meanwhile, and its answers end with it
 
 
 def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
