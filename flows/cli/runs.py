@@ -19,6 +19,7 @@ from rich.text import Text
 from flows.cli import options
 from flows.cli.console import NO_BROWSER, print_json, print_table, say, visible
 from flows.cli.processes import leaving, watched
+from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
 
@@ -368,10 +369,12 @@ def holes(
     if as_json:
         print_json(console, told | {"passages": counts})
     else:
-        folder = shlex.quote(os.path.relpath(outcome.corpus.folder))
+        patterns = patterns_of(outcome.corpus.glob)
+        where = ["--corpus", os.path.relpath(outcome.corpus.folder)]
+        where += [word for one in patterns if patterns != options.DOCUMENT_GLOB for word in ("--glob", one)]
         counted_passages = ", ".join(f"{count:,} {what}" for what, count in counts.items())
         say(console, f"Passages that were retrieved and were not in the ground truth: {counted_passages}.")
-        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} --corpus {folder}.")
+        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} {shlex.join(where)}")
     if left:
         say(console, f"{counted(left, 'passages')} have no grade: the same command with a higher --max-cost goes on.")
         raise typer.Exit(1)

@@ -277,7 +277,7 @@ WAYS: "dict[Way, str]" = {
 
 def reanchor(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines) of character spans.")],
-    corpus: Annotated[Path, typer.Option(help="Folder of the current documents, those the spans move to.")],
+    corpus: Annotated[Path, typer.Option(help="Folder of the current documents, or the benchmark file that names it.")],
     old: Annotated[
         Path | None, typer.Option(help="Folder of the documents that the ground truth was written for.")
     ] = None,

@@ -38,7 +38,8 @@ evaluatorq("killed", data=[{"input": n} for n in range(60)], tasks=[work], evalu
 
 
 def start(folder: Path, script: str = SCRIPT) -> "subprocess.Popen[bytes]":
-    (folder / "script.py").write_text(script)
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a background may ignore
+    (folder / "script.py").write_text(heard + script)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen([sys.executable, "script.py"], cwd=folder, env=environment, stderr=subprocess.DEVNULL)
 
