@@ -82,10 +82,14 @@ app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=E
 app.add_typer(baseline_app, name="baseline", cls=Commands, rich_help_panel=MONITOR)
 
 
+GARBAGE = 100_000, 20, 100
+"""How seldom Python looks for garbage: what commands import stays, and looking through it is a tenth of a short one."""
+
+
 def main() -> None:
     """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
     stop_on_signals()
-    gc.set_threshold(100_000, 20, 100)  # what commands import stays: looking through it is a tenth of a short one
+    gc.set_threshold(*GARBAGE)
     atexit.register(gc.freeze)  # the memory of a process that ends is not looked through for garbage
     try:
         app()

@@ -199,8 +199,9 @@ class Workspace(BaseModel):
 
     def contains(self, path: Path) -> bool:
         """Whether a path leads to a place in the workspace's folder, with all links followed."""
-        inside, root = (os.path.join(os.path.realpath(one), "") for one in (path, self.root))
-        return inside.startswith(root)
+        inside = os.path.join(os.path.realpath(path), "")
+        # Where no link leads to the workspace, the first of them is the second, and sooner known.
+        return any(inside.startswith(os.path.join(real(self.root), "")) for real in (os.path.abspath, os.path.realpath))
 
     def _check_inside(self, folder: Path) -> None:
         """Raise ``ArtifactError`` when a link leads out of the workspace: nothing of it is written elsewhere."""

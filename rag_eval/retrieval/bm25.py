@@ -185,8 +185,11 @@ def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Block:
 
 def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
     """The row of each of the words wanted; -1 of one that is not there."""
-    rows = pc.index_in(pa.array(list(wanted), words.type), value_set=words).fill_null(-1)
-    found: Numbers = rows.to_numpy().astype(np.int64)
+    asked = pa.array(list(wanted), words.type)
+    # Few are asked for: sooner than all words are put in order for them, all are looked up among them.
+    places = pc.index_in(words, value_set=asked).combine_chunks()
+    rows, found = pc.indices_nonzero(places.is_valid()).to_numpy(), np.full(len(asked), -1, np.int64)
+    found[places.drop_null().to_numpy()] = rows
     return found
 
 

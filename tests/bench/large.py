@@ -6,6 +6,7 @@ process of its own. Figures are CPU seconds of all threads, peak memory (without
 written. With numbers as arguments, those sizes are run in place of ``SIZES`` and the file is left alone.
 """
 
+import gc
 import json
 import math
 import platform
@@ -89,6 +90,7 @@ class Measured:
 
 def measure(size: int, folder: Path) -> dict[str, Any]:
     """What the work on so many chunks takes, and what it takes after an edit."""
+    from flows.cli.main import GARBAGE
     from rag_eval.benchmark import stages
     from rag_eval.benchmark.config_files import load_config
     from rag_eval.benchmark.engine import evaluate
@@ -98,6 +100,7 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.write import keep_report
 
+    gc.set_threshold(*GARBAGE)
     text = write_corpus(folder, size)
     (folder / "benchmark.yaml").write_text(
         "corpus: corpus\nground_truth: truth.jsonl\nretrieval: [vector, bm25]\nk: 5\nshards: 64\n"
