@@ -22,6 +22,8 @@ from rag_eval.types.ids import EvaluationType, generate_chunk_id
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
 """The columns by which a hit is the chunk that it is."""
 
+ROWS_AT_ONCE = 65_536
+
 RETRIEVED = "retrieved"
 """The stage of hits whose retriever does not tell its stages."""
 
@@ -119,12 +121,16 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
     """The chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
     import polars as pl
 
-    place = _place_columns(chunks)
-    found, wanted = [], pl.DataFrame(hits.select(place)).unique()
-    for shard in chunks:
-        rows = pl.DataFrame(shard.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
-        near = [] if doc_ids is None else pc.indices_nonzero(pc.is_in(shard.column("doc_id"), doc_ids)).to_numpy()
-        found.append(shard.take(pa.array(np.union1d(rows.to_numpy(), near).astype(np.int64))))
+    place, every = _place_columns(chunks), pa.concat_tables(chunks)
+    found, wanted = [every.slice(0, 0)], pl.DataFrame(hits.select(place)).unique()
+    # Not a shard at a time: joining a few rows takes as long as joining many.
+    for begin in range(0, every.num_rows, ROWS_AT_ONCE):
+        some = every.slice(begin, ROWS_AT_ONCE)
+        rows = pl.DataFrame(some.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
+        near = doc_ids if doc_ids is not None else pa.array([], pa.string())
+        is_found = np.array(pc.is_in(some.column("doc_id"), near))
+        is_found[rows.to_numpy()] = True
+        found.append(some.filter(pa.array(is_found)))
     table = pa.concat_tables(found)
     return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
 
