@@ -186,10 +186,9 @@ def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Block:
 def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
     """The row of each of the words wanted; -1 of one that is not there."""
     asked = pa.array(list(wanted), words.type)
-    # Few are asked for: sooner than all words are put in order for them, all are looked up among them.
-    places = pc.index_in(words, value_set=asked).combine_chunks()
-    rows, found = pc.indices_nonzero(places.is_valid()).to_numpy(), np.full(len(asked), -1, np.int64)
-    found[places.drop_null().to_numpy()] = rows
+    # All words are sooner looked up among the few that are asked for than these among all.
+    places, found = pc.index_in(words, value_set=asked).combine_chunks(), np.full(len(asked), -1, np.int64)
+    found[places.drop_null().to_numpy()] = pc.indices_nonzero(places.is_valid()).to_numpy()
     return found
 
 
@@ -247,8 +246,7 @@ class BM25Index:
     ) -> None:
         check_parameters(k1, b)
         self._words = (tokenizer or WordTokenizer()).words
-        postings = Postings.of(texts, self._words)
-        self._begin([postings], None, k1, b)
+        self._begin([Postings.of(texts, self._words)], None, k1, b)
 
     @classmethod
     def of_tables(
@@ -278,8 +276,7 @@ class BM25Index:
         self._begins = np.cumsum([0, *(shard.count for shard in shards)])
         lengths = np.concatenate([shard.lengths for shard in shards])
         count, total = (len(lengths), lengths.sum()) if statistics is None else (statistics.texts, statistics.words)
-        self._corpus = count
-        average = total / count if count else 1.0
+        self._corpus, average = count, total / count if count else 1.0
         self._kept, self._room = dict[str, tuple[Any, NDArray[np.float64]]](), MOST_WEIGHTS
         self._damping = k1 * (1 - b + b * lengths / (average or 1.0))
 
