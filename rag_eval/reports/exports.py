@@ -100,12 +100,10 @@ def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOut
     """
     cut, truth = split_name(outcome.ranking_metric)[1], outcome.inputs.truth
     text_of = _Texts(workspace, outcome, one)
-    returned = workspace.read_table(one.returned)
-    found = _by_query(returned)
-    is_merged = "hit_ranks" in returned.schema.names and returned.column("hit_ranks").null_count < returned.num_rows
+    found = _by_query(workspace.read_table(one.returned))
     answers = _by_query(workspace.read_table(truth.answers))
     for query in workspace.read_table(truth.queries).to_pylist():
-        passages = [*_counted(found.get(query["query_id"], []), cut, text_of, is_merged)]
+        passages = [*_counted(found.get(query["query_id"], []), cut, text_of, one.passages is not None)]
         yield {
             "configuration": one.name,
             "query_id": query["query_id"],
@@ -132,10 +130,10 @@ def _counted(
     spent, counted = 0, list[dict[str, Any]]()
     for row in sorted(rows, key=itemgetter("rank")):
         near = [one for one in counted if is_merged and _touch(one, row)]
-        joined = {**row, **(near[0] if near else {})}
-        if is_merged and row["start"] is not None:
-            starts, ends = zip(*((one["start"], one["end"]) for one in (row, *near)), strict=True)
-            joined |= {"start": min(starts), "end": max(ends), "text": None}
+        joined = dict(row)
+        for one in near:
+            joined |= {"rank": min(joined["rank"], one["rank"])}
+            joined |= {"start": min(joined["start"], one["start"]), "end": max(joined["end"], one["end"])}
         joined["text"] = text_of(joined)
         joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
         spent += joined["tokens"] - sum(one["tokens"] for one in near)
@@ -149,12 +147,8 @@ def _counted(
 
 
 def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two passages overlap or touch, or are of one chunk."""
-    if one["doc_id"] != other["doc_id"]:
-        return False
-    if one["start"] is None:
-        return bool(one["chunk_id"] is not None and one["chunk_id"] == other["chunk_id"])
-    return bool(one["start"] <= other["end"] and other["start"] <= one["end"])
+    """Whether two passages, of which each has its place, overlap or touch."""
+    return bool(one["doc_id"] == other["doc_id"] and one["start"] <= other["end"] and other["start"] <= one["end"])
 
 
 class _Texts:

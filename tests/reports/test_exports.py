@@ -230,3 +230,25 @@ def test_passages_that_touch_are_one_and_hold_what_was_scored(tmp_path: Path, ob
         recalls.append(len(wanted & held) / len(wanted))
     assert joined
     assert recalls == pytest.approx(read_scores(workspace, outcome).paired(objective).values[0].tolist())
+
+
+def test_a_passage_that_joins_two_others_is_at_the_best_rank_of_all(tmp_path: Path) -> None:
+    times = {1: 4, 7: 3, 3: 2, 5: 1}  # the windows of 1 and 7 are apart, that of 3 overlaps the first, that of 5 both
+    lines = [" ".join(["lamp"] * times.get(line, 0) + ["pier"] * (5 - times.get(line, 0))) for line in range(9)]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text(text := " ".join(f"{line.capitalize()}." for line in lines))
+    span = {"doc_id": "a.md", "start": 0, "end": 4, "text": text[:4]}
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "lamp", "relevant_spans": [span]}))
+    config = BenchmarkConfig(
+        corpus=tmp_path / "docs",
+        ground_truth=tmp_path / "truth.jsonl",
+        chunkers=[SentenceChunker(30)],
+        retrieval=["bm25"],
+        returns=["window"],
+        k=[4],
+        objective="span_recall@4",
+    )
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    (file,) = export_run(workspace, run(config, workspace), "jsonl", tmp_path / "out").files
+    (passage,) = json.loads(file.read_text())["passages"]
+    assert (passage["rank"], passage["start"], passage["end"]) == (1, 0, len(text))
