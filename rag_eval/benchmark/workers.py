@@ -16,6 +16,7 @@ from logging.handlers import QueueHandler, QueueListener
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -134,6 +135,7 @@ class _Processes:
     def __init__(self, width: int, started: Callable[[int], ProcessPoolExecutor]) -> None:
         self.width, self._started = width, started
         self._pool, self._guard, self._stopped = started(width), threading.Lock(), False
+        self._at_work: WeakSet[ProcessPoolExecutor] = WeakSet()
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         work, pool = _packed(stage, workspace, inputs), self._pool
@@ -149,16 +151,19 @@ class _Processes:
         raise RagEvalError(LOST)
 
     def _done(self, pool: ProcessPoolExecutor, work: bytes) -> Any:
-        if self._stopped:
-            raise RagEvalError(LOST)
-        with deaf_to_interrupts():  # a pool starts its processes when it is given work
+        with self._guard, deaf_to_interrupts():  # a pool starts its processes when it is given work
+            if self._stopped:
+                raise RagEvalError(LOST)
+            self._at_work.add(pool)
             future: Future[Any] = pool.submit(_compute, work)
         return future.result()
 
     def stop(self) -> None:
-        self._stopped = True
-        for process in [*(getattr(self._pool, "_processes", None) or {}).values()]:
-            process.kill()
+        with self._guard:
+            self._stopped = True
+            for pool in self._at_work:
+                for process in [*(getattr(pool, "_processes", None) or {}).values()]:
+                    process.kill()
 
     def close(self) -> None:
         """Wait for the processes to end."""

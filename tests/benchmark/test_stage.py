@@ -16,14 +16,13 @@ from rag_eval.benchmark.engine import run_in_memory
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, Observation, TableRef, TruthRef
 from rag_eval.benchmark.stage import Context, Stage, key_part, stage
 from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workers import current_workers, working_by
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
-from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, RagEvalError
+from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
@@ -248,12 +247,3 @@ def test_a_store_in_memory_holds_what_it_was_filled_with_last() -> None:
     for name in ("a.md", "b.md"):
         assert Context().filled(store, 1, fill(name)) is store
         assert [hit.chunk.doc_id for hit in store.search(vector, 9)] == [name]
-
-
-def test_processes_that_were_stopped_begin_nothing(tmp_path: Path) -> None:
-    with working_by("processes"):
-        workers = current_workers()
-        assert workers is not None
-        workers.stop()  # before they were given anything
-        with pytest.raises(RagEvalError, match="ended before it was done"):
-            workers.compute(stages.chunk, Workspace(root=tmp_path), ([TABLE], SMALL, None))

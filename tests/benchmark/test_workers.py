@@ -1,0 +1,39 @@
+"""Processes that compute stages, when they are stopped."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark.workers import current_workers, working_by
+from rag_eval.errors import RagEvalError
+from tests.flows.cli.commands import wait_for
+
+
+def test_processes_that_were_stopped_begin_nothing(tmp_path: Path) -> None:
+    with working_by("processes"):
+        workers: Any = current_workers()
+        workers.stop()  # before they were given anything
+        with pytest.raises(RagEvalError, match="ended before it was done"):
+            workers.compute(lambda _: (tmp_path / "begun").touch(), None, ())
+    assert not (tmp_path / "begun").exists()
+
+
+def test_work_that_is_done_again_ends_with_the_processes(tmp_path: Path) -> None:
+    def mortal(workspace: object) -> None:
+        if not (tmp_path / "dead").exists():
+            (tmp_path / "dead").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        (tmp_path / "again").touch()
+        time.sleep(300)
+
+    with working_by("processes"), ThreadPoolExecutor(1) as threads:
+        workers: Any = current_workers()
+        done = threads.submit(workers.compute, mortal, None, ())
+        wait_for((tmp_path / "again").exists)
+        workers.stop()
+        assert "ended before it was done" in str(done.exception(60))
