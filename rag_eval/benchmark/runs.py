@@ -204,10 +204,10 @@ def data_differences(
             ", ".join(f"{key} by {one.label} ({one.digest[:_DIGITS]}…)" for key, one in run.corpus.loaders.items())
             for run in (before, after)
         ]
+        named = _named(workspace, before, after)
         # What the same loaders read has another digest in another number of shards.
-        if read[0] != read[1] or len(before.inputs.documents) == len(after.inputs.documents):
+        if named or read[0] != read[1] or len(before.inputs.documents) == len(after.inputs.documents):
             sides = (f"{told or 'no loaders'} in {run.run}" for told, run in zip(read, (before, after), strict=True))
-            named = _named(workspace, before, after)
             found.append(f"the same files were read to other texts: {' and '.join(sides)}{named}")
     if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
         sides = (

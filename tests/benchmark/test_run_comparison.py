@@ -127,6 +127,18 @@ def test_the_same_documents_in_more_shards_are_the_same_data(own_store: Store) -
     assert compare_runs(own_store.workspace, own_store.good, other).differences == []
 
 
+def test_a_file_that_one_run_alone_could_read_is_named_in_any_number_of_shards(
+    own_store: Store, tmp_path: Path
+) -> None:
+    config = write_data(tmp_path / "other", documents=12)
+    (tmp_path / "other" / "docs" / "z.md").write_text("Read in time.")
+    other = make_run(own_store.workspace, own_store.config.model_copy(update={"corpus": config.corpus, "shards": 4}))
+    other = other.model_copy(update={"corpus": own_store.good.corpus})  # the folder as it was
+    (told,) = data_differences(own_store.good, other, own_store.workspace)
+    assert told.startswith("the same files were read to other texts: no loaders in ")
+    assert told.endswith(" (new z.md)")
+
+
 def test_what_was_read_counts_and_not_how_the_file_was_written(own_store: Store, tmp_path: Path) -> None:
     config = write_data(tmp_path / "same")
     truth = tmp_path / "same" / "truth.jsonl"
