@@ -24,7 +24,7 @@ from rag_eval.benchmark.config import THREADS, check_runner
 from rag_eval.benchmark.records import Inputs
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import RagEvalError, as_sentence
+from rag_eval.errors import RagEvalError, ServiceError, as_sentence
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -77,7 +77,7 @@ def working_by(runner: str) -> Iterator[None]:
 
     That has as many workers as there are cores, and at least two. A Dask or a Ray cluster is the one that
     DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that lasts as long as the block. Raises
-    ``ConfigurationError`` as ``check_runner`` does.
+    ``ConfigurationError`` as ``check_runner`` does, ``ServiceError`` when a cluster that is named does not answer.
     """
     check_runner(runner)
     with RUNNERS[runner](max(2, cores())) as workers:
@@ -217,12 +217,25 @@ class _Cluster:
 
 
 @contextmanager
+def _reaching(variable: str) -> Iterator[str | None]:
+    """Give the address of the cluster that a variable names, if it does; raises ``ServiceError`` without an answer."""
+    address = os.environ.get(variable)
+    try:
+        yield address
+    except OSError as error:
+        if not address:
+            raise
+        raise ServiceError(
+            f"the cluster at {address} does not answer: start it, or take its address out of {variable}"
+        ) from error
+
+
+@contextmanager
 def _dask(workers: int) -> Iterator[_Cluster]:
     dask = import_module("distributed")
     local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
     local["silence_logs"] = logging.CRITICAL  # what goes wrong is raised here
-    with deaf_to_interrupts():
-        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    with deaf_to_interrupts(), _reaching("DASK_SCHEDULER_ADDRESS") as address:
         # Security: with certificates of its own, so that no other user of this machine can send it work.
         given = {"address": address} if address else {**local, "security": True}
         client = dask.Client(**given, set_as_default=False)
@@ -240,8 +253,8 @@ def _dask(workers: int) -> Iterator[_Cluster]:
 @contextmanager
 def _ray(workers: int) -> Iterator[_Cluster]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
-    ray, address = import_module("ray"), os.environ.get("RAY_ADDRESS")
-    with deaf_to_interrupts():
+    ray = import_module("ray")
+    with deaf_to_interrupts(), _reaching("RAY_ADDRESS") as address:
         ray.init(**({"address": address} if address else {"num_cpus": workers, "include_dashboard": False}))
     compute = ray.remote(max_retries=MOST_DEATHS)(_compute)
 

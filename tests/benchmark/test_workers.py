@@ -1,4 +1,4 @@
-"""Processes that compute stages, when they are stopped."""
+"""What computes stages, when it is stopped or not there."""
 
 import os
 import signal
@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 from rag_eval.benchmark.workers import current_workers, working_by
-from rag_eval.errors import RagEvalError
-from tests.flows.cli.commands import wait_for
+from rag_eval.errors import RagEvalError, ServiceError
+from tests.flows.cli.commands import free_port, wait_for
 
 
 def test_processes_that_were_stopped_begin_nothing(tmp_path: Path) -> None:
@@ -37,3 +38,15 @@ def test_work_that_is_done_again_ends_with_the_processes(tmp_path: Path) -> None
         wait_for((tmp_path / "again").exists)
         workers.stop()
         assert "ended before it was done" in str(done.exception(60))
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
+    said = f"^the cluster at {address} does not answer: start it, or take its address out of DASK_SCHEDULER_ADDRESS$"
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(ServiceError, match=said),
+        working_by("dask"),
+    ):
+        pass
