@@ -383,9 +383,10 @@ def _run_on_server(
     from flows.cli.server import use_lasting, without_credentials
 
     use_lasting(api)
+    where = f"on the Prefect server at {without_credentials(api)}"
     if not console.is_terminal:
-        say(console, f"rag-eval: starting on the Prefect server at {without_credentials(api)}")
-    with console.status(f"Starting on the Prefect server at {without_credentials(api)} …"):
+        say(console, f"rag-eval: starting {where}")
+    with console.status(f"Starting {where} …"):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.benchmark import benchmark

@@ -37,7 +37,7 @@ QUIET = {
 
 
 def prefect_home(workspace: "Workspace") -> Path:
-    """The folder for the servers of a workspace: made, for the user alone, and free of what killed servers left.
+    """The folder for the servers of a workspace: made, for the user alone, and free of what killed commands left.
 
     Raises ``ArtifactError`` when it cannot be made.
     """

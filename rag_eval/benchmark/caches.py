@@ -226,7 +226,8 @@ class TokenCounts:
                         all_known = [known, self._counts.get(digest, _NOTHING), counted]
                         known = np.unique(np.hstack(all_known), axis=1)
                         self._counts[digest], numbers = known, _numbers(known)
-                        self._changed |= {digest} if self._rows is not None else set()
+                        if self._rows is not None:
+                            self._changed.add(digest)
                 yield known[2][np.searchsorted(numbers, wanted)]
 
     def _kept(self, digests: Sequence[str]) -> dict[str, Counts]:

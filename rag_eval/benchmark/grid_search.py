@@ -84,14 +84,13 @@ def search_grid(
     config: BenchmarkConfig,
     inputs: BenchmarkInputs,
     evaluate_all: Evaluate,
-    rounds: Rounds | None = None,
+    rounds: Rounds,
 ) -> Searched:
     """Evaluate the configurations that the search of a benchmark asks for.
 
     ``run`` gives what a stage makes; ``evaluate_all`` evaluates configurations whole, side by side; ``rounds`` does
     the search itself. Raises ``ConfigurationError`` where the search cannot serve this benchmark.
     """
-    rounds = rounds or Rounds()
     if config.max_cost is not None and config.search == "full":
         left = TextCosts(run, workspace, inputs.documents).of(config.configurations())
         if told := over_limit(left, config):

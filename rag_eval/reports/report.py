@@ -18,7 +18,7 @@ from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import Holes, holes_of
-from rag_eval.reports.verdict import RunVerdict, judged, verdict_of
+from rag_eval.reports.verdict import RunVerdict, judged
 from rag_eval.reports.why import Why, why
 from rag_eval.stats.estimates import RESAMPLES
 
@@ -55,10 +55,8 @@ def build_report(
     Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
     """
     known = read_scores(workspace, outcome) if scores is None else scores
-    ranked = [one.name for one in outcome.ranked()]
-    placed = known.ranking(outcome.ranking_metric, ranked) if ranked else []
+    placed, verdict = judged(known, outcome)
     ranking = ConfigurationRanking.of(outcome, placed)
-    verdict = verdict_of(outcome, known, placed)
     compared, since, drops = None, [], []
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
