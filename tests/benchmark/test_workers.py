@@ -1,13 +1,16 @@
-"""What computes stages, when it is stopped or not there."""
+"""What computes stages: when it is stopped or not there, and for whom it works."""
 
 import os
 import signal
+import socket
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import dask
+import distributed
 import pytest
 
 from rag_eval.benchmark.workers import current_workers, working_by
@@ -50,3 +53,19 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         working_by("dask"),
     ):
         pass
+
+
+def test_a_dask_cluster_of_this_machine_takes_work_from_its_run_alone() -> None:
+    with working_by("dask"):
+        workers: Any = current_workers()
+        assert workers.compute(lambda _: 3, None, ()) == 3
+        (address,) = {one.scheduler.address for one in distributed.Client._instances if one.scheduler}
+        assert address.startswith("tls://127.0.0.1:")
+        stranger = ssl.create_default_context()
+        stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE  # it trusts whomever, and is not trusted
+        with (
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as plain,
+            pytest.raises(ssl.SSLError, match="certificate required"),
+            stranger.wrap_socket(plain) as asking,
+        ):
+            asking.recv(1)
