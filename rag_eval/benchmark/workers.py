@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
-from logging.handlers import QueueHandler, QueueListener
+from logging.handlers import QueueHandler
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -25,6 +25,9 @@ from rag_eval.benchmark.records import Inputs
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError, ServiceError, as_sentence
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -127,15 +130,67 @@ def _compute(work: bytes) -> Any:
         raise
 
 
+class _Pool(ProcessPoolExecutor):
+    """Processes that say in the log of this one what they say in their own, and end when it was killed.
+
+    They say it by a pipe of the pool's own: one that is killed while it writes there keeps the others from it, who end
+    with it.
+    """
+
+    def __init__(self, width: int) -> None:
+        context = get_context("spawn")
+        heard, self._said = context.Pipe(duplex=False)
+        super().__init__(width, context, _begin, (self._said, context.Lock()))
+        self._hearing = threading.Thread(target=_hear, args=(heard,), daemon=True)
+        self._hearing.start()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        self._said.close()  # the pipe ends when all have left it
+        self._hearing.join()
+
+
+def _hear(heard: "Connection[Any, Any]") -> None:
+    with heard, suppress(EOFError, OSError):
+        while True:
+            said = heard.recv_bytes()
+            with suppress(Exception):  # a record that cannot be read or written here is not worth the run
+                record = pickle.loads(said)  # noqa: S301  # of a process of ours
+                logging.getLogger(record.name).handle(record)
+
+
+class _Saying(QueueHandler):
+    """Sends records to who hears, one process at a time."""
+
+    def __init__(self, said: Any, turn: AbstractContextManager[Any]) -> None:
+        super().__init__(said)
+        self._said, self._turn = said, turn
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        with self._turn:
+            self._said.send(record)
+
+
+def _begin(said: Any, turn: AbstractContextManager[Any]) -> None:
+    logging.getLogger("rag_eval").addHandler(_Saying(said, turn))
+
+    def end_with(parent: BaseProcess | None) -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with, args=(parent_process(),), daemon=True).start()
+
+
 class _Processes:
     """Processes of this machine; when one is killed, what it was at is done again in a process of its own."""
 
     is_cluster = False
 
-    def __init__(self, width: int, started: Callable[[int], ProcessPoolExecutor]) -> None:
-        self.width, self._started = width, started
-        self._pool, self._guard, self._stopped = started(width), threading.Lock(), False
-        self._at_work: WeakSet[ProcessPoolExecutor] = WeakSet()
+    def __init__(self, width: int) -> None:
+        self.width, self._pool = width, _Pool(width)
+        self._guard, self._stopped = threading.Lock(), False
+        self._at_work: WeakSet[_Pool] = WeakSet()
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         work, pool = _packed(stage, workspace, inputs), self._pool
@@ -144,13 +199,14 @@ class _Processes:
         with self._guard:  # all that the others were at has ended with it
             if self._pool is pool and not self._stopped:
                 logger.warning("a process was killed: what was under way is done again")
-                self._pool = self._started(self.width)
+                pool.shutdown()
+                self._pool = _Pool(self.width)
         for _ in range(MOST_DEATHS):
-            with self._started(1) as own, suppress(BrokenProcessPool):
+            with _Pool(1) as own, suppress(BrokenProcessPool):
                 return self._done(own, work)
         raise RagEvalError(LOST)
 
-    def _done(self, pool: ProcessPoolExecutor, work: bytes) -> Any:
+    def _done(self, pool: _Pool, work: bytes) -> Any:
         with self._guard, deaf_to_interrupts():  # a pool starts its processes when it is given work
             if self._stopped:
                 raise RagEvalError(LOST)
@@ -168,39 +224,6 @@ class _Processes:
     def close(self) -> None:
         """Wait for the processes to end."""
         self._pool.shutdown()
-
-
-@contextmanager
-def _processes(workers: int) -> Iterator[_Processes]:
-    context = get_context("spawn")
-    said = context.Queue()
-    listener = QueueListener(said, _Said())
-    listener.start()
-    try:
-        with closing(_Processes(workers, lambda n: ProcessPoolExecutor(n, context, _begin, (said,)))) as processes:
-            yield processes
-    finally:
-        listener.stop()
-        said.close()
-
-
-def _begin(queue: Any) -> None:
-    """Have a process say in the log of its parent what it says in its own, and end when that was killed."""
-    logging.getLogger("rag_eval").addHandler(QueueHandler(queue))
-
-    def end_with(parent: BaseProcess | None) -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=end_with, args=(parent_process(),), daemon=True).start()
-
-
-class _Said(logging.Handler):
-    """What a process wrote to its log, written to that of this one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        logging.getLogger(record.name).handle(record)
 
 
 @dataclass
@@ -274,7 +297,7 @@ def _ray(workers: int) -> Iterator[_Cluster]:
 
 RUNNERS: dict[str, Callable[[int], AbstractContextManager[Workers | None]]] = {
     THREADS: lambda _: nullcontext(),
-    "processes": _processes,
+    "processes": lambda workers: closing(_Processes(workers)),
     "dask": _dask,
     "ray": _ray,
 }

@@ -1,9 +1,11 @@
 """What computes stages: when it is stopped or not there, and for whom it works."""
 
+import logging
 import os
 import signal
 import socket
 import ssl
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +43,33 @@ def test_work_that_is_done_again_ends_with_the_processes(tmp_path: Path) -> None
         wait_for((tmp_path / "again").exists)
         workers.stop()
         assert "ended before it was done" in str(done.exception(60))
+
+
+def test_what_processes_say_is_heard_and_one_that_is_killed_while_it_speaks_keeps_nobody_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def talkative(workspace: object) -> int:
+        log = logging.getLogger("rag_eval.talkative")
+        if not (tmp_path / "dead").exists():
+            (tmp_path / "dead").touch()
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            while True:
+                log.warning("x" * 100_000)  # more than a pipe takes at once
+        log.warning("it is %s", "done")
+        return 3
+
+    def work() -> None:
+        with working_by("processes"):
+            workers: Any = current_workers()
+            made.append(workers.compute(talkative, None, ()))
+
+    made: list[int] = []
+    working = threading.Thread(target=work, daemon=True)
+    working.start()
+    working.join(60)
+    assert not working.is_alive()
+    assert made == [3]
+    assert "it is done" in caplog.messages
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
