@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY
 from functools import cached_property
 from pathlib import Path
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
@@ -299,6 +300,8 @@ class LanceDBVectorStore(BuiltInStore):
         except ValueError as error:
             if "not found" not in str(error):
                 raise
+            # A frame of LanceDB's holds the error that holds it: until it is looked for, all that called it stays.
+            clear_frames(error.__traceback__)
             return None
 
     def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:

@@ -1,5 +1,7 @@
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import lancedb
@@ -27,6 +29,19 @@ def test_tables_and_objects_make_the_same_store(tmp_path: Path) -> None:
     database = lancedb.connect(tmp_path)
     assert database.open_table("one").to_arrow().equals(database.open_table("two").to_arrow())
     assert by_table.chunks(np.arange(200)) == kept
+
+
+def test_what_filled_a_new_table_is_let_go_at_once(tmp_path: Path) -> None:
+    def fill() -> "weakref.ref[object]":
+        embeddings = random_vectors(200, 16, 1)
+        LanceDBVectorStore(tmp_path).add_tables([(chunks_to_table(chunks(200)), embeddings)])
+        return weakref.ref(embeddings)
+
+    gc.disable()  # commands look for garbage seldom
+    try:
+        assert fill()() is None
+    finally:
+        gc.enable()
 
 
 def test_plain_chunks_come_as_a_table_too(tmp_path: Path) -> None:
