@@ -136,7 +136,7 @@ def test_a_rise_is_tested_by_resampling_too() -> None:
 
 
 @pytest.mark.parametrize("units", [10, 30])
-def test_the_more_units_rise_the_surer_it_is(units: int) -> None:
+def test_a_rise_in_half_of_the_units_or_more_is_sure_however_few_do_not_rise(units: int) -> None:
     risen = range(units // 2, units + 1)
     sums = np.array([[0.98] * count + [-0.02] * (units - count) for count in risen])
     found = rise_p_values(sums, np.random.default_rng(3), 4_000)
