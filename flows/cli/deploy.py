@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS = 5.0
 START_SECONDS, STOP_SECONDS = 180.0, 15.0
+CHILDREN_SECONDS = 0.5
+"""How often what the server and the worker have started is looked for."""
 MOST_SAID = 200
 """How many characters are quoted of a log."""
 REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
@@ -78,6 +80,7 @@ class ProcessGroup:
         self._logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._children: set[psutil.Process] = set()
+        self._looked = -CHILDREN_SECONDS
 
     def start(self, role: str, arguments: list[str], settings: Mapping[str, str], is_ready: Callable[[], bool]) -> None:
         """Start the process of this role and wait until it is ready; raises ``ServiceError`` when it is not in time."""
@@ -95,9 +98,13 @@ class ProcessGroup:
 
     def trouble(self) -> ServiceError | None:
         """Tell which process has ended by itself, with its last words; None while all are running."""
+        # Remembered while they live: what a dead process leaves behind has no parent to be found by. Not every time,
+        # because all processes of the machine are looked through for them.
+        if time.monotonic() - self._looked >= CHILDREN_SECONDS:
+            self._looked = time.monotonic()
+            for process in self._processes.values():
+                self._children.update(descendants(process.pid))
         for role, process in self._processes.items():
-            # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
-            self._children.update(descendants(process.pid))
             code = process.poll()
             if code is not None:
                 ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
