@@ -63,15 +63,17 @@ class Counting:
         return do_once(self.workspace, stage, inputs, Each()).result
 
 
-def evaluated(folder: Path, corpus: Path, grid: str, shards: int | None, limit: int = 1_000) -> tuple[Any, ...]:
+def evaluated(
+    folder: Path, corpus: Path, grid: str, shards: int | None, truth_file: Path = GROUND_TRUTH
+) -> tuple[Any, ...]:
     file = folder / "benchmark.yaml"
-    file.write_text(grid.format(truth=GROUND_TRUTH, corpus=corpus))
+    file.write_text(grid.format(truth=truth_file, corpus=corpus))
     config, workspace = load_config(file), Workspace(root=folder / "work")
     run = Counting(workspace)
     documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, True, config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
-    return run, {one.name: evaluate(run, one, inputs) for one in config.configurations()[:limit]}, documents
+    return run, {one.name: evaluate(run, one, inputs) for one in config.configurations()}, documents
 
 
 def digests(found: Evaluated) -> dict[str, str | None]:
@@ -90,8 +92,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluated]:
-    found: dict[str, Evaluated] = evaluated(tmp_path_factory.mktemp("whole"), corpus, GRID, 1)[1]
+def every_third(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A third of the questions about the sample, which are about all of its documents."""
+    file = tmp_path_factory.mktemp("truth") / "truth.jsonl"
+    head, *lines = GROUND_TRUTH.read_text("utf-8").splitlines(keepends=True)
+    file.write_text(head + "".join(lines[::3]), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, every_third: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluated]:
+    found: dict[str, Evaluated] = evaluated(tmp_path_factory.mktemp("whole"), corpus, GRID, 1, every_third)[1]
     return found
 
 
@@ -99,6 +110,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, E
 def test_any_number_of_shards_gives_the_same_tables(
     tmp_path: Path,
     corpus: Path,
+    every_third: Path,
     shards: int,
     likely: int | None,
     whole: dict[str, Evaluated],
@@ -108,7 +120,7 @@ def test_any_number_of_shards_gives_the_same_tables(
         monkeypatch.setattr(search_stages, "_likely", lambda most, count: most if count is None else likely)
         monkeypatch.setattr(bm25, "TEXTS_AT_ONCE", 20)
         monkeypatch.setattr(stages, "MOST_CHARACTERS", 0)
-    _, parts, documents = evaluated(tmp_path, corpus, GRID, shards)
+    _, parts, documents = evaluated(tmp_path, corpus, GRID, shards, every_third)
     assert 5 <= len(documents) <= min(shards, 26)
     assert len(whole) == 20
     for name in whole:
