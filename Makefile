@@ -8,8 +8,8 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# One more than there are processors: tests of services spend much of their time waiting.
-WORKERS ?= 3
+# Twice as many as there are processors: tests of services spend much of their time waiting.
+WORKERS ?= 4
 # What was compiled once is kept, and not compiled in each of the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
@@ -21,8 +21,11 @@ help:
 run: .venv/.ready
 	$(BIN)/rag-eval run
 
-test: lint types
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Types are checked while tests wait, and told of at the end.
+test: lint
+	@types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & checked=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tested=$$?; \
+	wait $$checked; typed=$$?; cat $$types; rm $$types; test $$tested = 0 -a $$typed = 0
 
 lint: .venv/.ready-dev
 	$(BIN)/ruff check .
