@@ -11,6 +11,7 @@ from rag_eval.retrieval.fusion import Found, HybridRetriever, ReciprocalRankFusi
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import C, Hit, Retriever, candidates_for
 from rag_eval.retrieval.systems import CallableRetriever
+from rag_eval.retrieval.tokenizers import StemmedTokenizer
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.stores.lance import LanceDBVectorStore
 
@@ -73,6 +74,21 @@ def test_a_plain_chunker_is_wrapped_and_its_name_says_so() -> None:
     assert retriever.name.startswith("PositionAdapter(Halves) + BM25")
     assert BM25Retriever(Halves(), evaluation_type="chunk-level").chunker_name == "Halves"
     assert [(chunk.doc_id, chunk.start) for chunk in retriever.indexed_chunks()][:2] == [("a.md", 0), ("a.md", 28)]
+
+
+def test_words_are_those_of_the_tokenizer_which_the_name_tells() -> None:
+    asked = Query.from_text("the captain drank coffees")
+    plain, stemmed = BM25Retriever(CHUNKER), BM25Retriever(CHUNKER, tokenizer=StemmedTokenizer("english"))
+    scores = []
+    for retriever in (plain, stemmed):
+        retriever.index(CORPUS)
+        (found,) = retriever.retrieve([asked], 1)
+        assert found[0].chunk.content.startswith("The captain drinks coffee")
+        scores.append(found[0].score)
+    assert scores[1] > scores[0] > 0
+    assert plain.name.endswith("+ BM25(k1=1.5, b=0.75)")
+    assert stemmed.name != plain.name
+    assert "english" in stemmed.name
 
 
 def test_the_store_can_be_swapped(tmp_path_factory: pytest.TempPathFactory) -> None:
