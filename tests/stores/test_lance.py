@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
+from rag_eval.stores.lance import TILED_FROM, Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table
 from tests.stores.contract import assert_same, chunk, chunks, naive, plain, random_vectors, vectors
 
@@ -203,6 +203,26 @@ def test_an_index_is_searched_as_it_is(tmp_path: Path, index: Hnsw | IvfPq) -> N
     assert_same(exact, naive(kept, embeddings, queries, 10))
     shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(found.numbers, exact.numbers, strict=True)])
     assert 0.05 < shared <= 1  # by chance 10 of 1,500; how the index is trained is chance too
+
+
+def test_an_index_is_asked_by_many_at_once_as_by_each_alone_whichever_chunks_may_be_found(tmp_path: Path) -> None:
+    kept, embeddings, queries = chunks(600), random_vectors(600, 16, 5), random_vectors(TILED_FROM + 8, 16, 6)
+    index = IvfPq(num_partitions=8, nprobes=1)
+    store = LanceDBVectorStore(tmp_path, index=index)
+    store.add(kept, embeddings)
+    some = np.isin(np.arange(600) // 40, [0, 3, 4, 14])  # the first and the last among them
+    table = lancedb.connect(tmp_path).open_table("chunks")
+    for among in (None, some):
+        found = store.search_many(queries, 5, among)
+        alone = [store.search_many(queries[row : row + 1], 5, among).numbers[0] for row in range(len(queries))]
+        assert found.numbers.tolist() == np.array(alone).tolist()
+        exact = LanceDBVectorStore(tmp_path).search_many(queries, 5, among).numbers
+        assert found.numbers.tolist() != exact.tolist()
+        listed = ", ".join(map(str, np.flatnonzero(np.ones(600) if among is None else among).tolist()))
+        for query, numbers in zip(queries, found.numbers, strict=True):
+            asked = table.search(query / np.linalg.norm(query), vector_column_name="vector").distance_type("dot")
+            theirs = index.tune(asked.limit(5)).where(f"number IN ({listed})", prefilter=True).to_arrow()
+            assert {*numbers[numbers >= 0].tolist()} == {*theirs.column("number").to_pylist()}
 
 
 def test_a_refined_index_finds_more_than_a_compressed_one(tmp_path: Path) -> None:
