@@ -149,6 +149,34 @@ def test_a_planted_file_with_other_columns_is_dropped_and_said(
     assert not path.exists()
 
 
+def planted(kind: pa.DataType, offsets: list[int], values: pa.Buffer | pa.Array) -> pa.Array:
+    """A column of this type as nobody writes one, from the buffers that it has in a file."""
+    buffers = [None, pa.array(offsets, pa.int32()).buffers()[1]]
+    if isinstance(values, pa.Array):
+        return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=[values])
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [*buffers, values])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        planted(pa.list_(pa.int64()), [0, 900, 1], pa.array([7], pa.int64())),
+        planted(pa.string(), [0, 900, 2], pa.py_buffer(b"no")),
+        planted(pa.string(), [0, 1, 2], pa.py_buffer(b"\xff\xfe")),
+    ],
+    ids=["a list beyond its values", "a text beyond its bytes", "no text"],
+)
+def test_a_planted_file_whose_values_are_none_is_dropped_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, column: pa.Array
+) -> None:
+    table = pa.table({"key": pa.array([bytes(32), bytes([1] * 32)], KEY), "value": column})
+    path = write_table(tmp_path, table.schema, [table])
+    with caplog.at_level(logging.WARNING):
+        assert KeyedRows(tmp_path, table.schema).get([bytes(32).hex()]) == {}
+    assert f"{path} was cut or altered" in caplog.text
+    assert not path.exists()
+
+
 def test_a_planted_file_that_is_no_table_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = b"cos\nsystem\n(S'touch planted'\ntR."
     path = tmp_path / f"{hashlib.sha256(data).hexdigest()}.arrow"
