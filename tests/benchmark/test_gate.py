@@ -290,3 +290,17 @@ def test_what_a_gate_flips_is_known_from_the_baseline(store: Store) -> None:
     units = gate_units(store.workspace, store.good)
     found = run_gate(store.workspace, store.good, store.good, METRIC, 0.0)
     assert (units.count, units.kind) == (found.units, found.unit) == (12, "documents")
+
+
+def test_two_questions_tell_from_where_on_a_drop_is_noticed_and_one_does_not(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    checks = []
+    for documents in (1, 2):
+        config = write_data(tmp_path / str(documents), documents=documents, queries=1)
+        good, bad = make_run(workspace, config), make_run(workspace, config, lost=1 / 3)
+        found = run_gate(workspace, good, bad, METRIC, 0.02, configurations=[LARGE_NAME])
+        assert found.units == documents
+        checks += found.checks
+    assert checks[0].noticed_from is None
+    assert checks[1].drop == 0.5  # of 1 and 0, whose mean strays by ½
+    assert checks[1].noticed_from == pytest.approx(0.02 + stats.t.ppf(0.95, 1) * 0.5)
