@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.records import alone, find_record, keep_record, record_path
+from rag_eval.benchmark.records import alone, do_once, find_record, keep_record, record_path
 from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef, effort_of
 from rag_eval.benchmark.stage import Context, Stage, stage
 from rag_eval.benchmark.workspace import Workspace
@@ -45,6 +45,11 @@ def build(*, context: Context) -> tuple[IndexRef, Effort]:
 @stage("truth", version=1, makes=TruthRef)
 def read_truth(*, context: Context) -> tuple[TruthTables, Effort]:
     return TruthTables(pa.table({"n": [1]}), pa.table({"start": [1]})), effort(1)
+
+
+@stage("numbers", version=1, makes=list[TableRef], by_shard=True)
+def double(shards: list[pa.Table], by: int, *, context: Context) -> tuple[list[pa.Table], Effort]:
+    return [pa.table({"n": [by * one for one in shard.column("n").to_pylist()]}) for shard in shards], effort(1)
 
 
 @pytest.fixture
@@ -89,11 +94,25 @@ def test_a_list_of_shards_has_one_key_and_one_effort(workspace: Workspace) -> No
     assert effort_of([*shards, *unpriced]).cost is None  # type: ignore[union-attr]  # all have one
 
 
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_each_of_several_shards_is_kept_by_itself(workspace: Workspace, shards: int) -> None:
+    numbers = [count(workspace, upto) for upto in range(1, shards + 1)]
+    done = do_once(workspace, double, (numbers, 2))
+    assert [workspace.read_table(one).column("n").to_pylist()[-1] for one in done.result] == [0, 2, 4][:shards]
+    for one in numbers:
+        assert find_record(workspace, double, double.key([one], 2)) is not None
+    edited = [count(workspace, 9), *numbers[1:]]
+    assert not do_once(workspace, double, (edited, 2)).was_kept
+    assert [do_once(workspace, double, ([one], 2)).was_kept for one in (*numbers, edited[0])] == [True] * (shards + 1)
+
+
 def test_a_record_older_than_a_refresh_is_not_used(workspace: Workspace) -> None:
     key, _ = kept(workspace)
     now = datetime.now(UTC)
     assert find_record(workspace.model_copy(update={"refresh": True, "begun": now}), count, key) is None
     assert find_record(workspace.model_copy(update={"begun": now}), count, key) is not None
+    made = find_record(workspace, count, key).made  # type: ignore[union-attr]  # it is kept
+    assert find_record(workspace.model_copy(update={"refresh": True, "begun": made}), count, key) is not None
     kept(workspace)
     assert find_record(workspace.model_copy(update={"refresh": True, "begun": now}), count, key) is not None
 

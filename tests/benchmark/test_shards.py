@@ -30,7 +30,8 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ids import DocumentId
 
 GRID = """
 ground_truth: {truth}
@@ -192,6 +193,24 @@ def test_documents_are_read_when_they_are_asked_for_and_few_stay(monkeypatch: py
         assert sum(len(document.content) for document in stored._read.values()) <= stages.MOST_CHARACTERS * 4 / 3
     assert len(stored) == len(stored.digests) == len(corpus)
     assert "no.md" not in stored
+
+
+def test_documents_and_chosen_chunks_of_several_shards_come_in_the_order_of_their_ids() -> None:
+    texts = [DocumentId(name) for name in ("b.md", "d.md", "a.md", "c.md")]
+    every = [Document(name, f"The first of {name}. " * 4 + f"The last of {name}. " * 4) for name in texts]
+    shards = [documents_to_table(Corpus(some)) for some in (every[:2], every[2:])]
+    stored = stages.StoredDocuments(shards)
+    assert list(stored) == sorted(texts)
+    assert [stored[name].id for name in stored] == sorted(texts)
+    chunks = run_in_memory(stages.chunk, shards, RecursiveTokenChunker(20), None)
+    last = [shard.num_rows for shard in chunks]
+    taken, effort = search_stages.take_chunks.compute(
+        chunks, [1, last[0] - 1, *range(last[0], sum(last))], context=Context()
+    )
+    rows = [(one["doc_id"], one["start"]) for one in taken[0].to_pylist()]
+    assert rows == sorted(rows)
+    assert {name for name, _ in rows} == {*texts}
+    assert (len(taken), effort.total) == (1, len(rows))
 
 
 def test_a_text_whose_slices_were_counted_is_not_read_again(tmp_path: Path) -> None:
