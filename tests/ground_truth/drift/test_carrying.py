@@ -56,6 +56,21 @@ def test_every_one_of_several_moved_texts_is_followed_and_not_words_of_it_elsewh
         assert Carrier(old, new).carry(start, start + len(text)).place == (moved, moved + len(text))
 
 
+def test_what_stands_once_among_rewritten_text_is_followed_unless_it_is_short() -> None:
+    before, kept, after = "Leaves deck coffee cabin. ", "Ferry deck water. ", "Ferry coffee at. Leaves ferry at bread. "
+    head = "At water captain. Bread coffee cabin noon deck harbour. "
+    old, new = head + "Rye ferry harbour bread. " + kept, head + kept + after
+    assert carried(old, new, "Ferry deck water.") == ("moved", "Ferry deck water.")
+    start = old.rindex("water.")
+    # Six characters may as well be those of another sentence.
+    assert Carrier(old, new).carry(start, start + 6).reason == "ambiguous"
+    swapped = "Ferry cabin. Water coffee rye deck cabin. Coffee bread deck the. "
+    assert carried("Coffee bread deck the. " + before + "Ferry cabin. ", swapped, "Ferry cabin.") == (
+        "moved",
+        "Ferry cabin.",
+    )
+
+
 def test_the_diff_tells_copies_apart() -> None:
     rows = "".join(f"Row {number}: the price is due at once.\n" for number in range(9))
     start = rows.index("the price", rows.index("Row 4"))
