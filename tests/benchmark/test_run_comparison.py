@@ -64,6 +64,14 @@ def test_single_queries_are_given_worst_first(store: Store) -> None:
     assert worst.document == f"{int(worst.query_id[1:].split('-')[0]):02}.md"
 
 
+def test_what_a_query_gains_is_what_it_costs_less(store: Store) -> None:
+    for metric, sign in (("span_recall@3", 1), ("tokens_retrieved@3", -1)):
+        found = compare_runs(store.workspace, store.slightly_worse, store.much_worse, metrics=[metric])
+        changes = found.query_changes(found.rows[1])
+        assert changes
+        assert [one.gain for one in changes] == [sign * (one.after - one.before) for one in changes]
+
+
 def test_configurations_are_paired_by_name_or_as_asked(store: Store) -> None:
     good, failed = store.good, store.partly_failed
     found = compare_runs(store.workspace, good, failed)
