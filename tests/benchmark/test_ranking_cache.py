@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from rag_eval import Chunk
 from rag_eval.benchmark.caches import RANKINGS, CachedReranker
+from rag_eval.benchmark.stage import Context
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.rows import KeyedRows
+from rag_eval.parts import part
 from rag_eval.retrieval.retriever import C
 from rag_eval.types.ids import DocumentId, generate_chunk_id
 
@@ -77,6 +81,46 @@ def test_answers_from_before_are_asked_for_anew_and_replaced(tmp_path: Path) -> 
             contents(cached, "a")
     assert reranker.asked == ["a", "b", "a"]
     assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2
+
+
+class Service(Reversing):
+    """A user's own, which uses the network and has connections to close."""
+
+    remote = True
+    closings = 0
+
+    def close(self) -> None:
+        type(self).closings += 1
+
+
+@part
+class Settled:
+    """A part that uses the network and has nothing to close."""
+
+    name: ClassVar[str] = "settled"
+    remote: ClassVar[bool] = True
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        return list(chunks)[:top_k]
+
+
+@part
+class Connected(Settled):
+    """A part that uses the network and has connections to close."""
+
+    closings: ClassVar[int] = 0
+
+    def close(self) -> None:
+        type(self).closings += 1
+
+
+@pytest.mark.parametrize(("reranker", "closings"), [(Service(), 0), (Settled(), 0), (Connected(), 1)])
+def test_the_connections_of_a_part_end_with_its_work_and_those_of_a_user_are_the_users(
+    tmp_path: Path, reranker: Any, closings: int
+) -> None:
+    with Context(Workspace(root=tmp_path)).reranker(reranker) as asked:
+        assert len(asked.rerank("a", CHUNKS, 2)) == 2
+    assert getattr(reranker, "closings", 0) == closings
 
 
 @pytest.mark.parametrize("order", [[2, 1], [2, 1, 3], [2, 1, 1], [-1, 0, 1]])

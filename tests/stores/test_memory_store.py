@@ -74,3 +74,10 @@ def test_memory_does_not_grow_with_ties() -> None:
     queries = random_vectors(120, 4, 7)
     store.search_many(queries[:2], 10)
     assert peak_megabytes(store, queries, 10) < 300  # the tile, and 2 M candidates of 3.6 M
+
+
+def test_search_in_memory_is_exact_and_has_no_recall_to_measure() -> None:
+    store = InMemoryVectorStore()
+    store.add(chunks(40), random_vectors(40, 8, 1))
+    assert store.is_exact
+    assert store.recall(random_vectors(5, 8, 2), 10) is None
