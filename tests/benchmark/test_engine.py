@@ -155,3 +155,20 @@ def test_a_whole_system_is_asked_once_in_a_workspace_too(tmp_path: Path) -> None
     truth = load_ground_truth(workspace, FileTruth(GROUND_TRUTH), documents, "token-level")
     found = stages.ask_system(workspace, documents, truth.queries, system, "token-level", 5)
     assert (system.asked, found.rows, found.effort.total) == (1, 0, truth.queries.rows)
+
+
+def test_a_fusion_that_ranks_all_chunks_leaves_what_each_search_found_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "benchmark.yaml"
+    fusion = "{type: frozen-z-score, reference: {type: recursive-token, chunk_size: 200}}"
+    file.write_text(
+        f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nchunkers: [{{type: recursive-token, chunk_size: 100}}]\n"
+        f"retrieval: [vector, bm25, {{type: hybrid, fusion: {fusion}}}]\nk: [5]\n"
+    )
+    config, workspace = load_config(file), Workspace(root=tmp_path / "work")
+    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    vector, words, hybrid = (in_memory(one, inputs, workspace, 2).hits for one in config.configurations())
+    assert list(hybrid) == ["vector", "words", "fused"]
+    assert hybrid["vector"].equals(vector["vector"])
+    assert hybrid["words"].equals(words["words"])
