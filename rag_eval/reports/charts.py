@@ -22,8 +22,9 @@ from rag_eval.metrics.budget import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import DEFAULT_ENCODING, higher_is_better, metric_of, split_name
 from rag_eval.parts import label
+from rag_eval.reports.contenders import Contender
 from rag_eval.reports.strip import Strip
-from rag_eval.reports.verdict import Contender, RunVerdict
+from rag_eval.reports.verdict import RunVerdict
 from rag_eval.tokens import count_slices, count_tokens
 
 MOST_CHARTED = 100

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from rich.filesize import decimal
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, percent, signed
 from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, TokensFetched, context_cost
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name, split_name
+from rag_eval.reports.contenders import Contender, costs, parts_of, price
 from rag_eval.reports.strip import USED_UP, Strip, strip_of
 from rag_eval.reports.wording import (
     MOST_NAMED,
@@ -53,48 +53,7 @@ HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
 
 POWER = 0.8
-ABOUT_THE_SAME = 0.05
-"""Tokens or texts that differ by this share or less are no reason to choose one for its price."""
-
-LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
-"""Latencies are told apart where one is so many times the other, and so many milliseconds longer: the same search timed
-again on a busy machine differs by less."""
-
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
-Part = Literal["embedder", "reranker", "service", "system"]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A configuration in the verdict: what it finds by the objective, against the first, and what it costs.
-
-    ``low`` and ``high`` are the 95 % interval of its mean; None with one unit. ``difference`` is its mean minus the
-    first's, in the direction of better, with its interval; 0 and None for the first itself. ``probability`` is that of
-    being the best, or within 0.005 of it (1 %, of a mean below ½), on other such documents; None where too few
-    questions differ. ``among_best`` says that it cannot be told apart from the first. ``ended`` is the share of the
-    questions whose hits ended before the budget: it may find more with more hits; None where there is no budget.
-    ``tokens`` are those of its context for a question; ``texts`` what was to be embedded, ``index_bytes`` what the
-    vectors take on disk (0: none), ``latency_ms`` the time of a search, ``cost`` what models charged in US dollars,
-    ``chunks`` how many there are: None where that is not known. ``parts`` are what it needs beside a search by words.
-    """
-
-    name: str
-    mean: float
-    low: float | None
-    high: float | None
-    difference: float
-    difference_low: float | None
-    difference_high: float | None
-    probability: float | None
-    among_best: bool
-    ended: float | None
-    tokens: float | None
-    texts: int | None
-    index_bytes: int
-    latency_ms: float | None
-    cost: float | None
-    chunks: int
-    parts: list[Part]
 
 
 @dataclass(frozen=True)
@@ -178,7 +137,7 @@ class _Judge:
         self.near = margin_at(placed[0].estimate.mean, CLOSE) if placed else CLOSE
         close = [one for one in self.tied if one.difference >= -self.near]
         self.close = len(close)
-        self.cheapest = min(close, key=lambda one: _price(one, close[0]), default=None)
+        self.cheapest = min(close, key=lambda one: price(one, close[0]), default=None)
         self.documents = len({query.document for query in scores.queries})
         self.questions = placed[0].estimate.n if placed else len(scores.queries)
         self.needed = self._questions_needed()
@@ -235,7 +194,7 @@ class _Judge:
             latency_ms=one.latency_ms,
             cost=one.cost,
             chunks=one.chunks.count,
-            parts=_parts(one),
+            parts=parts_of(one),
         )
 
     def _ended(self, name: str) -> float | None:
@@ -315,11 +274,11 @@ class _Judge:
             worst = self._margin(cheap)
             bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
             of = "the first" if kind == "tied" else "it"
-            return f"{take} {cheap.name}, within {near} of {of} ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
+            return f"{take} {cheap.name}, within {near} of {of} ({self._gap(cheap)}{bound}): {costs(cheap, first)}."
         also = f"Take {first.name}: it is" if kind == "tied" else "It is"
         if self.close > 1:
             return f"{also} also the cheapest of the {self.close:,} that come within {near} of it."
-        leaner = [one for one in self.contenders[1:] if _price(one, first) < _price(first, first)]
+        leaner = [one for one in self.contenders[1:] if price(one, first) < price(first, first)]
         if not leaner:
             return f"{also} also the cheapest of all."
         return f"{also} the cheapest within {near}; {leaner[0].name}, cheaper, is next at {self._gap(leaner[0])}."
@@ -443,58 +402,3 @@ class _Judge:
             other = "" if best == first.name else f", and {best} {percent(strip.means[best][at] or 0, 1)}, the most"
             told = f"{first.name} finds {percent(own, 1)} of what is relevant{other or ', the most of all'}"
             yield f"Within the budget of {budget:,} tokens {told}."
-
-
-def _price(one: Contender, first: Contender) -> tuple[float, ...]:
-    """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency.
-
-    Tokens and texts as a share of the first's, about the same being the same. A latency counts beyond its noise.
-    """
-    shares = [
-        float("inf") if value is None else value / (usual or 1)
-        for value, usual in ((one.tokens, first.tokens), (one.texts, first.texts))
-    ]
-    sizes = [1.0 if abs(share - 1) <= ABOUT_THE_SAME else share for share in shares]
-    # What a whole system runs is not known: it is never the cheaper one.
-    return ("system" in one.parts, len(one.parts), *sizes, _slower(one.latency_ms, first.latency_ms))
-
-
-def _slower(own: float | None, other: float | None) -> int:
-    """1 where a search takes longer than another beyond the noise, -1 where the other does, else 0."""
-    if own is None or other is None or abs(own - other) < LATENCY_STEP:
-        return 0
-    return 1 if own > LATENCY_NOISE * other else -1 if other > LATENCY_NOISE * own else 0
-
-
-def _parts(one: ConfigurationOutcome) -> list[Part]:
-    """What has to run beside a search by words."""
-    record = one.configuration
-    asks = [part for part in (record.context, record.queries, record.system) if part is not None]
-    records = [part for part in (record.embedder, record.store, record.reranker, *asks) if part is not None]
-    found: list[Part] = ["embedder"] if record.embedder is not None else []
-    found += ["reranker"] if record.reranker is not None and record.reranker.type != "none" else []
-    found += ["service"] if any(part.remote for part in records) else []
-    found += ["system"] if record.system is not None else []
-    return found
-
-
-def _costs(cheap: Contender, first: Contender) -> str:
-    """What the cheaper one spares, and what it costs more, in words."""
-    spared = [part for part in first.parts if part not in cheap.parts]
-    added = [part for part in cheap.parts if part not in first.parts]
-    told = [f"it needs no {' and no '.join(spared)}"] if spared and "system" not in cheap.parts else []
-    more = [f"it needs {' and '.join(f'an {one}' if one[0] in 'aeiou' else f'a {one}' for one in added)}"] * bool(added)
-    measured = [
-        (cheap.tokens, first.tokens, "{:,.0f} tokens a question instead of {:,.0f}"),
-        (cheap.texts, first.texts, "{:,} texts to embed instead of {:,}"),
-    ]
-    if _slower(cheap.latency_ms, first.latency_ms):
-        measured.append((cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"))
-    for own, other, words in measured:
-        if own is not None and other is not None and own != other:
-            (told if own < other else more).append(words.format(own, other))
-    if cheap.index_bytes != first.index_bytes and "system" not in cheap.parts:
-        sizes = [decimal(size) if size else "no" for size in (cheap.index_bytes, first.index_bytes)]
-        side = told if cheap.index_bytes < first.index_bytes else more
-        side.append(f"{sizes[0]} index instead of {sizes[1]}")
-    return (", ".join(told) or "it costs the same") + (f"; but {', '.join(more)}" if more else "")
