@@ -238,7 +238,7 @@ class _Judge:
         said = f"{first.name} {finding(self.objective, estimate)}, {about}"
         if not others:
             return f"{said}."
-        sure = ""
+        sure, named = "", 0
         if first.probability is not None:
             near = self._within(NEAR, "half a point")
             sure = f"; it is the best of the {others + 1:,}, or within {near} of it, with a probability of "
@@ -246,19 +246,22 @@ class _Judge:
         for rival, by in [(one, one.against_best) for one in too_alike(self.placed)[:1]]:
             if by is None or by.is_same:
                 return f"{said}; every question scores the same with all {others + 1:,}."
-            few = number_word(by.better + by.worse)
-            sure = f"; {rival.name} differs from it on {few} of them, too few to say which is better"
-        equals = len(self.tied) - 1
-        if equals == others:
+            few = counted(by.better + by.worse, "questions")
+            sure, named = f"; {rival.name} differs from it on {few}, too few to say which is better", 1
+        # Differences so few are never significant: the one that is named is among the tied, and counted once.
+        rest, equals = others - named, len(self.tied) - 1 - named
+        if not rest:
+            return f"{said}{sure}."
+        if equals == rest:
             told = (
-                f"none of the {others:,} others can be told apart from it"
-                if others > 1
+                f"none of the {rest:,} others can be told apart from it"
+                if rest > 1
                 else "the other cannot be told apart from it"
             )
         elif equals:
             told = f"{number_word(equals)} {'other' if equals == 1 else 'others'} cannot be told apart from it"
         else:
-            told = "the other is worse" if others == 1 else f"all {others:,} others are worse"
+            told = "the other is worse" if rest == 1 else f"all {rest:,} others are worse"
         return f"{said}{sure}{',' if sure else ';'} and {told}."
 
     def _surer(self, own: float) -> str:

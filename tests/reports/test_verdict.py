@@ -35,16 +35,20 @@ def judged(
     spread: float = 0.05,
     at: Mapping[int, Sequence[float]] | None = None,
     fetched: Sequence[float] | None = None,
+    lower: Mapping[int, int] | None = None,
 ) -> RunVerdict:
     """The verdict on scores with these true means, the first configurations of a run having them in this order.
 
-    ``at`` has other means for some budgets; ``fetched`` are the tokens of all hits of each configuration.
+    ``at`` has other means for some budgets; ``fetched`` are the tokens of all hits of each configuration; ``lower`` is
+    on how many questions a configuration scores less than its mean.
     """
     named = outcome.model_copy(update={"configurations": outcome.configurations[: len(means)]})
     rng = np.random.default_rng(7)
     count = documents * each
     noise = rng.normal(0, spread, (len(means), count))
     noise -= noise.mean(axis=1, keepdims=True)
+    for row, questions in (lower or {}).items():
+        noise[row, :questions] -= 0.2
     shared = rng.normal(0, 0.1, count)
     values = [np.add.outer((at or {}).get(budget, means), shared) + noise for budget in STRIP]
     values.append(np.repeat([fetched or [99_999.0] * len(means)], count, axis=0).T)
@@ -103,6 +107,32 @@ def test_margins_are_shares_of_a_low_score_and_few_differences_say_nothing(outco
     same = judged(outcome, [0.8] * 3, spread=0.0)
     assert same.how_sure.endswith("; every question scores the same with all 3.")
     assert {one.probability for one in same.contenders} == {None}
+
+
+@pytest.mark.parametrize(
+    ("lower", "told"),
+    [
+        ({1: 3}, "3 questions, too few to say which is better, and all 4 others are worse."),
+        ({1: 3, 2: 5}, "3 questions, too few to say which is better, and one other cannot be told apart from it."),
+        ({1: 1, 2: 5, 3: 5}, "1 question, too few to say which is better, and two others cannot be told apart"),
+    ],
+)
+def test_one_that_differs_on_few_questions_is_counted_once(
+    outcome: BenchmarkOutcome, lower: Mapping[int, int], told: str
+) -> None:
+    means = [0.8 if row in {0, *lower} else 0.5 for row in range(6)]
+    found = judged(outcome, means, spread=0.0, lower=lower)
+    first, rival = (one.name for one in found.contenders[:2])
+    assert sum(one.among_best for one in found.contenders) == 1 + len(lower)
+    assert found.how_sure.startswith(f"{first} finds ")
+    assert f"; {rival} differs from it on {told}" in found.how_sure
+
+
+def test_of_two_that_differ_on_few_questions_no_other_is_told_of(outcome: BenchmarkOutcome) -> None:
+    two = judged(outcome, [0.8, 0.8], spread=0.0, lower={1: 3})
+    assert two.how_sure.endswith("differs from it on 3 questions, too few to say which is better.")
+    three = judged(outcome, [0.8, 0.8, 0.8], spread=0.0, lower={1: 3, 2: 5})
+    assert three.how_sure.endswith("too few to say which is better, and the other cannot be told apart from it.")
 
 
 def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
