@@ -1,7 +1,8 @@
 """The configurations in a verdict: what each finds by the objective, what it costs, and which is cheaper."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.filesize import decimal
 
@@ -89,17 +90,16 @@ def costs(cheap: Contender, first: Contender) -> str:
     added = [part for part in cheap.parts if part not in first.parts]
     told = [f"it needs no {' and no '.join(spared)}"] if spared and "system" not in cheap.parts else []
     more = [f"it needs {' and '.join(f'an {one}' if one[0] in 'aeiou' else f'a {one}' for one in added)}"] * bool(added)
-    measured = [
-        (cheap.tokens, first.tokens, "{:,.0f} tokens a question instead of {:,.0f}"),
-        (cheap.texts, first.texts, "{:,} texts to embed instead of {:,}"),
+    measured: list[tuple[float | None, float | None, Callable[[Any], str], str]] = [
+        (cheap.tokens, first.tokens, "{:,.0f}".format, "tokens a question"),
+        (cheap.texts, first.texts, "{:,}".format, "texts to embed"),
     ]
     if slower(cheap.latency_ms, first.latency_ms):
-        measured.append((cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"))
-    for own, other, words in measured:
-        if own is not None and other is not None and own != other:
-            (told if own < other else more).append(words.format(own, other))
-    if cheap.index_bytes != first.index_bytes and "system" not in cheap.parts:
-        sizes = [decimal(size) if size else "no" for size in (cheap.index_bytes, first.index_bytes)]
-        side = told if cheap.index_bytes < first.index_bytes else more
-        side.append(f"{sizes[0]} index instead of {sizes[1]}")
+        measured.append((cheap.latency_ms, first.latency_ms, "{:.2f}".format, "ms a search"))
+    if "system" not in cheap.parts:
+        measured.append((cheap.index_bytes, first.index_bytes, lambda size: decimal(size) if size else "no", "index"))
+    for own, other, write, what in measured:
+        # Figures that are written the same are no saving to a reader.
+        if own is not None and other is not None and write(own) != write(other):
+            (told if own < other else more).append(f"{write(own)} {what} instead of {write(other)}")
     return (", ".join(told) or "it costs the same") + (f"; but {', '.join(more)}" if more else "")

@@ -62,7 +62,7 @@ def report_markdown(report: Report) -> str:
 HEADS = {
     "how_sure": "How sure",
     "search": "What was searched",
-    "cheaper": "Cheapest that is as good",
+    "cheaper": "What is cheaper",
     "change": "What would change this",
 }
 """The sentences of a verdict, each with its head."""

@@ -273,11 +273,18 @@ class _Judge:
     def _cheaper(self, kind: Kind, first: Contender, cheap: Contender) -> str:
         near = self._within(CLOSE, "1 point")
         if cheap.name != first.name:
-            take = "Take" if kind == "tied" else "Cheaper and as good:"
             worst = self._margin(cheap)
-            bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
-            of = "the first" if kind == "tied" else "it"
-            return f"{take} {cheap.name}, within {near} of {of} ({self._gap(cheap)}{bound}): {costs(cheap, first)}."
+            most = "" if worst is None or not self.is_share else f"at most {100 * worst:.1f} points"
+            gap = f"{self._gap(cheap)}{f', {most} worse' if most and kind != 'ship' else ''}"
+            spares = f"({gap}): {costs(cheap, first)}."
+            if kind == "tied":
+                return f"Take {cheap.name}, within {near} of the first {spares}"
+            told = f"Cheaper: {cheap.name}, within {near} of it {spares}"
+            if kind != "ship":
+                return told
+            if not most:
+                return f"{told} Ship the first if {self.objective} matters most, the cheaper one if its price does."
+            return f"{told} Ship the first if points matter most; the cheaper one gives up {most}."
         also = f"Take {first.name}: it is" if kind == "tied" else "It is"
         if self.close > 1:
             return f"{also} also the cheapest of the {self.close:,} that come within {near} of it."

@@ -56,7 +56,7 @@ def test_the_first_screen_has_the_answer_and_names_the_choices_in_the_chart(
     opened = open_report(budget_run.page)
     page = opened.page
     assert page.locator("h1").inner_text() == f"For 2,000 tokens of context, ship {SHIPPED}" == report.verdict.headline
-    assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "Cheapest that is as good"]
+    assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "What is cheaper"]
     chart = page.locator("#chart-frontier")
     box = chart.locator("svg").bounding_box()
     assert box is not None
