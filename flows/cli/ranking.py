@@ -88,9 +88,8 @@ def _print_ranking(console: Console, outcome: BenchmarkOutcome, ranking: Configu
     say(console, size)
     say(console, f"ranked by {outcome.ranking_metric}")
     console.print(ranking_table(ranking, console.width))
-    if any(row.may_be_best for row in ranking.rows):
-        words = "not distinguishable from the first on these questions, by a paired test"
-        console.print(f"{MAY_BE_BEST} {words}", highlight=False)
+    if ranking.mark_meaning:
+        console.print(f"{MAY_BE_BEST} {ranking.mark_meaning}", highlight=False)
 
 
 def _print_verdict(console: Console, verdict: RunVerdict) -> None:

@@ -17,7 +17,7 @@ from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ExperimentResult, ItemResult, Output, score_key
 from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page
-from rag_eval.reports.wording import brackets, typeset
+from rag_eval.reports.wording import LESS_STRICT, brackets, leaves_out_zero, tested, typeset
 from rag_eval.stats.comparison import Comparison, compare
 from rag_eval.stats.scores import PairedScores
 
@@ -156,6 +156,7 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
     averages = result.averages.values()
     ends = [end for one in averages for end in (one.low, one.mean, one.high) if end is not None]
     pairs = paired_tasks(result, samples)
+    unsure = [one for one in pairs.values() if one.verdict == "no difference shown"]
     return render_page(
         "experiment.html",
         package=HERE,
@@ -163,7 +164,8 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
         script="\n".join([asset("page.js"), asset("experiment.js", HERE)]),
         result=result,
         verdict=experiment_verdict(result, pairs),
-        pairs=[(*key, found, brackets(found, with_sign=True, beside=1.0)) for key, found in pairs.items()],
+        pairs=[(*key, one, brackets(one, with_sign=True, beside=1.0), tested(one)) for key, one in pairs.items()],
+        less_strict=f"; {LESS_STRICT}" * any(leaves_out_zero(one.low, one.high) for one in unsure),
         note=note,
         scale=(min(0.0, *ends), max(1.0, *ends)) if ends else (0.0, 1.0),
         data={"tasks": result.tasks, "keys": list(result.averages), "samples": [_sample(item) for item in samples]},

@@ -9,7 +9,7 @@ from rag_eval.benchmark.gate import Gate, GateCheck
 from rag_eval.distribution import PRODUCT
 from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
-from rag_eval.reports.wording import be, brackets, significance, typeset
+from rag_eval.reports.wording import be, brackets, tested, typeset
 
 UNJUDGED = "The gate could not be judged"
 
@@ -33,7 +33,7 @@ def change_text(row: ComparedConfigurations) -> ChangeText:
         number(found.after, largest),
         typeset(signed(found.difference, largest)),
         "" if found.is_same else brackets(found, with_sign=True, beside=largest),
-        "the same" if found.is_same else f"{found.verdict}, {significance(found)}",
+        tested(found),
     )
 
 

@@ -17,7 +17,17 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
-from rag_eval.reports.wording import brackets, number_word, points, probability, significance, typeset, unit_word
+from rag_eval.reports.wording import (
+    LESS_STRICT,
+    brackets,
+    leaves_out_zero,
+    number_word,
+    points,
+    probability,
+    significance,
+    typeset,
+    unit_word,
+)
 from rag_eval.stats.comparison import Placed, place_labels
 from rag_eval.stats.estimates import FEWEST_SURE
 from rag_eval.tables import ResultTable
@@ -50,6 +60,12 @@ class RankingRow:
     def may_be_best(self) -> bool:
         """Whether it is not the best, but cannot be told apart from it."""
         return self.placed is not None and self.placed.among_best and self.placed.against_best is not None
+
+    @property
+    def is_apart_alone(self) -> bool:
+        """Whether the interval of its difference leaves out 0, and the corrected test does not tell it apart."""
+        beside = self.placed.against_best if self.placed else None
+        return self.may_be_best and beside is not None and leaves_out_zero(beside.low, beside.high)
 
     @property
     def verdict(self) -> str:
@@ -225,6 +241,28 @@ class ConfigurationRanking:
         return points(difference) if self.is_share else typeset(signed(difference))
 
     @property
+    def mark_meaning(self) -> str:
+        """What ``≈`` says of a configuration; empty where none has it."""
+        if not any(row.may_be_best for row in self.rows):
+            return ""
+        compared = len(self.rows) - 1
+        corrected = f" corrected for {compared:,} comparisons" * (compared > 1)
+        told = f"not distinguishable from the first on these questions, by a paired test{corrected}"
+        return f"{told}{self._less_strict}"
+
+    @property
+    def _less_strict(self) -> str:
+        return f"; {LESS_STRICT}" * any(row.is_apart_alone for row in self.rows)
+
+    @property
+    def groups_note(self) -> str:
+        """That the groups are apart, where a place stands above a better one for it; else empty."""
+        for (place, row), (after, worse) in pairwise(self.grouped):
+            if place > after:
+                return f"The two groups are apart, so that #{row.place}≈ stands above #{worse.place}."
+        return ""
+
+    @property
     def note(self) -> str:
         """How the intervals and the differences were computed; empty where there are none."""
         if not self.rows or self.rows[0].placed is None:
@@ -239,13 +277,13 @@ class ConfigurationRanking:
         )
         if len(self.rows) == 1:
             return interval
-        tested = f"Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+        tested = f"Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction"
         odds = [round(100 * (row.placed.probability or 0.0)) for row in self.rows if row.placed]
         is_uneven = any(after > before for before, after in pairwise(odds))
         told = (
             " The order is that of the means; what differs more from the others is more often the best, and the worst."
         )
-        return f"{interval} {tested}{told * is_uneven}"
+        return f"{interval} {tested}{self._less_strict}.{told * is_uneven}"
 
 
 _cost_column = partial(RankingColumn, media=DOCUMENTS | WIDE, optional=True)

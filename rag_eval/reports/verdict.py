@@ -23,6 +23,7 @@ from rag_eval.reports.wording import (
     cautions,
     copies_note,
     finding,
+    leaves_out_zero,
     number_word,
     points,
     probability,
@@ -306,12 +307,12 @@ class _Judge:
         return max(self.near, WIDER * (one.difference - one.difference_low) - one.difference)
 
     def _gap(self, one: Contender) -> str:
-        """How far one is from the first, such as ``−0.6 points [−2.6, +1.4]``."""
+        """How far one is from the first, such as ``−0.6 points [−2.6, +1.4]``, no surer than the test has it."""
         if self.is_share:
-            ends = (
-                "" if one.difference_low is None else f" [{points(one.difference_low)}, {points(one.difference_high)}]"
-            )
-            return f"{points(one.difference)} points{ends}"
+            low, high = one.difference_low, one.difference_high
+            ends = "" if low is None else f" [{points(low)}, {points(high)}]"
+            alone = ", which the test does not tell from 0" if one.among_best and leaves_out_zero(low, high) else ""
+            return f"{points(one.difference)} points{ends}{alone}"
         return typeset(signed(one.difference, one.mean))
 
     def _changes(self, kind: Kind) -> Iterator[str]:

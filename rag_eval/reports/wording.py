@@ -16,6 +16,9 @@ TRIVIAL_SHARE = 0.5
 
 MOST_NAMED = 3
 
+LESS_STRICT = "the interval of one pair is less strict, and may leave out 0 where the test shows no difference"
+"""Why an interval and what the test says may seem to differ: Holm's correction, and few units that differ."""
+
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -25,10 +28,20 @@ def significance(comparison: Comparison) -> str:
     return f"p < {written[1:]}" if written.startswith("<") else f"p = {written}"
 
 
+def tested(comparison: Comparison) -> str:
+    """What the corrected test says of a difference, with its p; ``the same`` where every query scores the same."""
+    return "the same" if comparison.is_same else f"{comparison.verdict}, {significance(comparison)}"
+
+
 def brackets(estimate: Estimate | Comparison, *, with_sign: bool = False, beside: float = 0.0) -> str:
     """The interval, such as ``[0.588, 0.862]``; empty where there is none."""
     written = interval(estimate.low, estimate.high, with_sign=with_sign, beside=beside)
     return "" if estimate.low is None else f"[{typeset(written).replace('…', ', ')}]"
+
+
+def leaves_out_zero(low: float | None, high: float | None) -> bool:
+    """Whether the interval of a difference lies on one side of 0, which alone does not make the difference sure."""
+    return low is not None and high is not None and not low <= 0 <= high
 
 
 def typeset(figures: str) -> str:

@@ -65,6 +65,22 @@ def test_the_page_stands_beside_the_json() -> None:
     assert "https://" not in page
 
 
+def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference() -> None:
+    def page(differing: int) -> str:
+        data = [{"input": "a" if n < differing else "A", "output": "A"} for n in range(20)]
+        return Path(run(data, [same, shout]).saved["html"]).read_text()
+
+    explained = "; the interval of one pair is less strict, and may leave out 0 where the test shows no difference."
+    few = page(4)
+    assert '+0.200</strong> <span class="small">[+0.050, +0.400]</span>' in few
+    assert "<td>no difference shown, p = 0.12" in few
+    assert "p being corrected for how many tasks are compared" + explained in few
+    many = page(12)
+    assert "<td>better, p " in many
+    assert "<td>the same</td>" in many
+    assert explained not in many
+
+
 def test_a_page_of_many_samples_carries_the_first_and_what_failed() -> None:
     texts = ["boom" if number in (7, 40, 60, 80) else f"text {number}" for number in range(100)]
     data = [{"input": text, "output": text} for text in texts]

@@ -70,6 +70,43 @@ def test_all_media_show_the_same_rows(report: Report) -> None:
         assert records[0][name] == pytest.approx(first.outcome.metrics[name], abs=5e-5)
 
 
+def compared(ranking: ConfigurationRanking, *told: tuple[bool, float, float]) -> ConfigurationRanking:
+    """The first and further rows: whether each is told apart from the first, and the interval of its difference."""
+    first, *others = ranking.rows[: len(told) + 1]
+    rows = [first]
+    for row, (is_apart, low, high) in zip(others, told, strict=True):
+        assert row.placed is not None
+        assert row.placed.against_best is not None
+        beside = replace(row.placed.against_best, low=low, high=high)
+        rows.append(replace(row, placed=replace(row.placed, among_best=not is_apart, against_best=beside)))
+    return replace(ranking, rows=rows)
+
+
+def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference(report: Report) -> None:
+    tested = "not distinguishable from the first on these questions, by a paired test"
+    less_strict = "; the interval of one pair is less strict, and may leave out 0 where the test shows no difference"
+    plain = compared(report.ranking, (False, -0.1, 0.1), (True, -0.2, -0.1))
+    assert plain.mark_meaning == f"{tested} corrected for 2 comparisons"
+    assert less_strict not in plain.note
+    alone = compared(report.ranking, (False, -0.135, -0.023), (True, -0.2, -0.1))
+    assert alone.mark_meaning == f"{tested} corrected for 2 comparisons{less_strict}"
+    assert f", with Holm's correction{less_strict}." in alone.note
+    assert compared(report.ranking, (False, -0.1, 0.1)).mark_meaning == tested  # one test is not corrected
+    assert compared(report.ranking, (True, -0.2, -0.1)).mark_meaning == ""
+
+
+def test_the_page_does_not_call_any_of_a_group_the_best_and_says_that_groups_are_apart(report: Report) -> None:
+    ranking = compared(report.ranking, (True, -0.2, -0.1), (False, -0.3, -0.1), (True, -0.2, -0.1))
+    _, worse, tied, _ = ranking.rows
+    told = f"The two groups are apart, so that #{tied.place}≈ stands above #{worse.place}."
+    page = report_html(replace(report, ranking=ranking))
+    assert told in page
+    assert "may be the best" not in page
+    heading = "Not distinguishable from the first: 2 <span>· not told apart by the corrected test; "
+    assert f"{heading}a small chance under “best with” means that more questions would probably tell</span>" in page
+    assert compared(report.ranking, (False, -0.1, 0.1), (True, -0.2, -0.1)).groups_note == ""
+
+
 def test_a_column_that_is_added_is_shown_everywhere(report: Report) -> None:
     added = RankingColumn("shortest", lambda row: row.outcome.chunks.shortest, "{:,}c".format, lambda row: "<least>")
     ranking = replace(report.ranking, columns=[*report.ranking.columns, added])

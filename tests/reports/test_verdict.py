@@ -161,6 +161,26 @@ def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
     assert found.cheaper.startswith(f"It is the cheapest within 1 point; {leaner}, cheaper, is next at −2")
 
 
+def test_a_gap_whose_interval_leaves_out_0_is_not_told_as_sure(sample_run: Kept, outcome: BenchmarkOutcome) -> None:
+    scores = read_scores(sample_run.workspace, outcome)
+    first, *others = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
+
+    def gap(low: float, high: float, *, is_apart: bool) -> str:
+        """What is told of all others, which are 7.3 points below the first, with this interval."""
+        placed = [first]
+        for one in others:
+            assert one.against_best is not None
+            beside = replace(one.against_best, difference=-0.073, low=low, high=high)
+            placed.append(replace(one, among_best=not is_apart, against_best=beside))
+        return verdict_of(outcome, scores, placed).cheaper
+
+    assert gap(-0.135, -0.023, is_apart=False).endswith(
+        "bm25, cheaper, is next at −7.3 points [−13.5, −2.3], which the test does not tell from 0."
+    )
+    assert gap(-0.135, -0.023, is_apart=True).endswith("is next at −7.3 points [−13.5, −2.3].")
+    assert gap(-0.135, 0.023, is_apart=False).endswith("is next at −7.3 points [−13.5, +2.3].")
+
+
 def test_a_latency_counts_beyond_its_noise_and_what_costs_more_is_said_too(outcome: BenchmarkOutcome) -> None:
     names = [one.name for one in outcome.configurations]
     pair = [n for n, name in enumerate(names) if name.endswith("bm25")][:2]
