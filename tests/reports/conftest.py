@@ -1,5 +1,7 @@
 """Runs to report on, made once, and a browser to look at the reports with."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +11,12 @@ import pytest
 from rag_eval import sample
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.disk.turns import in_turn
 from rag_eval.reports.write import keep_report, page_of
 from tests.reports.report_runs import run
 
@@ -37,15 +41,30 @@ class Kept:
 
 @pytest.fixture(scope="session")
 def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """Twelve configurations on the sample's documents and questions, with their report."""
-    workspace = Workspace(root=tmp_path_factory.mktemp("sample"))
+    """Twelve configurations on the sample's documents and questions, with their report.
+
+    The first worker of pytest-xdist to ask for it makes it, and each has a copy of its own.
+    """
+    base, root = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("sample")
+    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-sample"
+    with in_turn(made.with_suffix(".lock")):
+        if not made.exists():
+            making = made.with_suffix(f".{os.getpid()}")
+            make_sample_run(Workspace(root=making))
+            making.rename(made)
+    shutil.copytree(made, root, dirs_exist_ok=True)
+    workspace = Workspace(root=root)
+    return Kept(workspace, read_run(workspace))
+
+
+def make_sample_run(workspace: Workspace) -> None:
+    """Make it in a workspace."""
     chunkers = [RecursiveTokenChunker(100), RecursiveTokenChunker(300), MarkdownChunker(1000), SentenceChunker(500, 1)]
     grid = load_config(sample.BENCHMARK).model_copy(
         update={"chunkers": chunkers, "returns": [None], "objective": "span_recall@5"}
     )
     outcome = run(grid, workspace)
     keep_report(workspace, outcome)
-    return Kept(workspace, outcome)
 
 
 class Opened:
