@@ -10,14 +10,24 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
 from rag_eval import tokens
 from rag_eval.errors import ConfigurationError, TextEncodingError
-from rag_eval.tokens import ENCODINGS, MAX_BLANKS, count_tokens, encode, get_encoding, split_blanks, token_ends
+from rag_eval.tokens import (
+    ENCODINGS,
+    MAX_BLANKS,
+    count_slices,
+    count_tokens,
+    encode,
+    get_encoding,
+    split_blanks,
+    token_ends,
+)
 
 BLANKS = re.compile(r"[^\S\r\n\x1c-\x1f]+")
 
@@ -104,6 +114,25 @@ def test_ends_of_samples(name: str) -> None:
         assert ends.dtype == "int64"
         assert list(ends[-1:]) == ([len(text)] if text else [])
         assert all(ends[1:] >= ends[:-1])
+
+
+@example("é字x'" * 10 + " bread" + "é字x'" * 20, [(20, 60), (30, 110), (5, 46), (0, 126)])
+@given(
+    # Places where both sides have the tokens that they have together are rare in such text.
+    st.lists(st.sampled_from(["é", "字", "🙂", "'", "x" * 7, "é字", "b", " ", "word "]), min_size=30, max_size=80).map(
+        "".join
+    ),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 100)), min_size=1, max_size=8),
+)
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_each_of_many_slices_has_the_tokens_that_it_has_alone(
+    name: str, text: str, sizes: list[tuple[int, int]]
+) -> None:
+    places = np.array([(min(start, len(text)), min(start + size, len(text))) for start, size in sizes])
+    alone = [count_tokens(text[start:end], name) for start, end in places.tolist()]
+    assert count_slices(text, places, name).tolist() == alone
+    whole = np.vstack([places, [(0, len(text))] * 2])  # more than the text is long
+    assert count_slices(text, whole, name).tolist() == [*alone, *[count_tokens(text, name)] * 2]
 
 
 def test_special_token_text_is_ordinary() -> None:
