@@ -135,9 +135,10 @@ def test_any_number_of_shards_gives_the_same_tables(
 def test_an_edit_of_a_document_computes_its_shard_alone(tmp_path: Path) -> None:
     corpus = tmp_path / "docs"
     shutil.copytree(CORPUS, corpus)
-    grid = "\n".join(GRID.splitlines()[:4]) + "\nretrieval: [hybrid]\ncopies: off\n"
+    grid = "\n".join(GRID.splitlines()[:5]) + "\nretrieval: [hybrid]\ncopies: off\n"
     first, before, documents = evaluated(tmp_path, corpus, grid, 16)
-    per_shard = ("load-corpus", "chunk", "embed", "index", "retrieve-by-vector", "count-words", "sum-vectors")
+    cutting, searching = ("load-corpus", "chunk", "contextualise"), ("index", "retrieve-by-vector", "count-words")
+    per_shard = (*cutting, "embed", *searching, "sum-vectors")
     assert {first.computed[name] for name in per_shard} == {len(documents)}
     edited = sorted(corpus.glob("**/*.md"))[3]
     edited.write_text(edited.read_text() + "\n\nA ferry that nobody has heard of leaves at noon.\n")
