@@ -103,7 +103,7 @@ def test_the_page_does_not_call_any_of_a_group_the_best_and_says_that_groups_are
     assert told in page
     assert "may be the best" not in page
     heading = "Not distinguishable from the first: 2 <span>· not told apart by the corrected test; "
-    assert f"{heading}a small chance under “best with” means that more questions would probably tell</span>" in page
+    assert f"{heading}where the chance of being best is small, more questions would probably tell</span>" in page
     assert compared(report.ranking, (False, -0.1, 0.1), (True, -0.2, -0.1)).groups_note == ""
 
 
