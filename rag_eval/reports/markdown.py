@@ -69,8 +69,9 @@ HEADS = {
 
 
 def verdict_lines(verdict: RunVerdict) -> list[str]:
-    """The answer with its three sentences, and what to know besides."""
+    """The answer with what its name stands for and its three sentences, and what to know besides."""
     lines = [f"# {escape_markdown(verdict.headline)}", ""]
+    lines += [escape_markdown(verdict.made_of), ""] * bool(verdict.made_of)
     told = {head: text for name, head in HEADS.items() if (text := getattr(verdict, name))}
     lines += [line for head, text in told.items() for line in (f"**{head}.** {escape_markdown(text)}", "")]
     lines += [line for note in verdict.notes for line in (f"- {escape_markdown(note)}",)] + [""] * bool(verdict.notes)

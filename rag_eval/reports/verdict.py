@@ -28,6 +28,7 @@ from rag_eval.reports.wording import (
     points,
     probability,
     search_words,
+    settings_in_words,
     typeset,
 )
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, Placed, margin_at, too_alike
@@ -65,6 +66,7 @@ class RunVerdict:
     configuration), ``too few questions``, ``poor`` (the best finds less than half) or ``nothing`` (none finished).
     ``objective`` is the metric, ``budget`` its tokens (None: it has none); ``budget_is_default`` where no file set it.
     ``questions`` are about ``documents``; what was resampled are ``units``.
+    ``made_of`` has the settings behind the name of what to ship or take; empty where nothing is recommended.
     ``headline``, ``how_sure``, ``search`` (how much of a grid was evaluated), ``cheaper``, ``change`` are the answer in
     words, empty where there is nothing to say; ``notes`` are reasons to trust it less, and what was left out.
     ``contenders`` are all, best first. ``shipped``, ``runner_up`` (the next) and ``cheapest`` (the cheapest that cannot
@@ -83,6 +85,7 @@ class RunVerdict:
     documents: int
     units: Literal["documents", "queries"]
     headline: str
+    made_of: str
     how_sure: str
     search: str
     cheaper: str
@@ -126,6 +129,7 @@ class _Judge:
 
     def __init__(self, outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Placed]) -> None:
         self.outcome, self.scores, self.placed = outcome, scores, placed
+        self.configurations = {one.name: one for one in outcome.configurations}
         self.objective = outcome.ranking_metric
         self.cut = split_name(self.objective)[1]
         self.budget = self.cut.size if self.cut.kind == "tokens" else None
@@ -156,6 +160,7 @@ class _Judge:
             documents=self.documents,
             units=self.placed[0].estimate.unit if self.placed else "queries",
             headline=self._headline(kind),
+            made_of=self._made_of(kind),
             how_sure=self._how_sure(first) if first else "",
             search=search_words(self.outcome),
             cheaper=self._cheaper(kind, first, self.cheapest) if is_told and first and self.cheapest else "",
@@ -171,7 +176,7 @@ class _Judge:
         )
 
     def _contender(self, placed: Placed) -> Contender:
-        one = next(one for one in self.outcome.configurations if one.name == placed.name)
+        one = self.configurations[placed.name]
         estimate, against = placed.estimate, placed.against_best
         low, high = (against.low, against.high) if against else (None, None)
         if low is not None and high is not None and self.sign < 0:
@@ -232,6 +237,12 @@ class _Judge:
             "too few questions": f"{counted(self.questions, 'questions')} cannot tell which one to recommend",
             "poor": f"None of {among} reaches half of {self.objective}",
         }[kind]
+
+    def _made_of(self, kind: Kind) -> str:
+        one = self.cheapest if kind == "tied" else self.first if kind in ("ship", "alone") else None
+        if one is None:
+            return ""
+        return f"{one.name}: {settings_in_words(self.configurations[one.name])}"
 
     def _how_sure(self, first: Contender) -> str:
         estimate, others = self.placed[0].estimate, len(self.contenders) - 1

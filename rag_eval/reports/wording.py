@@ -1,13 +1,15 @@
 """Figures and phrases of the reports."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.config import SECTIONS
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
-from rag_eval.parts import label
+from rag_eval.parts import PartRecord, label
+from rag_eval.parts.definition import shown
 from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
 from rag_eval.stats.estimates import Estimate
 
@@ -101,6 +103,44 @@ def finding(metric: str, estimate: Estimate) -> str:
     if cut.hits is None:
         return f"{found} in {cut.size:,} tokens" if cut.kind == "tokens" else found
     return f"{found} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
+
+
+def settings_in_words(one: ConfigurationOutcome) -> str:
+    """What stands behind the name of a configuration, such as ``chunker markdown (max_chunk_size 1000) · …``.
+
+    The parts that the name tells, each with the settings that its label has, and how long the chunks came out.
+    """
+    record = one.configuration
+    had = [(section, section.of(record)) for section in SECTIONS.values()]
+    told = [f"{at.field} {_part_in_words(part)}" for at, part in had if part is not None and part.label != at.plain]
+    chunks = one.chunks
+    lengths = f"chunks of {chunks.shortest:,} to {chunks.longest:,} characters"
+    return " · ".join([*told, *([lengths] if chunks.count and record.system is None else [])])
+
+
+def _part_in_words(part: PartRecord) -> str:
+    # A record does not say which settings its label has: they are those whose name or value is in it.
+    words = f"/{_parted(part.label.removeprefix(part.type))}/"
+    told = [
+        f"{name} {_setting(value)}"
+        for name, value in part.settings.items()
+        if f"/{name}/" in words or (not isinstance(value, dict | list) and f"/{_parted(shown(value))}/" in words)
+    ]
+    return f"{part.type} ({', '.join(told)})" if told else part.label
+
+
+def _parted(words: str) -> str:
+    return words.strip().replace(" ", "/").replace("=", "/")
+
+
+def _setting(value: object) -> str:
+    """A setting in words; a part within a part is its type with all its settings."""
+    if isinstance(value, Mapping) and "type" in value:
+        own = [f"{name} {_setting(one)}" for name, one in value.items() if name != "type" and one not in (None, [])]
+        return f"{value['type']} ({', '.join(own)})" if own else str(value["type"])
+    if isinstance(value, list):
+        return " + ".join(map(_setting, value))
+    return shown(value)
 
 
 def copies_note(outcome: BenchmarkOutcome) -> list[str]:

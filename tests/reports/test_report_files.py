@@ -43,8 +43,9 @@ def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
     text = (folder / "report.md").read_text(encoding="utf-8")
     assert text.startswith(
         "# By span\\_recall@5, ship recursive-token 300/0, hybrid\n\n"
-        "**How sure.** recursive-token 300/0, hybrid finds 79.1 %"
+        "recursive-token 300/0, hybrid: chunker recursive-token (chunk\\_size 300, chunk\\_overlap 0) · retrieval "
     )
+    assert "characters\n\n**How sure.** recursive-token 300/0, hybrid finds 79.1 %" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "indistinguishable" in line]
     assert len(rows) == 5
     assert sample_run.outcome.corpus.digest in text

@@ -56,6 +56,11 @@ def test_the_first_screen_has_the_answer_and_names_the_choices_in_the_chart(
     opened = open_report(budget_run.page)
     page = opened.page
     assert page.locator("h1").inner_text() == f"For 2,000 tokens of context, ship {SHIPPED}" == report.verdict.headline
+    made = page.locator(".made")
+    assert made.inner_text() == report.verdict.made_of
+    assert made.inner_text().startswith(
+        f"{SHIPPED}: chunker markdown (max_chunk_size 1000) · retrieval hybrid · chunks"
+    )
     assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "What is cheaper"]
     chart = page.locator("#chart-frontier")
     box = chart.locator("svg").bounding_box()
@@ -500,6 +505,8 @@ def test_a_phone_shows_it_without_sideways_scrolling(budget_run: Kept, open_repo
     )
     assert outside == 0
     assert page.locator(".ranking .on-phone:visible").count() == 12
+    over = "all => all.filter(e => e.scrollHeight > e.clientHeight + 1).length"
+    assert page.locator(".ranking tr.group th").evaluate_all(over) == 0
     # A question that is opened begins at the top of the screen.
     first = opened.asked()
     page.locator("#question .steps button").last.click()
