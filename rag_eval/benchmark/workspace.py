@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.benchmark.references import IndexRef, TableRef, TruthRef
-from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
+from rag_eval.disk.files import files_sha256, kept_sha256, remove, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketLocation, Storage
 from rag_eval.errors import ArtifactError, DamagedError
@@ -132,8 +132,16 @@ class Workspace(BaseModel):
         return TableRef(uri=uri, digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
-        """Return a table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
-        return read_table(self.path(ref))
+        """Return a table, memory-mapped; raises ``DamagedError`` when it is gone, altered or no table."""
+        path = self.path(ref)
+        try:
+            return read_table(path)
+        except ArtifactError as error:
+            with suppress(OSError):  # in a workspace that is read-only
+                remove(path)
+            self.storage.drop(ref.uri)
+            problem = f"{ref.uri} in the workspace {self.address!r} is no table of ours ({error})"
+            raise DamagedError(f"{problem}: run again to make it anew") from None
 
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
         """Return the table whose shards these are; raises as ``read_table`` does."""

@@ -1,10 +1,13 @@
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ArtifactError
+from rag_eval.disk.rows import write_table
+from rag_eval.errors import ArtifactError, DamagedError
 
 TABLE = pa.table({"text": ["é", "👩🏽‍🚀"], "n": [1, 2]})
 
@@ -48,6 +51,16 @@ def test_a_table_that_is_gone_or_altered_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ArtifactError, match="is gone from the workspace"):
         workspace.read_table(ref)
+
+
+def test_a_planted_table_that_leads_beyond_its_bytes_is_refused_and_dropped(tmp_path: Path) -> None:
+    buffers = [None, pa.py_buffer(np.array([0, 900, 2], np.int32)), pa.py_buffer(b"no")]
+    table = pa.table({"text": pa.Array.from_buffers(pa.string(), 2, buffers)})
+    path = write_table(tmp_path / "tables" / "texts", table.schema, [table])
+    workspace, ref = Workspace(root=tmp_path), TableRef(uri=f"tables/texts/{path.name}", digest=path.stem, rows=2)
+    with pytest.raises(DamagedError, match=r"is no table of ours \(it holds no Arrow table\): run again"):
+        workspace.read_table(ref)
+    assert not path.exists()
 
 
 def test_an_index_is_known_by_what_made_it_and_checked_by_its_bytes(tmp_path: Path) -> None:
