@@ -15,6 +15,9 @@ from rich.text import Text
 
 from rag_eval.formatting import visible as visible
 
+NAME_CELLS = 34
+"""Names keep so many cells of a line, whatever else a terminal has room for."""
+
 NO_BROWSER = "No browser was found on this machine: open it in one yourself."
 
 
@@ -58,6 +61,25 @@ def _cut(text: str, cells: int, tail: int) -> str:
     while end > len(head) // 2 and text[end - 1 : end + 1].isalnum():
         end -= 1
     return f"{head[:end] if end > len(head) // 2 else head}…{text[start:]}"
+
+
+def beside_names(
+    widths: Mapping[str, int], needed: Collection[str], names: Iterable[str], width: int
+) -> tuple[list[str], int]:
+    """Which columns a line of so many cells has room for beside names, by title, and the cells left to the names.
+
+    Those ``needed`` stay; others are taken from left to right as long as the names keep their room.
+    """
+    least = min(NAME_CELLS, max(map(len, names)))
+    room = width - sum(widths[title] for title in needed)
+    taken = []
+    for title, cells in widths.items():
+        if title in needed:
+            taken.append(title)
+        elif room - cells >= least:
+            taken.append(title)
+            room -= cells
+    return taken, max(room, least)
 
 
 def print_table(

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import print_json, print_table, say, visible
+from flows.cli.console import beside_names, print_json, print_table, say, visible
 from flows.cli.publish import known_publications, print_publications
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
@@ -22,9 +22,6 @@ from rag_eval.reports.write import page_of
 
 if TYPE_CHECKING:
     from rag_eval.reports.report import Report
-
-NAME_CELLS = 34
-"""Names keep so many cells of a line, whatever else a terminal has room for."""
 
 MAY_BE_BEST = "≈"
 
@@ -111,33 +108,27 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
     texts = {column.title: [column.text(row) for row in ranking.rows] for column in every}
-    widths = {one.title: max(map(len, (*_heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
+    widths = {one.title: max(map(len, (*heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
     cut = split_name(ranking.metric)[1]
     needed = {one.title for one in every if one.is_context and split_name(one.title)[1] == cut}
     needed |= {every[0].title, every[-1].title}
-    room = width - max(map(len, places)) - 1 - sum(widths[title] for title in needed)
-    least = min(NAME_CELLS, max(len(name.text(row)) for row in ranking.rows))
-    figures = []
-    for column in every:  # from left to right as long as the names keep their room
-        if column.title in needed:
-            figures.append(column)
-        elif room - widths[column.title] >= least:
-            figures.append(column)
-            room -= widths[column.title]
+    names = [name.text(row) for row in ranking.rows]
+    taken, room = beside_names(widths, needed, names, width - max(map(len, places)) - 1)
+    figures = [column for column in every if column.title in taken]
     cells = [texts[column.title] for column in figures]
-    headings = [_heading(column.title) for column in figures]
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
     # Names are wrapped, not cut: what is left out may be all that tells two of them apart.
-    table.add_column(name.title, overflow="fold", max_width=max(room, least))
-    for heading, column in zip(headings, figures, strict=True):
-        table.add_column(heading, justify="right", no_wrap=True, style="bold" if column.kind == "score" else None)
-    for number, row in enumerate(ranking.rows):
-        table.add_row(places[number], Text(visible(name.text(row))), *(column[number] for column in cells))
+    table.add_column(name.title, overflow="fold", max_width=room)
+    for column in figures:
+        style = "bold" if column.kind == "score" else None
+        table.add_column(heading(column.title), justify="right", no_wrap=True, style=style)
+    for number in range(len(names)):
+        table.add_row(places[number], Text(visible(names[number])), *(column[number] for column in cells))
     return table
 
 
-def _heading(title: str) -> str:
+def heading(title: str) -> str:
     """A metric's name without its level, its cut below it, so that the table fits a narrow terminal."""
     column, cut = split_name(title)
     short = (

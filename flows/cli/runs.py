@@ -6,9 +6,10 @@
 import os
 import shlex
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import NO_BROWSER, print_json, print_table, say, visible
+from flows.cli.console import NO_BROWSER, beside_names, print_json, print_table, say, visible
 from flows.cli.processes import leaving, watched
 from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ConfigurationError
@@ -31,6 +32,8 @@ RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name
 
 # A run's name up to the second, or to the microsecond, is mostly enough to name it.
 _ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
+
+_HEADING_CELLS = 10
 
 
 def show(
@@ -258,17 +261,35 @@ def unanswerable(
         told = {"run": outcome.run, "rate": found.rate, "metric": found.metric, "questions": found.questions}
         print_json(console, told | {"configurations": [one.as_data() for one in found.configurations]})
         return
-    for title, titles, rows in (
-        (" ".join(found.sentences), found.TITLES, found.rows()),
-        (found.curve_note, found.CURVE_TITLES, found.curve_rows()),
-    ):
-        _print_rows(console, title, titles, rows)
+    _print_configurations(console, found.sentences, found.TITLES, found.rows(), found.TITLES[1:3])
+    say(console, found.curve_note)
+    print_table(console, dict.fromkeys(found.CURVE_TITLES, True), found.curve_rows())
 
 
-def _print_rows(console: Console, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of configurations under what it says."""
-    say(console, title)
-    print_table(console, {title: title != "configuration" for title in titles}, rows)
+def _print_configurations(
+    console: Console, told: Iterable[str], titles: Sequence[str], rows: Iterable[Sequence[str]], needed: Collection[str]
+) -> None:
+    """Print figures beside the names of configurations under what they say; what there is no room for is named."""
+    from flows.cli.ranking import heading
+
+    say(console, " ".join(told))
+    first, *figures = titles
+    cells = dict(zip(titles, zip(*rows, strict=True), strict=True))
+    longest = {title: max(map(len, cells[title])) for title in figures}
+    folded = {title: _folded(heading(title), longest[title]) for title in figures}
+    widths = {title: max(longest[title], *map(len, folded[title])) + 2 for title in figures}
+    shown, _ = beside_names(widths, needed, cells[first], console.width - 2)
+    others = [title for title in figures if title not in shown]
+    caption = f"no room here for {', '.join(others)}: a wider terminal or --json has every column"
+    columns = {first: False} | {"\n".join(folded[title]): True for title in shown}
+    table = zip(cells[first], *(cells[title] for title in shown), strict=True)
+    print_table(console, columns, table, caption=caption if others else None)
+
+
+def _folded(title: str, cells: int) -> list[str]:
+    """A heading in lines that are as wide as what is below it, or little more; no word is divided."""
+    wide = max(cells, _HEADING_CELLS)
+    return [line for part in title.split("\n") for line in wrap(part, wide, break_long_words=False)]
 
 
 def holes(
@@ -320,7 +341,7 @@ def holes(
     unjudged = holes_of(workspace, outcome)
     told: dict[str, object] = {"run": outcome.run, "output": str(output), "holes": unjudged and unjudged.as_data()}
     if unjudged is not None and not as_json:
-        _print_rows(console, " ".join(unjudged.sentences), unjudged.titles, unjudged.rows())
+        _print_configurations(console, unjudged.sentences, unjudged.titles, unjudged.rows(), unjudged.needed)
     left = 0
     if judge is not None:
         grader = PassageJudge(

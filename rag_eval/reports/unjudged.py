@@ -35,6 +35,8 @@ from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import PERSON, RELEVANT_GRADE, TRUTH_KINDS, JudgedPassage, judgements
 from rag_eval.types.ids import ChunkId
 
+BOUND = "if all of it were relevant"
+
 
 @dataclass(frozen=True)
 class ConfigurationHoles:
@@ -69,9 +71,16 @@ class Holes:
     @property
     def titles(self) -> tuple[str, ...]:
         first = self.configurations[0]
-        bound = ("if all of it were relevant",) if first.most is not None else ()
+        bound = (BOUND,) if first.most is not None else ()
         powered = (f"{self.precision_metric}, estimated", "people alone", "model alone") if first.precision else ()
         return "configuration", *first.unjudged, self.metric, *bound, *powered
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Of ``titles``, those that a narrow table keeps: unjudged at the cut of the metric, the metric, its bound."""
+        first, cut = self.configurations[0], split_name(self.metric)[1]
+        unjudged = [name for name in first.unjudged if split_name(name)[1] == cut]
+        return *unjudged, self.metric, *([BOUND] if first.most is not None else [])
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of the table, by ``titles``."""
