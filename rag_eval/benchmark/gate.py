@@ -160,7 +160,7 @@ def run_gate(
     named = name_pairs(baseline, run, configurations or old, may_lack=True)
     scores.before.paired(metric).subset(list(named))  # says what the baseline has when it lacks one of them
     there = {name: other for name, other in named.items() if other in new}
-    changed = {name: other for name in named if name not in there and (other := _changed(baseline, run, name))}
+    changed = {name: other for name in named if name not in there and (other := counterpart(baseline, run, name))}
     missing = {name: _why_missing(baseline, run, name, changed.get(name)) for name in named if name not in there}
     if not there:
         return Gate(metric, max_drop, baseline.run, run.run, differences, 0, 0, "queries", True, [], missing, changed)
@@ -236,7 +236,7 @@ def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
     return read_scores(workspace, baseline, metric).paired(metric).units
 
 
-def _changed(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> str | None:
+def counterpart(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> str | None:
     """What the run calls the configuration that differs from this one of the baseline in the fewest settings.
 
     None where it failed under its own name, and where all others have other types of parts, or are in the baseline.
@@ -285,11 +285,16 @@ def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, c
         if run.search is not None and name in run.search.excluded | run.search.estimated:
             return "the search of the run left it out: name the others with --configuration, or use search: full"
         return f"it failed: {failure.reason}" if failure else "the run does not have it"
+    told = changed_settings(baseline, run, name, changed)
+    return f"the run has it with {told}: gate the two with --configuration '{name}={changed}'"
+
+
+def changed_settings(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str) -> str:
+    """The settings in which a configuration of the run differs from one of the baseline, in words, and why if known."""
     changes = ", ".join(_changes(_record(baseline, name), _record(run, changed)))
     strategies = [one.config.search for one in (baseline, run)]
     is_fused_anew = "fusion" in changes and strategies[0] != strategies[1] and "sure" in strategies
-    why = ", since search: sure takes mean and deviation for hybrids over one chunking" * is_fused_anew
-    return f"the run has it with {changes}{why}: gate the two with --configuration '{name}={changed}'"
+    return changes + ", since search: sure takes mean and deviation for hybrids over one chunking" * is_fused_anew
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
-from rag_eval.benchmark.gate import Gate, GateCheck
+from rag_eval.benchmark.gate import Gate, GateCheck, changed_settings, counterpart
 from rag_eval.distribution import PRODUCT
 from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
@@ -206,11 +206,20 @@ def unchanged_sentences(compared: RunComparison) -> list[str]:
 
 
 def left_out_sentences(compared: RunComparison) -> list[str]:
-    """A sentence for each way in which configurations miss their counterpart."""
+    """A sentence for each way in which configurations miss their counterpart, and how to compare those that changed."""
     alike: dict[tuple[str, str], list[str]] = {}
+    changed: dict[str, list[str]] = {}
+    runs = compared.before, compared.after
     for name, presence in compared.unpaired().items():
         alike.setdefault(presence, []).append(name)
-    return [f"Left out, {_presence(*presence)}: {'; '.join(names)}." for presence, names in alike.items()]
+        if presence == ("scored", "not there") and (other := counterpart(*runs, name)):
+            changed.setdefault(changed_settings(*runs, name, other), []).append(f"{name}={other}")
+    told = [f"Left out, {_presence(*presence)}: {'; '.join(names)}." for presence, names in alike.items()]
+    for settings, pairs in changed.items():
+        whose = f"{counted(len(pairs), 'configurations')} of the run before {be(len(pairs))} in the run after"
+        command = f"rag-eval compare {compared.before.run} {compared.after.run} --configuration '{pairs[0]}'"
+        told.append(f"{whose} with {settings}: {command} compares the {'first pair' if pairs[1:] else 'two'}.")
+    return told
 
 
 def _presence(before: str, after: str) -> str:

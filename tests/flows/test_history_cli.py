@@ -292,10 +292,17 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert "6 questions cannot tell which one to recommend." in shown
     assert "≈ not distinguishable from the first on these questions" in shown
     assert ["≈" in line for line in shown.splitlines() if ", bm25  " in line] == [False, True, True, True]
-    make_run(workspace, config.model_copy(update={"chunkers": [*chunkers[1:], RecursiveTokenChunker(chunk_size=70)]}))
+    larger = [*chunkers[1:], RecursiveTokenChunker(chunk_size=70)]
+    changed = make_run(workspace, config.model_copy(update={"chunkers": larger}))
     compared = said(own, "compare", "baseline", "latest")
     assert "Left out, only in the run before: recursive-token 20/0, bm25.\n" in compared
     assert "Left out, only in the run after: recursive-token 70/0, bm25.\n" in compared
+    pair = "recursive-token 20/0, bm25=recursive-token 70/0, bm25"
+    assert (
+        "1 configuration of the run before is in the run after with chunk_size 70 instead of 20: "
+        f"rag-eval compare {good.run} {changed.run} --configuration '{pair}' compares the two.\n"
+    ) in compared
+    assert "20/0, bm25 → recursive-token 70/0" in said(own, "compare", good.run, changed.run, "--configuration", pair)
 
 
 def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
