@@ -72,6 +72,18 @@ class RunComparison:
         order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
         return [rows[place] for place in order]
 
+    def to_open_with(self, first: str) -> ComparedConfigurations | None:
+        """What to look at first: this configuration of the run after, or, where it stayed the same, what fell furthest.
+
+        By the first metric; None where the one named was not compared.
+        """
+        metric = self.metrics[0]
+        rows, sign = self.by_metric(metric), 1 if higher_is_better(metric) else -1
+        own = next((row for row in rows if row.after == first), None)
+        if own is None or not own.comparison.is_same:
+            return own
+        return min([own, *rows], key=lambda row: min(0.0, sign * row.comparison.difference))
+
     @property
     def left_out(self) -> dict[str, str]:
         """The configurations that only one run has scores of, or none, and why."""

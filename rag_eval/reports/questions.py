@@ -72,8 +72,8 @@ class Questions:
     ranking_metric: str
     notes: list[str] = field(default_factory=list)
     """A sentence for everything that is left out."""
-    beside: int | None = None
-    """The configuration to show beside the first; None for the best that finds something else."""
+    opened: tuple[int, int] | None = None
+    """The two to open; None, or one there is no room for, opens the first and the best that finds something else."""
     paged: PagedDocuments = field(default_factory=PagedDocuments)
 
     @property
@@ -111,7 +111,7 @@ def questions_of(
         return [replace(one, chunks=found.get(one.chunks_digest, one.chunks)) for one in given]
 
     cut: dict[str, Sequence[TableRef]] = {}
-    ranked, notes, beside = outcome.ranked(), [], None
+    ranked, notes, opened = outcome.ranked(), [], None
     own = [tables(one, scores, one.name) for one in ranked]
     configurations = with_chunks(own)
     if compared is not None:
@@ -121,11 +121,11 @@ def questions_of(
             if compared.differences:
                 notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
             else:
-                known, before_of = compared.scores.before, {row.after: row.before for row in compared.rows}
-                others = [tables(one, known, f"{one.name} (in {before.run})") for one in earlier]
+                others = [tables(one, compared.scores.before, f"{one.name} (in {before.run})") for one in earlier]
                 configurations = with_chunks([*own, *others])
-                places = {one.name: place for place, one in enumerate(earlier, start=len(ranked))}
-                beside = places.get(before_of.get(ranked[0].name, ""))
+                if row := compared.to_open_with(ranked[0].name):
+                    new, old = ([one.name for one in some] for some in (ranked, earlier))
+                    opened = new.index(row.after), len(new) + old.index(row.before)
         except ArtifactError as error:
             notes.append(f"The hits of {before.run} are not shown: {error}.")
     documents = workspace.read_tables(outcome.inputs.documents)
@@ -139,7 +139,7 @@ def questions_of(
         metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
         notes=notes,
-        beside=beside,
+        opened=opened,
         paged=PagedDocuments.of(workspace, documents, outcome.corpus.folder),
     )
 
@@ -213,10 +213,10 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
     number = {digest: place for place, digest in enumerate(chunks)}
     counts = [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)]
     labels, tags = kinds_of(questions.queries, counts)
-    second = _second(hits, sides) if questions.beside is None else questions.beside
+    opened = asked.opened if asked.opened and max(asked.opened) < len(sides) else (0, _second(hits, sides))
     pictures, more = list[Section](), dict[str, Any]()
     if pages := questions.paged.places(texts.titles, texts.lengths, np.concatenate([truth, retrieved])):
-        listed = (truth[row].tolist() for one in _listed(questions, second) for row in range(*first_of[one : one + 2]))
+        listed = (truth[row].tolist() for one in _listed(questions, opened) for row in range(*first_of[one : one + 2]))
         sheets, pictures = questions.paged.sheets(texts.titles, texts.lengths, listed)
         more = {"places": pages, "sheets": sheets}
     manifest = {
@@ -225,7 +225,7 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
             {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
             for one in sides
         ],
-        "second": second,
+        "opened": opened,
         "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
         "metrics": [_metric(name) for name in questions.metrics],
         "tags": labels,
@@ -412,10 +412,10 @@ def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -
     return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
 
 
-def _listed(questions: Questions, second: int) -> list[int]:
+def _listed(questions: Questions, opened: Sequence[int]) -> list[int]:
     """The questions in the order in which the page lists them at first: where its sides differ most, or the worst."""
     ids, by = questions.queries.column("query_id").combine_chunks(), questions.ranking_metric
-    sides = [questions.configurations[number] for number in (0, second) if number >= 0]
+    sides = [questions.configurations[number] for number in opened if number >= 0]
     first, *other = (score_columns(one, ids, [by])[0] for one in sides)
     key = -np.abs(first - other[0]) if other else first if higher_is_better(by) else -first
     return list(np.argsort(np.where(np.isnan(key), np.inf, key), kind="stable"))

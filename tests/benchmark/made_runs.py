@@ -98,10 +98,11 @@ def make_run(
     config: BenchmarkConfig,
     *,
     lost: float = 0,
+    losing: Sequence[str] | None = None,
     failing: Sequence[str] = (),
     with_scores: bool = True,
 ) -> BenchmarkOutcome:
-    """Run the benchmark and keep it; a share of the queries finds nothing, and the configurations named fail."""
+    """Run the benchmark and keep it; a share of queries finds nothing, in those losing or in all; failing ones fail."""
     started = datetime.now(UTC)
     corpus = CorpusSource.of(config.corpus, config.glob)
     documents = stages.load_corpus(workspace, corpus, config.shards)
@@ -117,7 +118,8 @@ def make_run(
         chunk_truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
         chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, chunk_truth)
         hits = found_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
-        hits = _lose(workspace, hits, inputs.truth.queries, lost)
+        if losing is None or configuration.name in losing:
+            hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
         done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})

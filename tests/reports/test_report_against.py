@@ -1,6 +1,7 @@
 """A run beside an earlier one: in the page and as Markdown."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.verdict import judged
-from rag_eval.reports.write import report_html
+from rag_eval.reports.write import report_html, write_report
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.reports.conftest import Opened
 
 EXTRA = RecursiveTokenChunker(chunk_size=60)
 
@@ -83,6 +86,28 @@ def test_the_stage_that_a_drop_is_in_is_said_in_both(report: Report) -> None:
         r"recursive-token (30|90)/0, bm25: the drop is in: search \\?\(words\\?\), which loses 0\.\d{3} more"
     )
     assert set(found.findall(report_markdown(report))) == set(found.findall(comparison_section(report))) == {"30", "90"}
+
+
+@pytest.mark.parametrize("losing", [[SMALL_NAME], [LARGE_NAME, SMALL_NAME], []])
+def test_the_page_opens_with_what_fell_where_the_first_stayed_the_same(
+    tmp_path: Path, open_report: Callable[..., Opened], losing: list[str]
+) -> None:
+    workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
+    before, after = make_run(workspace, config), make_run(workspace, config, lost=0.3, losing=losing)
+    write_report(workspace, build_report(workspace, after, against=before), path := tmp_path / "against.html")
+    opened = open_report(path)
+    name = SMALL_NAME if losing == [SMALL_NAME] else LARGE_NAME
+    assert opened.page.locator("#why-title").inner_text() == f"Why: {name} against {name} (in {before.run})"
+    assert opened.messages == []
+
+
+def test_a_pair_that_the_page_has_no_room_for_is_not_opened(tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
+    before, after = make_run(workspace, config), make_run(workspace, config, lost=0.3)
+    asked = questions_of(workspace, after, read_scores(workspace, after), compare_runs(workspace, before, after))
+    assert pack_overlay(asked).manifest["opened"] == (0, 2)
+    fewer = replace(asked, configurations=asked.configurations[:2])
+    assert pack_overlay(fewer).manifest["opened"] == (0, 1)
 
 
 def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> None:

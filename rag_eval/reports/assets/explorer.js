@@ -1,13 +1,14 @@
 // The questions of the report: choose sides, filter, sort, open one. All that is chosen stands in the address.
 
+const [FIRST, SECOND] = overlay.opened ?? [0, -1];
 const PRESET = {
-  a: 0,
-  b: overlay.second ?? -1,
+  a: FIRST,
+  b: SECOND,
   cut: 0,
   metric: overlay.metrics?.[0].label,
   question: -1,
   shown: "all",
-  order: (overlay.second ?? -1) >= 0 ? "differ" : "worst",
+  order: SECOND >= 0 ? "differ" : "worst",
   search: "",
   document: -1,
   tag: -1,
