@@ -322,7 +322,7 @@ class BenchmarkConfig(Settings):
     objective: Annotated[StrictStr, AfterValidator(check_objective)] = Field(
         default_factory=lambda data: score_name(RecallWithinTokens.label, "tokens", data.get("budget") or BUDGET),
         description="What configurations are ranked by: a metric, within the budget unless it names a cut, such as "
-        "span_recall@5; one of yours by its name in metrics. Default: recall_within_tokens.",
+        "span_recall@5; of yours its name without the module, such as found_anything. Default: recall_within_tokens.",
     )
     fetch_k: StrictInt | None = Field(
         default=None,
