@@ -206,6 +206,7 @@ def validate(config: FileArgument) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from rag_eval.benchmark.config_files import load_config
     from rag_eval.metrics.budget import BUDGET
+    from rag_eval.metrics.metric import split_name
 
     chosen = load_config(config)
     checked = check_files(chosen, file=config)
@@ -214,8 +215,10 @@ def validate(config: FileArgument) -> None:
     print_table(console, {"#": True, "configuration": False}, rows)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
-    budget = f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}"
-    say(console, f"ranked by {chosen.objective}; {budget}")
+    cut, told = split_name(chosen.objective)[1], [f"ranked by {chosen.objective}"]
+    if chosen.budget is not None or cut.kind != "tokens" or cut.size == BUDGET:  # else the objective has one of its own
+        told.append(f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}")
+    say(console, "; ".join(told))
     say(console, f"{counted(checked.documents, 'documents')}, {checked.questions}")
     for notice in (*checked.notes, *chosen.notices()):
         say(console, f"Note: {notice}.")

@@ -232,7 +232,11 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     model, price = next(iter(PRICES.items()))
     dollars = 3 * found.tokens * price / 1e6
     cost = f"about {cost_in_words(dollars)}" if dollars > 0.01 else "less than a cent"
-    small = [f"budget: {found.budget}    # of about {found.tokens:,} tokens in all: with more, anything would be found"]
+    budget = (
+        f"budget: {found.budget}    # of about {found.tokens:,} tokens in all: with more, anything would be found"
+        if found.tokens < 5 * BUDGET
+        else f"# budget: {2 * BUDGET}    # tokens of context a question may cost; without it {BUDGET:,}"
+    )
     lines = [
         f"# Written by rag-eval init: {visible(str(found))}.",
         "# A list in any setting is a grid: every value in it is tried. `rag-eval parts` lists all settings.",
@@ -261,8 +265,8 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         f"returns: {'[hit, section]' if is_headed else '[hit, window]'}",
         "",
         "# How many hits count, and what is measured. The ranking is by recall within a budget of tokens, so that",
-        "# small and large chunks compete fairly; another budget: objective: recall_within_tokens@4000",
-        *(small if found.tokens < 5 * BUDGET else []),
+        "# small and large chunks compete fairly.",
+        budget,
         "k: [1, 5, 10]",
         "metrics: [span_recall, span_precision, span_iou, tokens_retrieved]",
     ]

@@ -249,6 +249,10 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
     assert "not set" not in keyed.stdout
     assert load_config(tmp_path / "first.yaml").budget == 6  # no more than its one document has
     assert "So little text says little" in keyed.stdout
+    assert rag_eval("init", str(BENCHMARK.parent / "corpus"), "--output", "large.yaml", cwd=tmp_path).returncode == 0
+    large = (tmp_path / "large.yaml").read_text(encoding="utf-8")
+    (tmp_path / "large.yaml").write_text(large.replace("# budget: ", "budget: "), encoding="utf-8")
+    assert load_config(tmp_path / "large.yaml").objective == "recall_within_tokens@4000"
     assert "rag-eval generate first.yaml --output truth.jsonl --max-cost 2" in keyed.stdout
     span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
     (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
@@ -360,10 +364,12 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
         .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")
         .replace("ground_truth: ", f"ground_truth: {BENCHMARK.parent}/")
     )
-    (tmp_path / "own.yaml").write_text(f"{text}\nbudget: 1000\nobjective: span_recall@5\n")
-    assert (
-        "ranked by span_recall@5; a budget of 1,000 tokens\n" in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
-    )
+    for more, said in {
+        "budget: 1000\nobjective: span_recall@5": "ranked by span_recall@5; a budget of 1,000 tokens\n",
+        "objective: recall_within_tokens@4000": "ranked by recall_within_tokens@4000\n",
+    }.items():
+        (tmp_path / "own.yaml").write_text(f"{text}\n{more}\n")
+        assert said in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:
