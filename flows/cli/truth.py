@@ -181,9 +181,9 @@ def check(
     as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
-    from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
+    from rag_eval.ground_truth.check import REANCHORING, audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
-    from rag_eval.ground_truth.fixing import fix_truth
+    from rag_eval.ground_truth.fixing import fix_truth, fixed_truth
 
     text = read_truth_text(truth)
     is_chunk_level = truth_type(text) == "chunk-level"
@@ -204,6 +204,12 @@ def check(
             say(console, f"{truth}: {counted(len(fixed), 'places')} corrected", "bold")
             say_some(console, list(map(_sentence, fixed)), SHOWN_FAULTS)
         print_audit(console, audit, truth)
+        if audit.faults and not fix and (sure := fixed_truth(text, documents)[1]):
+            say(
+                console, f"--fix corrects {counted(len(sure), 'places')}, where there is no doubt about what was meant."
+            )
+        if any(fault.doc_id for fault in audit.faults):
+            say(console, f"{REANCHORING}.")
     if not audit.is_valid:
         raise typer.Exit(1)
 

@@ -29,6 +29,7 @@ from rag_eval.types.offsets import fitting_unit
 SHOWN_BEFORE = 20
 """How much of two long texts is shown before the first character in which they differ."""
 SHOWN_DOCUMENTS = 5
+REANCHORING = "rag-eval truth reanchor carries spans over to documents that have changed"
 
 AnySpan = CharacterSpan | AlternativeLine
 """A span that was checked, or one as it is written."""
@@ -106,10 +107,7 @@ def _told(
     place = f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
     # Sound spans fail only where their document is gone or has changed.
     is_drifted = any(doc_id for _, doc_id, _ in faults)
-    advice = (
-        "; rag-eval truth reanchor carries spans over to documents that have changed, "
-        "and rag-eval run --reanchor does so for one run"
-    )
+    advice = f"; {REANCHORING}, and rag-eval run --reanchor does so for one run"
     return f"{place}: {fault}{others}{advice if is_drifted else ''}"
 
 

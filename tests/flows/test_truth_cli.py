@@ -132,6 +132,10 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     assert "the text is at [744, 913)" in done.output
     assert "'[red]gone\\x1b[31m.md', which is not in the corpus" in done.output
     assert "line 4: not JSON" in done.output
+    assert done.output.endswith(
+        "--fix corrects 1 place, where there is no doubt about what was meant.\n"
+        "rag-eval truth reanchor carries spans over to documents that have changed.\n"
+    )
 
     told = json.loads(truth_command("check", broken, "--corpus", CORPUS, "--json").output)
     assert [fault["line"] for fault in told["faults"]] == [2, 3, 4]
@@ -153,6 +157,8 @@ def test_check_with_fix_writes_what_is_sure_and_reports_the_rest(tmp_path: Path)
     assert "1 place corrected" in done.output
     assert "is now" in done.output
     assert "1 fault" in done.output
+    assert "--fix corrects" not in done.output
+    assert "rag-eval truth reanchor carries spans over" in done.output
     written = broken.read_text(encoding="utf-8").split("\n")
     assert json.loads(written[1]) == json.loads(lines[1])
     assert written[2] == json.dumps(gone)
