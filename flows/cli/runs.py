@@ -21,7 +21,7 @@ from flows.cli import options
 from flows.cli.console import NO_BROWSER, beside_names, print_json, print_table, say, visible
 from flows.cli.processes import leaving, watched
 from rag_eval.disk.files import patterns_of
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
 
 if TYPE_CHECKING:
@@ -72,7 +72,12 @@ def report(
     before = read_run(workspace, against, outcome) if against is not None else None
     built = build_report(workspace, outcome, against=before, allow_different=allow_different)
     path = output.absolute() if output is not None else page_of(workspace, outcome, before)
-    write_report(workspace, built, path)
+    try:
+        write_report(workspace, built, path)
+    except ArtifactError as error:
+        if output is not None:
+            raise
+        raise ArtifactError(f"{error}; --output FILE writes the report elsewhere") from None
     console = Console()
     console.print(Text(visible(str(built.verdict))))
     for sentence in built.since:

@@ -162,3 +162,12 @@ def test_the_command_names_what_is_wrong(small_run: Kept, tmp_path: Path) -> Non
         command("nope", "--workspace", workspace)
     with pytest.raises(ConfigurationError, match=r"cannot be written as 'report\.pdf': end its name in \.html or \.md"):
         command("--output", str(tmp_path / "report.pdf"), "--workspace", workspace)
+    page = page_of(small_run.workspace, small_run.outcome)
+    page.unlink(missing_ok=True)
+    page.mkdir()  # where nothing can be written, whoever runs this
+    with pytest.raises(
+        ArtifactError, match=r"report\.html.* cannot be written .*; --output FILE writes the report els"
+    ):
+        command("--workspace", workspace)
+    page.rmdir()
+    assert command("--output", str(tmp_path / "report.html"), "--workspace", workspace)[0] == 0
