@@ -1,6 +1,7 @@
 """Ground truth from other people's formats, by the name of the format.
 
-An importer is a function from a path to ``ImportedTruth``; the parameters that it has beside the path are its options.
+An importer is a function from a path to ``ImportedTruth``; the parameters that it has beside the path are its options,
+of those that ``rag-eval truth import`` has.
 A new one is its file, its test and a line here. Nothing is lost without a note.
 """
 
