@@ -52,14 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage as seldom as commands do, and not among what was imported, which is most of what there is."""
-    from flows.cli.main import GARBAGE
+    from rag_eval.cli.main import GARBAGE
 
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     gc.enable()
 
 
-SLOW = ("tests/flows/cli/", "tests/deployments/", "tests/flows/", "tests/tasks/", "tests/reports/")
+SLOW = ("tests/cli/", "tests/deployments/", "tests/flows/", "tests/tasks/", "tests/reports/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,8 +81,8 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         temporary_settings,
     )
 
-    from flows.cli.server import answers, start_attended
-    from tests.flows.cli.commands import free_port, migrated_database, wait_for
+    from rag_eval.cli.server import answers, start_attended
+    from tests.cli.commands import free_port, migrated_database, wait_for
 
     folder = tmp_path_factory.mktemp("prefect")
     database = folder / "prefect.db"

@@ -18,7 +18,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import rag_eval
-from flows.cli.main import app
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import evaluate
@@ -27,6 +26,7 @@ from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
 from rag_eval.benchmark.running import RoundRunner
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.cli.main import app
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine

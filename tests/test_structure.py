@@ -31,7 +31,7 @@ LAYERS = (
     "rag_eval rag_eval.pytest_plugin",  # the names that the library offers, and its fixture
     "tasks",
     "flows",
-    "flows.cli",
+    "rag_eval.cli",
 )
 LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in packages.split()}
 HEAVY = {"lancedb", "openai", "langsmith", "prefect"}
@@ -330,7 +330,7 @@ def test_the_plugin_of_pytest_costs_those_who_do_not_use_it_nothing() -> None:
 
 
 def test_help_is_light() -> None:
-    code = "import contextlib, sys; sys.argv = ['rag-eval', '--help']; from flows.cli.main import main"
+    code = "import contextlib, sys; sys.argv = ['rag-eval', '--help']; from rag_eval.cli.main import main"
     code += "\nwith contextlib.suppress(SystemExit): main()"
     loaded = modules_after(code)
     assert "typer" in loaded

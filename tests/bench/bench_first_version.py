@@ -137,7 +137,7 @@ def sample(first: Version, this: Version, folder: Path) -> list[dict[str, Any]]:
     kept: dict[str, list[float]] = {}
     for number in range(ROUNDS + 1):
         for version in (first, this):
-            command = ("-m", "flows.cli", "run", "--workspace", str(folder / f"{version.name}-{number}"))
+            command = ("-m", "rag_eval.cli", "run", "--workspace", str(folder / f"{version.name}-{number}"))
             seconds = [version.run(*command, state=folder)[0] for _ in range(2)]
             if number:  # in the first turn code is compiled and a database migrated
                 cold.setdefault(version.name, []).append(seconds[0])
@@ -162,7 +162,7 @@ def grid(first: Version, this: Version, folder: Path) -> list[dict[str, Any]]:
             work = ("--workspace", str(folder / f"grid-{version.name}-{number}"), "--json")
             # The first version knew of no copies.
             file.write_text(written if version is first else f"{written}copies: off\n", encoding="utf-8")
-            seconds, printed = version.run("-m", "flows.cli", "run", str(file), *work, state=folder)
+            seconds, printed = version.run("-m", "rag_eval.cli", "run", str(file), *work, state=folder)
             found.setdefault(version.name, []).append(seconds)
             outcome = json.loads(printed)["configurations"]
             # Hybrid search is another one now.

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typer.testing import CliRunner
 
-from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.cli.main import app
 from rag_eval.ground_truth.files import read_token_level, write_truth
 from rag_eval.ground_truth.holes import entered
 from rag_eval.ground_truth.sources import FileTruth

@@ -9,11 +9,11 @@ import yaml
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from flows.cli.main import app
 from rag_eval import sample
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.config_files import benchmark_schema, load_config
 from rag_eval.benchmark.objective import DEFAULT_METRICS
+from rag_eval.cli.main import app
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import is_remote, label, settings_of

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from flows.cli.benchmark import check_files
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
@@ -21,6 +20,7 @@ from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.truth_stages import ground_truth, load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.cli.benchmark import check_files
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level

@@ -17,7 +17,7 @@ import pytest
 
 from rag_eval.benchmark.workers import current_workers, working_by
 from rag_eval.errors import RagEvalError, ServiceError
-from tests.flows.cli.commands import free_port, wait_for
+from tests.cli.commands import free_port, wait_for
 
 
 def test_processes_that_were_stopped_begin_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.flows.cli.commands import free_port, wait_for
+from tests.cli.commands import free_port, wait_for
 
 DEBIAN = Path("/usr/lib/postgresql")
 BIN = max(DEBIAN.glob("*/bin"), key=lambda found: float(found.parent.name), default=DEBIAN / "15" / "bin")

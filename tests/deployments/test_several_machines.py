@@ -13,13 +13,13 @@ import pytest
 from prefect.events import Event
 from prefect.events.schemas.events import Resource
 
-from flows.cli.processes import end_all
 from flows.deployments import CORPUS_CHANGED, corpus_resource
+from rag_eval.cli.processes import end_all
+from tests.cli.commands import free_port, rag_eval, wait_for
 from tests.deployments.compose import command, environment
 from tests.deployments.postgresql import PASSWORD, missing, postgresql
 from tests.doubles.s3_server import KEY, SECRET
 from tests.flows.benchmarks import folder_of
-from tests.flows.cli.commands import free_port, rag_eval, wait_for
 
 BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
 

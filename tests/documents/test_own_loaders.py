@@ -9,7 +9,6 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.cli.benchmark import check_files
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
@@ -19,6 +18,7 @@ from rag_eval.benchmark.runs import data_differences
 from rag_eval.benchmark.stages import StoredDocuments, load_corpus
 from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.cli.benchmark import check_files
 from rag_eval.documents import reading
 from rag_eval.documents.boxes import WordBox
 from rag_eval.documents.loaders import LoadedText
@@ -26,9 +26,9 @@ from rag_eval.documents.pdf import PdfLoader
 from rag_eval.documents.reading import Loaders
 from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
 from rag_eval.types.documents import Corpus, LeftOutWarning
+from tests.cli.commands import wait_for
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
-from tests.flows.cli.commands import wait_for
 from tests.reports.report_runs import run
 
 MODULE = '''

@@ -12,8 +12,8 @@ from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.answers import answer_experiment
 from tests.benchmark.made_runs import write_data
+from tests.cli.commands import rag_eval
 from tests.doubles.openai_server import OpenAIServer
-from tests.flows.cli.commands import rag_eval
 from tests.reports.report_runs import run
 
 KEY = "sk-answers-0123456789"

@@ -9,15 +9,15 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.main import app
 from rag_eval import read_token_level
+from rag_eval.cli.main import app
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import RagEvalError, RequestRefusedError
 from rag_eval.llm.chat import ANSWERS
+from tests.cli.commands import rag_eval, started
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
 from tests.doubles.openai_server import OpenAIServer, Status
-from tests.flows.cli.commands import rag_eval, started
 from tests.generation.corpora import PLACES, harbour_text
 
 __all__ = ["server"]

@@ -21,9 +21,9 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.cli.commands import wait_for
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import STAGES, TWO, every_stage
-from tests.flows.cli.commands import wait_for
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 ADDRESS = "s3://bench/nightly"

@@ -11,12 +11,12 @@ from langsmith import utils as langsmith_utils
 from typer.testing import CliRunner
 
 from flows.benchmark import benchmark
-from flows.cli.main import app
 from rag_eval import Corpus
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.cli.main import app
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.check import check_against_corpus

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.main import app
+from rag_eval.cli.main import app
 from tests.reports.conftest import Kept
 
 

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import betabinom
 from typer.testing import CliRunner
 
-from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.cli.main import app
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import

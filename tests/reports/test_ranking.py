@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flows.cli.ranking import ranking_table
+from rag_eval.cli.ranking import ranking_table
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
 from rag_eval.reports.report import Report, build_report

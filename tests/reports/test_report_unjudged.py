@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.main import app
 from rag_eval import ChunkLevelGroundTruth, Corpus, Query, generate_chunk_id
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.cli.main import app
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_truth
 from rag_eval.ground_truth.holes import drawn, entered
 from rag_eval.ground_truth.judgements import read_judgements

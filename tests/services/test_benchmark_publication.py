@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.benchmark import benchmark
-from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome
@@ -17,6 +16,7 @@ from rag_eval.benchmark.publishing import read_publications
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.cli.main import app
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
 from rag_eval.ground_truth.files import write_chunk_level

@@ -10,9 +10,9 @@ import pytest
 
 from rag_eval.services.langsmith_outbox import put_truth
 from rag_eval.services.outbox import Outbox
+from tests.cli.commands import rag_eval, started
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.langsmith_truth import token_level
-from tests.flows.cli.commands import rag_eval, started
 
 SETTINGS = {"LANGSMITH_API_KEY": KEY}
 

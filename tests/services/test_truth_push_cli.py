@@ -7,7 +7,7 @@ import pytest
 from langsmith import Client
 from typer.testing import CliRunner, Result
 
-from flows.cli.main import app
+from rag_eval.cli.main import app
 from rag_eval.errors import RagEvalError
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 from tests.doubles.langsmith_server import LangSmithServer

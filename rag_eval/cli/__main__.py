@@ -1,0 +1,6 @@
+"""``python -m rag_eval.cli``: the command line where its script is not on the path."""
+
+from rag_eval.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""``rag-eval``: registers the commands. Each imports what is heavy when it runs.
+
+Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
+"""
+
+import atexit
+import gc
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from rag_eval.cli.benchmark import estimate, reproduce, run, validate
+from rag_eval.cli.compare import app as baseline_app
+from rag_eval.cli.compare import compare, gate, plan
+from rag_eval.cli.console import visible
+from rag_eval.cli.deploy import deploy, up, watch
+from rag_eval.cli.experiment import app as experiment_app
+from rag_eval.cli.generate import generate
+from rag_eval.cli.parts import certify, parts, schema
+from rag_eval.cli.processes import Stopped, leave, stop_on_signals
+from rag_eval.cli.publish import publish
+from rag_eval.cli.runs import cache, export, history, report, show
+from rag_eval.cli.start import init
+from rag_eval.cli.truth import app as truth_app
+from rag_eval.disk.files import disk_fault
+from rag_eval.distribution import PRODUCT, VERSION
+from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
+
+EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
+
+
+class Commands(TyperGroup):
+    """The commands of an app; help shows ``--port PORT`` and ``--json``, not the Python types of their values."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the group, with those that typer adds to it; those of its commands are named alike."""
+        own = super().get_params(ctx)
+        for parameter in [*own, *(one for command in self.commands.values() for one in command.get_params(ctx))]:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif parameter.metavar is None:
+                parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
+        return own
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"{PRODUCT} {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Find the way of chunking, embedding and searching that brings back the right content from your documents."""
+    if debug:
+        os.environ["RAG_EVAL_DEBUG"] = "1"
+
+
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    EVALUATE: (init, run, validate, estimate, show, report, export, generate, certify),
+    MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
+    REFERENCE: (parts, schema, reproduce),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(truth_app, name="truth", cls=Commands, rich_help_panel=EVALUATE)
+app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=EVALUATE)
+app.add_typer(baseline_app, name="baseline", cls=Commands, rich_help_panel=MONITOR)
+
+
+GARBAGE = 100_000, 20, 100
+"""How seldom Python looks for garbage: what commands import stays, and looking through it is a tenth of a short one."""
+
+
+def main() -> None:
+    """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
+    stop_on_signals()
+    gc.set_threshold(*GARBAGE)
+    atexit.register(gc.freeze)  # the memory of a process that ends is not looked through for garbage
+    try:
+        app()
+    except Stopped as stop:
+        _say(f"stopped; {stop.consequence}")
+        leave(stop.exit_code)
+    except RagEvalError as error:
+        # Where each configuration has its own reason, the last line still says that it is the disk.
+        told = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
+        _say(*shown_sentences(error), *([told] if told else []))
+        leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
+    except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
+        told = disk_fault(error)
+        _say(told or f"{as_sentence(error)}; run with --debug before the command to see where")
+        leave(1 if told is None else 2)
+
+
+def _say(*sentences: str) -> None:
+    console = Console(stderr=True)
+    if os.environ.get("RAG_EVAL_DEBUG"):
+        console.print_exception()
+    for sentence in sentences:
+        # One line, whatever its length, for who reads it with another program.
+        console.print(Text(f"rag-eval: {visible(sentence)}", style="red"), soft_wrap=not console.is_terminal)

@@ -1,0 +1,404 @@
+"""The command line as a user meets it: a process of its own."""
+
+import json
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.distribution import VERSION
+from rag_eval.sample import BENCHMARK
+from rag_eval.types.documents import Corpus
+from tests.cli.commands import TWO, rag_eval
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    first = rag_eval("run", "two.yaml", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "Prefect" not in first.stderr  # of which no server is there to show it
+    assert "14 documents, 72 questions, of which 70 have an answer\nranked" in first.stdout
+    assert first.stdout.index("recursive-token 60/0") < first.stdout.index("recursive-token 300/0")
+    assert "28 of 28 documents" in first.stdout
+    again = rag_eval("run", "two.yaml", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "Nothing computed: all 13 stages reused." in again.stdout
+    (run,) = [line for line in again.stdout.splitlines() if line.startswith("Kept in ")]
+    assert (Path(run.removeprefix("Kept in ")) / "summary.json").is_file()
+    assert not again.stderr  # nor is a server started for it
+    pages = sorted((tmp_path / ".rag-eval" / "runs").glob("*/report.html"))
+    assert pages[1].parent == Path(run.removeprefix("Kept in "))
+    assert pages[1].read_bytes() == pages[0].read_bytes()  # which is not made again either
+
+    shown = rag_eval("show", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "recursive-token 300/0" in shown.stdout
+    as_json = rag_eval("show", "--json", Path(run).name, cwd=tmp_path)
+    assert json.loads(as_json.stdout)["run"] == Path(run).name
+    (tmp_path / "one.yaml").write_text(TWO.replace("[60, 300]", "60") + "retrieval: bm25\n")
+    api = str(PREFECT_API_URL.value())
+    other = rag_eval("run", "one.yaml", cwd=tmp_path, PREFECT_API_URL=api)
+    assert other.returncode == 0, other.stderr
+    assert f"starting on the Prefect server at {api}" in other.stderr  # a stage of it is not kept
+    held = rag_eval("cache", cwd=tmp_path)
+    assert "cache/embeddings" in held.stdout
+    assert "cleared: " in rag_eval("cache", "--clear", cwd=tmp_path).stdout
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("one two three")
+    span = '{"doc_id": "a.md", "start": 0, "end": 3, "text": "two"}'
+    (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{span}]}}')
+    wrong = rag_eval("run", "--corpus", "docs", "--truth", "t.jsonl", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "'a.md' has 'one' at [0, 3), the span says 'two'" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    assert len([line for line in wrong.stderr.splitlines() if line.strip()]) == 1, wrong.stderr
+
+    (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{span.replace("two", "one")}]}}')
+    (tmp_path / "b.yaml").write_text(
+        "corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n"
+        "embedders: [local, openai]\nretrieval: [vector, hybrid]\n"
+    )
+    failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=str(PREFECT_API_URL.value()))
+    assert failed.returncode == 1, failed.stderr
+    outcome = json.loads(failed.stdout)
+    assert [one["name"] for one in outcome["configurations"]] == ["markdown 1000, vector", "markdown 1000, hybrid"]
+    assert "OPENAI_API_KEY" in str(outcome["failures"])
+    assert "2 of 4 configurations failed" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    (reason,) = (line for line in rag_eval("show", cwd=tmp_path).stdout.splitlines() if line.startswith("failed: "))
+    assert reason.startswith("failed: markdown 1000, vector, openai text-embedding-3-small and 1 other: ")
+    assert reason.endswith("set OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
+        (["run", "--corpus", "."], "corpus and truth go together"),
+        (
+            ["run", "."],
+            "'.' is a folder: give a benchmark file; for a folder of documents write rag-eval run --corpus .",
+        ),
+        (["validate", "."], "'.' is a folder: give a benchmark file"),
+        (["run", "--corpus", ".", "--truth", "t.jsonl"], "no file in"),
+        (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
+        (["run", "--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
+        (["run", "none.yaml"], "none.yaml"),
+        (
+            ["run", "--search", "shure"],
+            "there is no search 'shure' (did you mean sure?): use one of",
+        ),
+        (["validate", "bad.yaml"], "bad.yaml, chunkers.chunk_sise"),
+        (["show"], "there is no run yet"),
+        (["show", "2020"], "there is no run yet"),
+        (["cache"], "there is no workspace"),
+        (["certify", "nope"], "there is no chunker 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "caf\udce9").mkdir()
+    (tmp_path / "t.jsonl").write_text('{"query": "none?", "unanswerable": true}')
+    (tmp_path / "bad.yaml").write_text(TWO.replace("chunk_size", "chunk_sise"))
+    done = rag_eval(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+    assert not (tmp_path / ".rag-eval").exists()
+
+
+def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 100 tokens\n")
+    shown = rag_eval("estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
+    assert shown.returncode == 0, shown.stderr
+    rows = [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line]
+    assert rows == [["full", "2"], ["sure", "2"]]
+    assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
+    assert "Note: these embedders run here" in shown.stdout
+    assert rag_eval("estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2  # without most documents
+    (told,) = json.loads(rag_eval("estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout)["estimates"]
+    assert told["all"] == told["left"]
+    assert told["left"]["tokens"] > 10_000
+    refused = rag_eval("run", "b.yaml", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "max_cost is 100 tokens, and the full grid has" in refused.stderr
+
+
+def test_validate_lists_every_mistake(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("chunkers: [markdwn, {type: sentence, max_chunk_size: 0}]\nk: 0\ncorpus: docs\n")
+    done = rag_eval("validate", "bad.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    places = [line.removeprefix("rag-eval: bad.yaml, ").partition(":")[0] for line in done.stderr.splitlines()]
+    assert places == ["chunkers[0]", "chunkers[1].max_chunk_size", "ground_truth", "k"]
+
+    (tmp_path / "good.yaml").write_text("corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n")
+    missing = rag_eval("validate", "good.yaml", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert [line.partition(" is not there")[0].rpartition("/")[2] for line in missing.stderr.splitlines()] == [
+        "docs'",
+        "t.jsonl'",
+    ]
+
+
+@pytest.mark.skipif(find_spec("sentence_transformers") is not None, reason="the extra is installed")
+def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
+    parts = "embedders: {type: sentence-transformers, model: some/model}\nrerankers: {type: cross-encoder, model: m}\n"
+    (tmp_path / "b.yaml").write_text(TWO + parts)
+    done = rag_eval("validate", "b.yaml", cwd=tmp_path)
+    needs = "needs the extra sentence-transformers: pip install 'rag-span-eval[sentence-transformers]'"
+    assert done.stderr.splitlines() == [
+        f"rag-eval: sentence-transformers some/model {needs}",
+        f"rag-eval: cross-encoder m {needs}",
+    ]
+    assert done.returncode == 2
+
+
+def test_a_missing_key_is_said_before_anything_is_computed(tmp_path: Path) -> None:
+    parts = "embedders: openai\nqueries: hyde\nrerankers: {type: cohere}\n"
+    (tmp_path / "b.yaml").write_text(TWO + parts)
+    told = rag_eval("validate", "b.yaml", cwd=tmp_path, CO_API_KEY="")
+    notes = [line for line in told.stdout.splitlines() if "needs a key" in line]
+    assert notes == [
+        f"Note: {part} needs a key: set {key}; without it only what is kept can be used."
+        for part, key in (
+            ("openai text-embedding-3-small", "OPENAI_API_KEY"),
+            ("hyde gpt-4.1-mini", "OPENAI_API_KEY"),
+            ("cohere rerank-v3.5", "CO_API_KEY"),
+        )
+    ]
+    given = {"OPENAI_API_KEY": "key-of-mine", "CO_API_KEY": "other-key"}
+    silent = rag_eval("validate", "b.yaml", cwd=tmp_path, **given)
+    elsewhere = rag_eval("validate", "b.yaml", cwd=tmp_path, OPENAI_BASE_URL="http://127.0.0.1:9/v1", CO_API_KEY="x")
+    assert "key" not in silent.stdout + elsewhere.stdout
+
+
+def folder_of(place: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = place / "my docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return place / "my docs"
+
+
+GERMAN = "Die Fähre fährt um acht Uhr ab, und der Bus wartet nicht auf sie. Wir sind nicht da, aber das Haus ist offen."
+FOUND = [
+    ({"a.md": "# Ferries\n\nThe ferry leaves at noon and it does not wait for the bus.\n" * 40}, "markdown", "English"),
+    (
+        {"a.txt": GERMAN, "b.txt": GERMAN, "c.pdf": "%PDF"},
+        "{type: bm25, tokenizer: {type: stemmed, language: german}}",
+        "German",
+    ),
+    (
+        {"a.html": "<h1>Ferries</h1><p>The ferry leaves at noon and it does not wait for the bus."},
+        "markdown",
+        "English",
+    ),
+    (
+        {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
+        "Add '**/*.md' to glob to have those searched.\n",
+        "not known",
+    ),
+    (
+        {"a.md": "The ferry leaves at noon and it does not wait for the bus.", "b.py": "noon = 12\n" * 9},
+        "glob: ['**/*.md', '**/*.py']",
+        "English",
+    ),
+    (
+        {"b/ä.md": "東京は日本の首都です。人口は多いです。", "c.rst": "東京は日本の首都です。"},
+        "glob: ['**/*.md', '**/*.rst']",
+        "Japanese",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("files", "holds", "language"), FOUND, ids=["headings", "german", "pages", "code", "both", "japanese"]
+)
+def test_init_writes_a_benchmark_that_fits_the_folder(
+    tmp_path: Path, files: dict[str, str], holds: str, language: str
+) -> None:
+    folder_of(tmp_path, files)
+    done = rag_eval("init", "my docs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"language: {language}" in done.stdout
+    text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
+    assert holds in text
+    assert ("# Not read: 1 .pdf." in text) == ("c.pdf" in files)
+    config = load_config(tmp_path / "benchmark.yaml")
+    assert f"benchmark.yaml: {len(config.configurations())} configurations;" in done.stdout
+    documents = Corpus.from_folder(config.corpus, config.glob)
+    assert {one.id for one in documents} == {name for name in files if name not in ("c.pdf", "readme.md")}
+    assert "OPENAI_API_KEY is not set." in done.stdout
+    assert "  rag-eval generate benchmark.yaml --dry-run" in done.stdout
+    (example,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith('  {"query"'))
+    assert example["relevant_spans"][0]["doc_id"] in files
+
+
+def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon.\n"})
+    keyed = rag_eval("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
+    assert "not set" not in keyed.stdout
+    assert load_config(tmp_path / "first.yaml").budget == 6  # no more than its one document has
+    assert "So little text says little" in keyed.stdout
+    assert rag_eval("init", str(BENCHMARK.parent / "corpus"), "--output", "large.yaml", cwd=tmp_path).returncode == 0
+    large = (tmp_path / "large.yaml").read_text(encoding="utf-8")
+    (tmp_path / "large.yaml").write_text(large.replace("# budget: ", "budget: "), encoding="utf-8")
+    assert load_config(tmp_path / "large.yaml").objective == "recall_within_tokens@4000"
+    assert "rag-eval generate first.yaml --output truth.jsonl --max-cost 2" in keyed.stdout
+    span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
+    (tmp_path / "sub").mkdir()
+    found = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    assert "Next, with the 1 question of truth.jsonl: rag-eval run sub/b.yaml" in found.stdout
+    assert "ground_truth: ../truth.jsonl    # 1 question\n" in (tmp_path / "sub" / "b.yaml").read_text()
+    assert rag_eval("validate", "sub/b.yaml", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "sub" / "b.yaml").read_bytes()
+    again = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    assert (again.returncode, before) == (2, (tmp_path / "sub" / "b.yaml").read_bytes())
+    assert "'sub/b.yaml' is there already: give another name with --output" in again.stderr
+
+
+def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.pdf").write_bytes(b"%PDF\xff")
+    refused = rag_eval("init", "docs", cwd=tmp_path)
+    assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
+    assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
+    assert "'docs/a.pdf' is no PDF" in refused.stderr
+    ugly = tmp_path / "docs" / "x.\n- evil"
+    ugly.write_text("x")
+    (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon and waits for nobody, as it is late.")
+    assert rag_eval("init", "docs", cwd=tmp_path).returncode == 0
+    assert load_config(tmp_path / "benchmark.yaml").glob == "**/*.md"
+    assert rag_eval("init", "nowhere", "--output", "c.yaml", cwd=tmp_path).returncode == 2
+
+
+def test_init_names_the_texts_at_which_a_run_stops(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon and waits for nobody, as it is late."})
+    (folder / "old.md").write_bytes("Prêt à partir".encode("latin-1"))
+    (folder / "binary.md").write_bytes(b"\x7fELF\0\xff")
+    done = rag_eval("init", "my docs", cwd=tmp_path)
+    told = "old.md: not UTF-8, and rag-eval run stops at them: convert them to UTF-8"
+    text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
+    assert told in " ".join(done.stdout.split())
+    assert f"# Not read: 2 .md.\n# {told}" in text
+
+
+COMPLETED = {
+    ("tr",): ["truth"],
+    ("truth", "ch"): ["check"],
+    ("truth", "check", "--c"): ["--corpus"],
+    ("baseline", "s"): ["set", "show"],
+    ("show", "--w"): ["--workspace"],
+    ("run", ""): [],
+    ("--debug", "ini"): ["init"],
+}
+
+
+def test_the_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    for words, offered in COMPLETED.items():
+        asked = {"COMP_WORDS": shlex.join(["rag-eval", *words]), "COMP_CWORD": str(len(words))}
+        done = rag_eval(cwd=tmp_path, _RAG_EVAL_COMPLETE="complete_bash", **asked)
+        assert (done.returncode, done.stdout.split()) == (0, offered), words
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    done = rag_eval("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"rag-eval {VERSION}\n")
+
+
+@pytest.mark.parametrize("days", ["--dry-run", "-1", "nan"])
+def test_prune_says_that_it_wants_days(tmp_path: Path, days: str) -> None:
+    refused = rag_eval("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
+    assert refused.returncode == 2
+    assert f"{days!r} is no number of days: write --prune 30" in refused.stderr
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    done = rag_eval("--debug", "run", "none.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+
+
+def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
+    for section, name, setting in (
+        ("chunkers", "semantic", "breakpoint_percentile  95"),
+        ("embedder", "openai", "price_per_million_tokens  null"),
+        ("indexes", "hnsw", "ef_construction  300"),
+        ("rerankers", "cohere", "rerank-v3.5"),
+        ("metrics", "span_recall", "precision_omega"),
+        ("returns", "section", "max_tokens  2000"),
+        ("ground_truth", "generate", "queries_per_doc  5"),
+        ("evaluators", "LLMJudge", "at_least"),
+    ):
+        listed = rag_eval("parts", section, cwd=tmp_path, COLUMNS="80")
+        assert listed.returncode == 0
+        assert name in listed.stdout
+        assert setting in listed.stdout
+        assert max(map(len, listed.stdout.splitlines())) <= 80
+    everything = json.loads(rag_eval("parts", "--json", cwd=tmp_path).stdout)
+    assert set(everything) >= {"chunker", "embedder", "store", "index", "reranker", "metric", "evaluator"}
+    assert everything["embedder"][1]["name"] == "openai"
+    assert everything["embedder"][1]["remote"] == "yes"
+    refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, " in refused.stderr
+    assert "tokenizer, metric, evaluator\n" in refused.stderr
+    listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
+    assert (
+        "12 configurations, token-level, k = 1, 3, 5, 10\n"
+        "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
+        "14 documents, 72 questions, of which 70 have an answer\n"
+    ) in listed
+    text = (
+        BENCHMARK.read_text()
+        .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")
+        .replace("ground_truth: ", f"ground_truth: {BENCHMARK.parent}/")
+    )
+    for more, said in {
+        "budget: 1000\nobjective: span_recall@5": "ranked by span_recall@5; a budget of 1,000 tokens\n",
+        "objective: recall_within_tokens@4000": "ranked by recall_within_tokens@4000\n",
+    }.items():
+        (tmp_path / "own.yaml").write_text(f"{text}\n{more}\n")
+        assert said in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
+
+
+def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:
+    for command in ([], ["run"], ["certify"], ["truth", "check"]):
+        shown = rag_eval(*command, "--help", cwd=tmp_path)
+        assert shown.returncode == 0
+        assert "--help" in shown.stdout
+        assert "bool" not in shown.stdout
+
+
+def test_certificates_are_shown_one_by_one_or_as_a_table(tmp_path: Path) -> None:
+    (tmp_path / "cutter.py").write_text("def cut(text): return [text[1:]] if len(text) > 1 else [text]\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.md").write_text("One text.\n")
+    shown = rag_eval("certify", "cutter:cut", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
+    assert shown.returncode == 1
+    assert "FAILED" in shown.stdout
+    assert "✗ coverage           1 of 8 fail" in shown.stdout
+    compared = rag_eval("certify", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
+    assert compared.returncode == 0
+    assert "cluster-semantic" in compared.stdout
+    assert max(map(len, compared.stdout.splitlines())) <= 80
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    done = rag_eval("run", cwd=tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "rag-eval: no benchmark file is given, so this is the sample's\n"
+        "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
+        "PREFECT_API_URL\n"
+    )
