@@ -1,68 +1,118 @@
-"""The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
+"""The benchmark pipeline: load the corpus and the ground truth, then evaluate every chunking in a subflow of its own.
 
+Each step is a task of ``tasks`` that Prefect caches. The configurations of one chunking share its chunks, vectors,
+indexes and searches.
+"""
+
+from datetime import UTC, datetime
 from typing import Any
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner
+from prefect.transactions import CommitMode, transaction
 
-from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
+from flows.sweep import choose_configurations
+from rag_eval.benchmark.config import THREADS, BenchmarkConfig
 from rag_eval.benchmark.housekeeping import in_use
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude
-from rag_eval.benchmark.references import BenchmarkInputs
-from rag_eval.benchmark.running import Evaluations, compare, evaluate_one
-from rag_eval.benchmark.workers import ending_work, width
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.services.posting import traces_address
-from tasks.artifacts import (
-    benchmark_run_name,
-    configuration_tags,
-    publish,
-    report_run,
-    show_configuration,
-    show_ground_truth,
-    tag_run,
-)
-from tasks.runner import as_task, gather
+from rag_eval.benchmark.inputs import BenchmarkInputs
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, StepWork, checked
+from rag_eval.benchmark.plan import Chunking, chunkings
+from rag_eval.pipeline.workspace import Workspace
+from tasks import add_context, ask_system, chunk, embed, find_documents, load_corpus, prepare_queries, retrieve, score
+from tasks.artifacts import benchmark_run_name, publish, report, show_chunking
+from tasks.chunk import hits_to_fetch
+from tasks.ground_truth import ground_truth
+from tasks.index import build_index
+from tasks.results import ConfigurationRuns, conclude, gather, outcomes_of
+from tasks.retrieve import search_index
+from tasks.runners import task_runner, threads
 
 
-@flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
-def evaluate_configuration(
-    workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs
-) -> ConfigurationOutcome:
-    """Chunk, retrieve, rerank and score with one configuration."""
-    tag_run(*configuration_tags(configuration))
-    outcome = evaluate_one(workspace, configuration, inputs, as_task)
-    show_configuration(workspace, outcome)
-    return outcome
-
-
-# The fan-out maps over a task because Prefect maps tasks, not flows; nothing of it is cached.
-@task(name="evaluate", task_run_name="{configuration.name}", cache_policy=NO_CACHE)
-def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:
-    """Run the subflow of one configuration."""
-    return evaluate_configuration(workspace, configuration, inputs)
-
-
-def evaluate_all(workspace: Workspace, some: list[Configuration], inputs: BenchmarkInputs) -> Evaluations:
-    """Map the subflow over configurations."""
-    parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=width())
-    with runner as threads, ending_work():
-        return gather(some, threads.map(evaluate, parts))
-
-
-@flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name)
+@flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name, task_runner=threads(), persist_result=False)
 def benchmark(
     config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS
 ) -> BenchmarkOutcome:
-    """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
-    workspace = workspace.in_a_run_now()
-    with in_use(workspace):
-        tag_run("rag-eval", config.evaluation_type)
-        outcome = compare(workspace, config, reanchor, runner, evaluate_all, as_task)
-        show_ground_truth(workspace, config.ground_truth, outcome)
-        report_run(workspace, outcome)
-        if config.langsmith_dataset is not None or traces_address() is not None:
-            publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
-    return conclude(workspace, outcome)
+    """Compare the configurations of a benchmark on one corpus and one ground truth.
+
+    Args:
+        config: What is compared, and on what.
+        workspace: Where tables, cached results and the run are kept.
+        reanchor: Move spans to where their text is in changed documents.
+        runner: What runs the tasks of a chunking: threads, dask or ray.
+
+    Raises:
+        BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
+    """
+    begun = datetime.now(UTC)
+    with in_use(workspace), task_runner(runner) as runs_on:
+        files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
+        documents = load_corpus.map(files, unmapped(workspace)).result()
+        truth = ground_truth(config.ground_truth, documents, config.evaluation_type, workspace, reanchor, config.copies)
+        inputs = BenchmarkInputs.of(config, documents, truth)
+        shared = [unmapped(one) for one in (inputs, workspace, begun, runs_on)]
+        choice = choose_configurations(config, inputs, workspace, lambda some: evaluate.map(some, *shared))
+        chosen = chunkings(choice.configurations)
+        found = gather(chosen, evaluate.map(chosen, *shared))
+        outcome = conclude(workspace, config, begun, files, inputs, choice, found)
+        report(workspace, config.ground_truth, outcome)
+        publish(workspace, outcome, config.langsmith_dataset)
+    return checked(workspace, outcome)
+
+
+# Prefect maps tasks, not flows.
+@task(task_run_name="{chunking.name}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate(
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime, runner: TaskRunner[Any]
+) -> list[ConfigurationOutcome]:
+    """Run the subflow of one chunking, or of one whole system."""
+    subflow = evaluate_chunking if chunking.system is None else evaluate_system
+    # Eager: else Prefect would store the results of the subflow's tasks only when this task ends.
+    with transaction(commit_mode=CommitMode.EAGER):
+        return subflow.with_options(task_runner=runner)(chunking, inputs, workspace, begun)
+
+
+@flow(name="rag-eval-evaluate-chunking", flow_run_name="{chunking.name}", persist_result=False)
+def evaluate_chunking(
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime
+) -> list[ConfigurationOutcome]:
+    """Chunk, embed and index once, then retrieve and score with every configuration of the chunking."""
+    here, documents, truth = unmapped(workspace), inputs.documents, inputs.truth
+    chunks = chunk.map(documents, unmapped(chunking.chunker), here, unmapped(inputs.chunk_truth))
+    if chunking.context is not None:
+        chunks = add_context.map(chunks, documents, unmapped(chunking.context), here)
+    vectors = {one: embed.map(chunks, unmapped(one), here) for one in chunking.embedders}
+    plan = chunking.plan(hits_to_fetch(chunks, chunking.chunker, inputs.depth))
+    indexes = {one: build_index(one, chunks, vectors.get(one.embedder), workspace) for one in plan.indexes}
+    queries = {
+        one: prepare_queries.submit(truth.queries, one.rewriter, one.selection, documents, workspace)
+        for one in plan.queries
+    }
+    found = {one: search_index(one, indexes[one.index], queries[one.queries], workspace) for one in plan.searches}
+    runs = []
+    for one, searches in plan.configurations:
+        rankings, searched = {each: found[each] for each in searches}, queries[searches[0].queries]
+        used = [indexes[each.index] for each in searches]
+        given = list(rankings.values()), used, truth.queries, searched, documents, searches[0].depth, inputs.candidates
+        hits = retrieve.submit(one, *given, workspace)
+        scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, one.name)
+        runs.append(
+            ConfigurationRuns(one, hits, scores, chunks, vectors.get(one.embedder, ()), rankings, used, searched)
+        )
+    outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
+    show_chunking(workspace, chunking.name, outcomes)
+    return outcomes
+
+
+@flow(name="rag-eval-evaluate-system", flow_run_name="{chunking.name}", persist_result=False)
+def evaluate_system(
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime
+) -> list[ConfigurationOutcome]:
+    """Ask a whole retrieval system, and score what it found."""
+    documents, truth = inputs.documents, inputs.truth
+    hits = ask_system.submit(
+        chunking.system, documents, truth.queries, inputs.evaluation_type, inputs.candidates, workspace
+    )
+    scores = score.submit(hits, truth, documents, [], inputs.metrics, inputs.ks, workspace, chunking.name)
+    runs = ConfigurationRuns(chunking.configurations[0], hits, scores)
+    return outcomes_of([runs], StepWork(begun), truth.queries.rows)

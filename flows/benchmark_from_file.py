@@ -18,9 +18,9 @@ from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import judged
 from tasks.artifacts import best_effort, hold_against_baseline, show_report
 

@@ -3,20 +3,20 @@
 from pathlib import Path
 
 from prefect import flow
+from rag_eval.benchmark.running import StageRunner
+from tasks.runner import as_task
 
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.housekeeping import in_use
-from rag_eval.benchmark.references import CorpusSource, TruthRef
-from rag_eval.benchmark.running import StageRunner
-from rag_eval.benchmark.stages import load_corpus
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.generation.growing import GeneratedTruth
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.llm.cost import Prices
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.references import TruthRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import BENCHMARK
 from tasks.artifacts import show_generation, upload_truth
-from tasks.runner import as_task
 
 
 @flow(name="rag-eval-generate", flow_run_name="{output}")

@@ -21,7 +21,7 @@
             DamagedError
         ServiceError
             RequestRefusedError
-        ConfigurationFailedError
+        EvaluationFailedError
         BenchmarkFailedError
         GateFailedError
         ExperimentError
@@ -34,7 +34,7 @@ A message is one sentence: what is wrong, where, and what to do. Of several mist
 raised, and the others are its notes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -122,16 +122,12 @@ class RequestRefusedError(ServiceError):
     may_pass = False
 
 
-class ConfigurationFailedError(RagEvalError):
-    """One configuration of a benchmark failed; ``stages`` is the work that was done for it until then, by stage.
+class EvaluationFailedError(RagEvalError):
+    """Some configurations of a chunking failed; ``outcomes`` and ``failures`` are what became of all of them."""
 
-    ``is_outage`` is true where a service did not answer, so that another try may succeed.
-    """
-
-    def __init__(self, reason: str, stages: Mapping[str, Any], is_outage: bool = False) -> None:
-        super().__init__(reason, stages, is_outage)  # all, so that it can be pickled
-        self.stages = stages
-        self.is_outage = is_outage
+    def __init__(self, reason: str, outcomes: Sequence[Any], failures: Mapping[str, Any]) -> None:
+        super().__init__(reason, outcomes, failures)  # all, so that it can be pickled
+        self.outcomes, self.failures = outcomes, failures
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -94,7 +94,7 @@ def rag_eval_benchmark(pytestconfig: pytest.Config) -> Callable[..., BenchmarkRu
     def run(file: str | os.PathLike[str], workspace: str = ".rag-eval") -> BenchmarkRun:
         from rag_eval.benchmark.runs import read_run
         from rag_eval.benchmark.scores import read_scores
-        from rag_eval.benchmark.workspace import Workspace
+        from rag_eval.pipeline.workspace import Workspace
 
         root = pytestconfig.rootpath
         place = workspace if "://" in workspace else str(root / workspace)

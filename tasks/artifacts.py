@@ -3,40 +3,36 @@
 None of it is needed for the results: where the server does not take something, the log says so and the run goes on.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from prefect import task
 from prefect.artifacts import (
     create_markdown_artifact,
-    create_progress_artifact,
     create_table_artifact,
-    update_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.futures import PrefectFuture, as_completed
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from rag_eval.benchmark.config import SECTIONS, Configuration
 from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.running import going_on
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
-from rag_eval.benchmark.truth_stages import truth_file
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import GateFailedError
+from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown, slug
 from rag_eval.ground_truth.files import read_token_level
-from rag_eval.parts import type_name
+from rag_eval.pipeline.ground_truth_steps import truth_file
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import (
     configuration_markdown,
     gate_markdown,
@@ -46,6 +42,7 @@ from rag_eval.reports.markdown import (
 )
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
+from rag_eval.services.posting import traces_address
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
@@ -55,9 +52,19 @@ SLUG_CHARACTERS = 80
 LARGEST_REPORT = 200_000
 """How many characters of a report go to the server; the whole of it is in the run's folder."""
 
-T = TypeVar("T")
+logger = logging.getLogger("rag_eval.tasks")
 
-best_effort = partial(going_on, "what a run shows in Prefect is not complete")
+
+@contextmanager
+def log_errors(what: str) -> Iterator[None]:
+    """Log errors raised in the block and continue: hours of work must not end in an error of what is made of them."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # as said
+        logger.warning("%s: %s", what, as_sentence(error))
+
+
+best_effort = partial(log_errors, "what a run shows in Prefect is not complete")
 
 
 def benchmark_run_name() -> str:
@@ -75,49 +82,37 @@ def tag_run(*tags: str) -> None:
         client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
 
 
-def configuration_tags(configuration: Configuration) -> list[str]:
-    """Return the kinds of parts that a configuration has, such as ``retrieval:hybrid``."""
-    parts = {one.field: one.of(configuration) for one in SECTIONS.values()}
-    return [f"{field}:{type_name(part)}" for field, part in parts.items() if part is not None]
-
-
-def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description: str) -> Iterator[PrefectFuture[T]]:
-    """Yield every future as soon as it is done, with a progress artifact of this key that is kept up to date."""
-    progress: UUID | None = None
+def show_chunking(workspace: Workspace, name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
+    """Show the means of the configurations of a chunking, the work they took, and links to their tables."""
     with best_effort():
-        progress = cast("UUID", create_progress_artifact(0.0, key=key, description=description))
-    for number, future in enumerate(as_completed(list(futures)), start=1):
-        future.wait()
-        yield future
-        with best_effort():
-            if progress is not None:
-                update_progress_artifact(progress, 100 * number / len(futures))
+        markdown = "\n\n".join(configuration_markdown(one, partial(table_link, workspace)) for one in outcomes)
+        create_markdown_artifact(markdown=markdown, key=artifact_key(name))
 
 
-def show_configuration(workspace: Workspace, outcome: ConfigurationOutcome) -> None:
-    """Show the averages of a configuration, the work it took, and links to its tables."""
-    with best_effort():
-        markdown = configuration_markdown(outcome, partial(table_link, workspace))
-        create_markdown_artifact(markdown=markdown, key=artifact_key(outcome.name))
+def artifact_key(chunking: str) -> str:
+    """Return the key of a chunking's artifact: readable, and no other chunking's."""
+    return f"chunking-{slug(chunking, SLUG_CHARACTERS)}-{text_sha256(chunking)[:8]}"
 
 
-def artifact_key(configuration: str) -> str:
-    """Return the key of a configuration's artifact: readable, and no other configuration's."""
-    return f"configuration-{slug(configuration, SLUG_CHARACTERS)}-{text_sha256(configuration)[:8]}"
+@task(cache_policy=NO_CACHE, persist_result=False)
+def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
+    """Write the report of a run, and show its ranking with the recommendation and a link to the page.
 
+    Errors are logged: the results are kept without the report.
 
-def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
-    """Write the reports of a run, and show its ranked table with the recommendation and a link to the page.
-
-    What goes wrong is reported in the log: the results are kept without the reports.
+    Args:
+        workspace: Where the run is.
+        sources: The sources of its ground truth.
+        outcome: The run.
     """
     description = f"Ranked by {outcome.ranking_metric}"
-    with going_on(f"the report of {outcome.run} could not be written"):
+    with log_errors(f"the report of {outcome.run} could not be written"):
         said = keep_report(workspace, outcome).verdict
         description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
     rows = ConfigurationRanking.of(outcome).records()
     with best_effort():
         create_table_artifact(table=rows, key="comparison", description=description)
+    show_ground_truth(workspace, sources, outcome)
 
 
 def show_generation(report: "GenerationReport | None") -> None:
@@ -178,7 +173,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
         get_run_logger().info("best by %s: %s", outcome.ranking_metric, outcome.ranked()[0].name)
-    get_run_logger().info("%d stages computed, %d reused; the report is %s/report.html", computed, reused, folder)
+    get_run_logger().info("%d steps computed, %d cached; the report is %s/report.html", computed, reused, folder)
 
 
 def hold_against_baseline(
@@ -212,11 +207,17 @@ def hold_against_baseline(
     return verdict or why_not
 
 
-@task(name="publish", cache_policy=NO_CACHE)
 def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Put a run for a LangSmith dataset, and as a trace where one is asked for, and send what can be sent now."""
-    from rag_eval.benchmark.publishing import publish_run  # here: most runs publish nothing
+    """Publish a run where a LangSmith dataset or traces are asked for; a run is complete without it."""
+    if dataset is not None or traces_address() is not None:
+        publish_run(workspace, outcome, dataset, return_state=True)
 
-    waiting = publish_run(workspace, outcome, dataset)
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
+    """Put a run for a LangSmith dataset, and as a trace where one is asked for, and send what can be sent now."""
+    from rag_eval.benchmark.publishing import publish_run as publish_kept_run  # here: most runs publish nothing
+
+    waiting = publish_kept_run(workspace, outcome, dataset)
     if waiting:
         get_run_logger().info("%d messages wait for rag-eval publish: %s", len(waiting), waiting[0])

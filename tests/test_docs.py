@@ -14,22 +14,23 @@ from typing import Any
 
 import pytest
 import yaml
+from rag_eval.benchmark.engine import evaluate
+from rag_eval.benchmark.running import RoundRunner
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import rag_eval
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
-from rag_eval.benchmark.running import RoundRunner
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.main import app
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 ROOT = Path(__file__).parent.parent

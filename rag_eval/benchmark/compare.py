@@ -9,10 +9,10 @@ import numpy as np
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import check_comparable
 from rag_eval.benchmark.scores import SEED, RunScores, read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import MOST, suggestion
 from rag_eval.metrics.metric import higher_is_better
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import ROUNDING, Comparison, best_first, compare
 from rag_eval.stats.scores import PairedScores
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from rag_eval.benchmark.objective import DEFAULT_METRICS, Metric, check_objective, metric_column
-from rag_eval.benchmark.sweep import TOLERANCE, CostLimit, Search
+from rag_eval.benchmark.sweep import CostLimit, Search
 from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
@@ -40,7 +40,7 @@ from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
-from rag_eval.retrieval.searching import HybridSearch, searches_by_vector, with_reference
+from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
 from rag_eval.retrieval.selection import Selection
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
@@ -338,23 +338,20 @@ class BenchmarkConfig(Settings):
     shards: Annotated[StrictInt, Field(ge=1, le=MOST_SHARDS)] | None = Field(
         default=None,
         description="How many parts the documents are divided into, each of which is computed and kept by itself; "
-        "null: 1, and 64 from 64 MB of documents on. The results are the same.",
+        "null: one for about 2 MB of documents, up to 64. The results are the same.",
     )
     search: Search = Field(
         default="full",
         description="Which configurations are evaluated: full, all; guided, those of the chunkings that a guide ranks "
-        "first; sure, as many as it takes until no other can be better by more than tolerance.",
-    )
-    tolerance: Annotated[StrictFloat, Field(ge=0, le=1)] = Field(
-        default=TOLERANCE, description="How much of the objective a sure search may leave open."
+        "first, before anything is embedded.",
     )
     holdout: Annotated[StrictFloat, Field(ge=0, lt=1)] = Field(
         default=0.0, description="The share of the documents whose questions the search does not see, to judge it by."
     )
     max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
-        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided or sure search ends there, and "
-        "before a full one begins it is asked.",
+        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and before "
+        "a full one begins it is asked.",
     )
     allowed_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
@@ -424,11 +421,12 @@ class BenchmarkConfig(Settings):
 
     @property
     def _axes(self) -> dict[PartSection, list[Any]]:
-        axes = {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
-        if self.search == "sure" and self.chunkers:
-            modes = SECTIONS["retrieval"]
-            axes[modes] = [with_reference(one, self.chunkers[0]) for one in axes[modes]]
-        return axes
+        return {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
+
+    @property
+    def corpus_shards(self) -> int | None:
+        """How many shards the documents are divided into; chunk ids are checked against all chunks at once."""
+        return 1 if self.evaluation_type == "chunk-level" else self.shards
 
     def configurations(self) -> list[Configuration]:
         """Every way to compare, each once: the sections in their order, the first changing slowest.
@@ -484,8 +482,8 @@ class BenchmarkRecord(Settings):
     fetch_k: int | None
     copies: Copies = "off"
     shards: int | None = None
-    search: Search = "full"
-    tolerance: float = TOLERANCE
+    search: str = "full"
+    tolerance: float | None = None  # of a search that is gone, in runs of earlier versions
     holdout: float = 0.0
     max_cost: str | None = None
     allowed_cost: str | None = None

@@ -9,19 +9,20 @@ from typing import Any, get_args
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import Run, evaluate
 from rag_eval.benchmark.grid_search import GridSearch, Rounds
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.pools import TextCosts
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, effort_of
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.stages import load_corpus
 from rag_eval.benchmark.sweep import Search
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError, RagEvalError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.parts import fresh, is_remote, label
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.references import Effort, effort_of
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.tables import searched_texts
 from rag_eval.tokens import count_tokens

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from rag_eval.benchmark.config import SECTIONS, Configuration
 from rag_eval.benchmark.experiment import CheckedSystem, RetrievalResult, checked_truth, run_with
-from rag_eval.benchmark.hits import hits_table
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
@@ -26,6 +25,7 @@ from rag_eval.ground_truth.sources import read_truth
 from rag_eval.metrics.losses import HitStages, check_ks, losses_of
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
 from rag_eval.parts import Kind, label
+from rag_eval.pipeline.hits import hits_table
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.foreign_retrieval import takes_arguments
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever

@@ -10,7 +10,6 @@ import pyarrow as pa
 from rag_eval.benchmark.config import Configuration, check_fetch_k, check_level
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.benchmark.objective import DEFAULT_METRICS
-from rag_eval.benchmark.references import SearchDepth
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.copies import credit_copies, read_copies
@@ -33,6 +32,7 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.own_metrics import listed_metrics, taken_metric
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts.objects import is_reference
+from rag_eval.pipeline.search_steps import SearchDepth
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
 from rag_eval.tables import ResultTable, documents_to_table, truth_to_tables

@@ -23,11 +23,11 @@ from rag_eval.benchmark.config import AXES, ConfigurationRecord
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import check_comparable
 from rag_eval.benchmark.scores import SEED, read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted, number
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.parts.definition import NONE, shown
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import (
     ROUNDING,
     SIGNIFICANCE,
@@ -282,7 +282,7 @@ def _record(outcome: BenchmarkOutcome, name: str) -> ConfigurationRecord:
 def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str | None) -> str:
     failure = run.failures.get(name)
     if changed is None:
-        if run.search is not None and name in run.search.excluded | run.search.estimated:
+        if run.search is not None and name in run.search.estimated:
             return "the search of the run left it out: name the others with --configuration, or use search: full"
         return f"it failed: {failure.reason}" if failure else "the run does not have it"
     told = changed_settings(baseline, run, name, changed)
@@ -290,11 +290,8 @@ def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, c
 
 
 def changed_settings(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str) -> str:
-    """The settings in which a configuration of the run differs from one of the baseline, in words, and why if known."""
-    changes = ", ".join(_changes(_record(baseline, name), _record(run, changed)))
-    strategies = [one.config.search for one in (baseline, run)]
-    is_fused_anew = "fusion" in changes and strategies[0] != strategies[1] and "sure" in strategies
-    return changes + ", since search: sure takes mean and deviation for hybrids over one chunking" * is_fused_anew
+    """The settings in which a configuration of the run differs from one of the baseline, in words."""
+    return ", ".join(_changes(_record(baseline, name), _record(run, changed)))
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:

@@ -8,10 +8,10 @@ import numpy as np
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.runs import baseline_runs, data_differences, read_summary, run_names
 from rag_eval.benchmark.scores import SEED, read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import best_first
 from rag_eval.stats.estimates import Estimate, estimates_of
 

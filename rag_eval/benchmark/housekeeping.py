@@ -15,26 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_eval.benchmark import stages
-from rag_eval.benchmark.caches import LOADED_VERSION
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
-from rag_eval.benchmark.records import record_path
 from rag_eval.benchmark.runs import baseline_runs, read_summary
-from rag_eval.benchmark.stage import CUTS_VERSION
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, remove
+from rag_eval.disk.locks import try_lock, wait_for_lock
 from rag_eval.disk.rows import identity_folder
-from rag_eval.disk.turns import in_turn, try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.caches import LOADED_VERSION
+from rag_eval.pipeline.step import CUTS_VERSION
+from rag_eval.pipeline.workspace import Workspace
 
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
 
-FIRST_VERSION = ("results", "prefect")
-"""What the first version of rag-eval kept, which is never read: Prefect runs what such files tell it to."""
+EARLIER_VERSION = "records"
+"""Where the second version of rag-eval kept the results of its stages, which are not read any more."""
 
-PRUNABLE = ("tables", "indexes", "records", *FIRST_VERSION)
+PRUNABLE = ("tables", "indexes", "results", EARLIER_VERSION)
 CLEARABLE = (*PRUNABLE, "cache")
 SENT = ("receipts", "failures", "unreadable")
 """The folders of the outbox in which nothing waits."""
@@ -140,22 +138,13 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
 
 
 def _need_files(workspace: Workspace, outcome: BenchmarkOutcome, needed: Needed) -> None:
-    """Add the records of a run's stages, and every file that these or the run's summary refer to."""
-    work = [outcome.stages, *(one.stages for one in outcome.configurations)]
-    keys = {stage.key for stages_of_one in work for stage in stages_of_one.values() if stage.key}
-    keys |= {stages.places.key(list(one.chunk_tables)) for one in outcome.configurations if one.chunk_tables}
+    """Add every file that a run refers to, and the stored results that refer to nothing else."""
     needed.files |= set(_uris(outcome.model_dump(mode="json")))
-    for path in (record_path(workspace, key) for key in keys):
+    for path in _files(workspace.root / "results"):
         with suppress(OSError, ValueError, RecursionError):
-            needed.files.add(path.relative_to(workspace.root).as_posix())
-            needed.files |= set(_uris(json.loads(path.read_bytes())))
-    if len(outcome.inputs.documents) > 1:
-        # By the records of single shards an edit finds the others kept: they made nothing that the run does not have.
-        for path in _files(workspace.root / "records"):
-            with suppress(OSError, ValueError, RecursionError):
-                made = set(_uris(json.loads(path.read_bytes())))
-                if made and made <= needed.files:
-                    needed.files.add(path.relative_to(workspace.root).as_posix())
+            made = set(_uris(json.loads(path.read_bytes())))
+            if made and made <= needed.files:
+                needed.files.add(path.relative_to(workspace.root).as_posix())
 
 
 def _uris(data: object) -> Iterator[str]:
@@ -188,7 +177,7 @@ def in_use(workspace: Workspace) -> Iterator[None]:
     """Keep what a run uses from being pruned during the block; waits for a pruning that is under way."""
     mark = workspace.root / "locks" / IN_USE / uuid.uuid4().hex
     with ExitStack() as held:
-        with in_turn(_pruning(workspace)), suppress(ArtifactError):  # in a workspace that is read-only
+        with wait_for_lock(_pruning(workspace)), suppress(ArtifactError):  # in a workspace that is read-only
             held.enter_context(try_lock(mark))
         try:
             yield
@@ -200,7 +189,7 @@ def in_use(workspace: Workspace) -> Iterator[None]:
 @contextmanager
 def _nobody_in(workspace: Workspace) -> Iterator[None]:
     """Keep runs from beginning; raises ``ConfigurationError`` while one is under way."""
-    with in_turn(_pruning(workspace)):
+    with wait_for_lock(_pruning(workspace)):
         for mark in _children_of(workspace, "locks", f"{IN_USE}/*"):
             with try_lock(mark) as is_free:
                 if not is_free:
@@ -222,12 +211,12 @@ def clear(workspace: Workspace) -> Holding:
         return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
 
 
-def notice_first_version(workspace: Workspace) -> None:
-    """Say in the log, as long as nothing was computed since, that a workspace is the first version's."""
-    if not (workspace.root / "records").exists() and any(map(workspace.storage.names, FIRST_VERSION)):
+def notice_earlier_version(workspace: Workspace) -> None:
+    """Log, as long as nothing was computed since, that a workspace is an earlier version's."""
+    if not (workspace.root / "results").exists() and (workspace.root / EARLIER_VERSION).exists():
         logger.warning(
-            "the workspace %r is of the first version of rag-eval: its work is computed anew; "
-            "rag-eval cache --clear removes what is no longer used",
+            "the workspace %r was made by an earlier version of rag-eval: its cached results are computed again once; "
+            "its runs, baselines and history stay, and so do the vectors and answers that were paid for",
             workspace.address,
         )
 

@@ -3,28 +3,27 @@
 import platform
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
-from rag_eval.benchmark.engine import Evaluated
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
-from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.inputs import BenchmarkInputs, TruthSource
 from rag_eval.benchmark.sweep import SearchRecord
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
 from rag_eval.formatting import choices, counted, percent, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.budget import context_cost, strip_metrics
-from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
-from rag_eval.metrics.score_tables import average_scores
+from rag_eval.metrics.metric import ALL, MIN, higher_is_better, split_name
 from rag_eval.parts import versions_of
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.references import ChunksRef, Effort, HitsRef, IndexRef, QueriesRef, Result, ScoresRef, TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import best_first
 from rag_eval.tables import truth_from_tables
 from rag_eval.types.ground_truth import TRUTH_KINDS
@@ -86,19 +85,6 @@ class ChunkStatistics(_Outcome):
     skipped: int = 0
 
 
-_NO_MORE = "questions have fewer hits than were fetched for, because the retrieval has no more for their filter."
-
-FALLBACKS = {
-    "filter-documents": "questions find nothing, because their filter matches no document.",
-    "retrieve-by-vector": _NO_MORE,
-    "retrieve": _NO_MORE,
-    "select": "questions have no hit left, because all were below score_threshold.",
-    "contextualise": "chunks are searched without a context, because the model gave none that can be used.",
-    "rewrite": "questions are searched as they are asked, because nothing usable was given in their place.",
-    "return-passages": "hits are returned as they are, because the text around them has over max_tokens.",
-}
-"""What it means that a stage of this name fell back."""
-
 LEAST_RECALL = 0.95
 """An approximate index that finds less of the exact nearest chunks is warned of."""
 
@@ -142,11 +128,9 @@ class ConfigurationOutcome(_Outcome):
     def notes(self) -> list[str]:
         """Sentences about what was left out, fell back, or counts although it is not in the documents."""
         told = []
-        for stage, work in self.stages.items():
-            sentence, effort = FALLBACKS.get(stage.partition(" ")[0]), work.effort
-            if sentence and effort is not None and effort.fallbacks:
-                told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
-            if effort is not None and effort.recall is not None and effort.recall < LEAST_RECALL:
+        for effort in (work.effort for work in self.stages.values() if work.effort is not None):
+            told += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
+            if effort.recall is not None and effort.recall < LEAST_RECALL:
                 found = (
                     f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
                 )
@@ -199,6 +183,8 @@ class BenchmarkOutcome(_Outcome):
     failures: dict[str, ConfigurationFailure]
     stages: dict[str, StageWork]
     search: SearchRecord | None = None
+    fingerprint: str | None = None
+    """What the run was made from, by which a command knows that nothing has changed since."""
 
     @property
     def notes(self) -> Iterator[str]:
@@ -290,57 +276,82 @@ class BenchmarkOutcome(_Outcome):
         return found
 
 
-def summarise(
-    workspace: Workspace,
-    configuration: Configuration,
-    evaluated: Evaluated,
-    work: dict[str, StageWork],
-    inputs: BenchmarkInputs,
-) -> ConfigurationOutcome:
-    """The averages of a configuration's scores, and what its stages took."""
-    level = inputs.evaluation_type
-    averages = average_scores(workspace.read_table(evaluated.scores)).to_pylist()
-    cut = read_chunks(workspace, evaluated.chunks, level)
-    is_placed = level == "token-level"
-    lengths = (
-        pc.subtract(cut.column("end"), cut.column("start")) if is_placed else pc.utf8_length(cut.column("content"))
-    )
-    final = list(evaluated.hits.values())[-1]
-    # Without a document a hit is a text alone; one without a text is the id of a chunk.
-    found = workspace.read_table(final)
-    unplaced = pc.and_(pc.is_null(found.column("doc_id")), pc.fill_null(pc.not_equal(found.column("text"), ""), False))
-    extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
-    efforts = [stage.effort for stage in work.values() if stage.effort is not None]
-    tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
-    costs = [effort.cost for effort in efforts if effort.cost is not None]
-    asked = inputs.truth.queries.rows
-    answering = sum(effort.query_seconds for effort in efforts)
-    return ConfigurationOutcome(
-        name=configuration.name,
-        configuration=configuration.record(),
-        metrics={score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages},
-        queries=averages[0]["n"] if averages else 0,
-        chunks=ChunkStatistics(
-            count=len(lengths),
-            mean=pc.mean(lengths).as_py() or 0.0,
-            shortest=extremes["min"],
-            longest=extremes["max"],
-            skipped=sum(effort.skipped for effort in efforts),
-        ),
-        chunk_tables=list(evaluated.chunks),
-        indexes=list(evaluated.indexes),
-        hits=final,
-        hits_by_stage=dict(evaluated.hits),
-        scores=evaluated.scores,
-        stages=work,
-        latency_ms=round(1_000 * answering / asked, 6) if asked else None,
-        tokens=sum(tokens) if len(tokens) == len(efforts) else None,
-        cost=sum(costs) if len(costs) == len(efforts) else None,
-        unplaced=pc.sum(unplaced).as_py() or 0,
-        searches=evaluated.searches,
-        passages=evaluated.passages,
-        allowed=evaluated.allowed,
-    )
+class StepWork:
+    """Says for each step of a run that began then whether it was computed or cached, and what it took.
+
+    What several configurations share is computed for the first of them, and cached for the others.
+    """
+
+    def __init__(self, begun: datetime) -> None:
+        self._begun = begun
+        self._counted: dict[int, Result] = {}  # which holds them, so that no other gets the id of one
+
+    def of(self, results: Sequence[Result]) -> StageWork:
+        """Return the work of a step, given its results, one for each shard."""
+        fresh = [one for one in results if one.made is not None and one.made >= self._begun]
+        computed = {id(one): one for one in fresh}
+        is_computed = not computed.keys() <= self._counted.keys()
+        self._counted |= computed
+        # Where some shards were cached, they took nothing in this run.
+        efforts = [
+            one.effort if id(one) in computed or not is_computed else one.effort.cached()
+            for one in results
+            if one.effort is not None
+        ]
+        return StageWork(
+            work="computed" if is_computed else "reused",
+            effort=Effort.total_of(efforts) if efforts else None,
+            seconds=round(sum(effort.seconds for effort in efforts), 3) if is_computed else 0.0,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the steps of a configuration returned; ``steps`` are all results by the name of the step, in order."""
+
+    configuration: Configuration
+    steps: Mapping[str, Sequence[Result]]
+    chunks: Sequence[ChunksRef]
+    indexes: Sequence[IndexRef]
+    searched: QueriesRef | None
+    hits: HitsRef
+    scores: ScoresRef
+
+    def summary(self, work: StepWork, queries: int) -> ConfigurationOutcome:
+        """Return the outcome of the configuration, for so many queries."""
+        stages = {name: work.of(results) for name, results in self.steps.items()}
+        efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
+        tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
+        costs = [effort.cost for effort in efforts if effort.cost is not None]
+        answering = sum(effort.query_seconds for effort in efforts)
+        count = sum(one.rows for one in self.chunks)
+        is_plain = self.configuration.queries is None and (self.searched is None or self.searched.allowed is None)
+        return ConfigurationOutcome(
+            name=self.configuration.name,
+            configuration=self.configuration.record(),
+            metrics=self.scores.means,
+            queries=self.scores.queries,
+            chunks=ChunkStatistics(
+                count=count,
+                mean=sum(one.characters for one in self.chunks) / count if count else 0.0,
+                shortest=min((one.shortest for one in self.chunks if one.rows), default=0),
+                longest=max((one.longest for one in self.chunks), default=0),
+                skipped=sum(effort.skipped for effort in efforts),
+            ),
+            chunk_tables=[one.table for one in self.chunks],
+            indexes=list(self.indexes),
+            hits=self.hits.last,
+            hits_by_stage=self.hits.stages,
+            scores=self.scores.table,
+            stages=stages,
+            latency_ms=round(1_000 * answering / queries, 6) if queries else None,
+            tokens=sum(tokens) if len(tokens) == len(efforts) else None,
+            cost=sum(costs) if len(costs) == len(efforts) else None,
+            unplaced=self.hits.unplaced,
+            searches=None if is_plain or self.searched is None else self.searched.searches,
+            passages=self.hits.passages,
+            allowed=None if self.searched is None else self.searched.allowed,
+        )
 
 
 def keep_outcome(
@@ -353,8 +364,9 @@ def keep_outcome(
     failures: dict[str, ConfigurationFailure],
     stages: dict[str, StageWork],
     search: SearchRecord | None = None,
+    fingerprint: str | None = None,
 ) -> BenchmarkOutcome:
-    """The outcome of a run that ends now, kept in the workspace."""
+    """Write the outcome of a run that ends now into the workspace, and return it."""
     tables = workspace.read_truth(inputs.truth)
     unanswerable = sum(tables.queries.column("unanswerable").to_pylist())
     copied_questions, copied_spans = count_copies(tables.answers)
@@ -377,6 +389,7 @@ def keep_outcome(
         failures=failures,
         stages=stages,
         search=search,
+        fingerprint=fingerprint,
     )
     # As it was scored: joined, and carried over to the documents.
     truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
@@ -385,8 +398,8 @@ def keep_outcome(
     return outcome
 
 
-def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
-    """The outcome; raises ``BenchmarkFailedError``, with the file it is kept in, when a configuration failed."""
+def checked(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
+    """Return the outcome; raises ``BenchmarkFailedError``, with the file it is in, if a configuration failed."""
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.configurations)
         names: dict[str, list[str]] = {}

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.benchmark.config import ConfigurationRecord
 from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, StageWork
-from rag_eval.benchmark.stages import StoredDocuments
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
+from rag_eval.pipeline.document_steps import StoredDocuments
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,

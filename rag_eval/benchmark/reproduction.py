@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS
 from rag_eval.disk.files import file_sha256, write_atomically
@@ -23,6 +22,7 @@ from rag_eval.formatting import choices, suggestion
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth

@@ -19,12 +19,12 @@ from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import SEED
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.stages import StoredDocuments, read_chunks
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
+from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
 

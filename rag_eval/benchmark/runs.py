@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 from rag_eval.benchmark.config import LONGEST_NAME
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import asked, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import file_digests
 
 VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.stages import read_chunks
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name, split_name
+from rag_eval.pipeline.document_steps import read_chunks
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.estimates import Estimate, estimates_of
 from rag_eval.stats.scores import PairedScores, main_documents

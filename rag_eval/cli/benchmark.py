@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.outcome import BenchmarkOutcome
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.reports.report import Report
 
     Evaluated = tuple[BenchmarkOutcome, Report | None]  # what a run came to, and its report where it was made here
@@ -57,7 +57,7 @@ def run(
 ) -> None:
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.outcome import BenchmarkOutcome
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
     chosen = given.benchmark(config, langsmith_dataset=publish_to, search=search, holdout=holdout)
     if config is None and given.corpus is None:
@@ -157,7 +157,7 @@ def estimate(
     """Estimate what a benchmark would embed and how long it takes, by each search, before anything is spent."""
     from rag_eval.benchmark.estimate import estimated
     from rag_eval.benchmark.records import made_once
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
     chosen, kept = given.benchmark(config, search=search), Workspace.at(given.workspace)
     checked = check_files(chosen, kept, file=config)
@@ -188,8 +188,7 @@ def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace"
     from rag_eval.benchmark.grid_search import over_limit
     from rag_eval.benchmark.pools import TextCosts
     from rag_eval.benchmark.records import made_once
-    from rag_eval.benchmark.references import CorpusSource
-    from rag_eval.benchmark.stages import load_corpus
+    from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
 
     if chosen.max_cost is None or chosen.search != "full" or not (console.is_terminal and sys.stdin.isatty()):
         return chosen
@@ -273,12 +272,12 @@ def check_files(
     For a run that carries spans over, say what becomes of them. No service is asked for anything. ``file`` is where the
     benchmark comes from, for messages.
     """
-    from rag_eval.benchmark.stage import Context
-    from rag_eval.benchmark.truth_stages import reanchor_for_run
     from rag_eval.documents.reading import Loaders
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.parts import check_extras
+    from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
+    from rag_eval.pipeline.step import Context
     from rag_eval.retrieval.selection import where_in_words
 
     is_chunk_level = config.evaluation_type == "chunk-level"

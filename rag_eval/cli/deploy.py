@@ -33,13 +33,13 @@ from rag_eval.cli.prefect_home import (
     use_own_server,
 )
 from rag_eval.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, leaving, watched
-from rag_eval.disk.turns import try_lock
+from rag_eval.disk.locks import try_lock
 from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError, preview
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.config import BenchmarkConfig
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
 AGAIN_SECONDS = 5.0
 START_SECONDS, STOP_SECONDS = 180.0, 15.0
@@ -150,7 +150,7 @@ def chosen_benchmarks(given: options.DeploymentOptions, files: Sequence[Path | N
     one beside each file. Raises ``ConfigurationError`` when two would have one name or one workspace.
     """
     from rag_eval.benchmark.config_files import project_name
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
     if len(files) > 1 and (given.corpus or given.truth or given.glob):
         raise ConfigurationError("--corpus, --truth and --glob are for one benchmark file: write them into the files")
@@ -187,7 +187,7 @@ def up(
     keep: Annotated[float, typer.Option(min=0, help="Days after which unused work and runs go; 0 keeps all.")] = 90,
 ) -> None:
     """Run benchmarks every night, on demand from the Prefect UI and when documents change, until stopped."""
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
     console = Console(stderr=True)
     print_notes(console)

@@ -18,9 +18,9 @@ from rag_eval.formatting import choices, cost_in_words, counted
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.generation.candidates import GenerationReport
     from rag_eval.generation.growing import GeneratedTruth
+    from rag_eval.pipeline.workspace import Workspace
 
 
 def print_report(console: Console, report: "GenerationReport", output: Path | None) -> None:

@@ -19,14 +19,14 @@ from rag_eval.errors import ConfigurationError
 if TYPE_CHECKING:
     from flows.deployments import Project
     from rag_eval.benchmark.config import BenchmarkConfig
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.types.documents import Corpus
 else:
     Workspace = object  # which is imported by the commands that use one, and not to start
 
 
 def _workspace_at(place: str) -> Workspace:
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
     return Workspace.at(place)
 

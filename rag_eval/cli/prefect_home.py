@@ -22,11 +22,11 @@ from rag_eval.disk.files import (
     user_folder,
     writing,
 )
-from rag_eval.disk.turns import try_lock
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
 QUIET = {
     "DO_NOT_TRACK": "1",

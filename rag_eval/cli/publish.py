@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.publishing import Publication
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.services.outbox import Delivery
 
 

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.console import beside_names, print_json, print_table, say, visible
 from rag_eval.cli.publish import known_publications, print_publications
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import asked, counted
 from rag_eval.metrics.metric import split_name
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, judged
 from rag_eval.reports.why import Why, why

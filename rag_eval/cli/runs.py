@@ -26,7 +26,7 @@ from rag_eval.formatting import cost_in_words, counted, interval, number, percen
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.history import History
-    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.pipeline.workspace import Workspace
 
 RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")]
 
@@ -327,7 +327,7 @@ def holes(
     first and passage first; its grades count where it agrees with itself.
     """
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.disk.turns import in_turn
+    from rag_eval.disk.locks import wait_for_lock
     from rag_eval.ground_truth.files import write_truth
     from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model, offers
     from rag_eval.ground_truth.judgements import add_judgements, lock_path
@@ -339,7 +339,7 @@ def holes(
     console = Console()
     outcome = read_run(workspace, _run_of(workspace, Path(run)) if Path(run).is_file() else run)
     level = outcome.inputs.evaluation_type
-    with in_turn(lock_path(output)):  # people may be reviewing it
+    with wait_for_lock(lock_path(output)):  # people may be reviewing it
         items = pooled_truth(workspace, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
         items = drawn(items, sample, seed) if sample else items
         write_truth(output, items)
@@ -381,7 +381,7 @@ def holes(
                 f"{judge} contradicts itself on {percent(found.flip_rate, 1)} of the passages, more than --max-flips "
                 f"{max_flips:g}: its grades do not count; name another model, or raise it"
             )
-        with in_turn(lock_path(output)):
+        with wait_for_lock(lock_path(output)):
             items = entered(read_truth(output, level), judge, found.grades, found.reasons)
             write_truth(output, items)
     add_judgements(output, offers(items))

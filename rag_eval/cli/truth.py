@@ -298,9 +298,9 @@ def reanchor(
     Spans follow the differences to an earlier version, from --old or from earlier runs in the workspace. Without one, a
     span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
-    from rag_eval.benchmark.truth_stages import document_versions
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
+    from rag_eval.pipeline.ground_truth_steps import document_versions
 
     documents = options.read_documents(corpus, glob)
     items = read_token_level(truth, documents.by_id)

@@ -180,7 +180,7 @@ class KeyedRows:
         self._refused: dict[str, Stamp] = {}
 
     @contextmanager
-    def alone(self, name: str = "", stopped: threading.Event | None = None) -> Iterator[None]:
+    def locked(self, name: str = "", stopped: threading.Event | None = None) -> Iterator[None]:
         """Make rows that nobody else makes meanwhile, of the whole folder or under a name; ``stopped`` ends the wait.
 
         Whoever waited looks again before making anything: what it wants may be there by then. Rows that are added
@@ -188,9 +188,7 @@ class KeyedRows:
         """
         # Beside the folder, which holds what is kept and nothing else.
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
-        with self._storage.alone(lock, stopped=stopped) as others:
-            if others:
-                self._storage.bring_missing(self._storage.name_of(self.folder))
+        with self._storage.locked(lock, stopped):
             with self._lock:
                 self._at_work += 1
             try:

@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, user_folder, writing
-from rag_eval.disk.turns import LeaseFolder, LeasePlace, free_content, in_turn, is_shared, leased
+from rag_eval.disk.locks import wait_for_lock
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.retry import STORAGE_ATTEMPTS
 
@@ -79,7 +79,7 @@ REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH",
 
 
 class Bucket:
-    """What lies below one path of a bucket, and leases there; raises ``ServiceError`` when it cannot be used."""
+    """What lies below one path of a bucket; raises ``ServiceError`` when it cannot be used."""
 
     def __init__(self, location: BucketLocation) -> None:
         self.location = location
@@ -130,58 +130,6 @@ class Bucket:
                 self._system.delete_file(self.location.key(name))
             except FileNotFoundError:
                 return
-
-    def read(self, name: str) -> tuple[str, bytes] | None:
-        found = self._ask_lease("get_object", name)
-        return None if found is None else (found["ETag"], found["Body"].read())
-
-    def create(self, name: str, content: bytes) -> str | None:
-        made = self._ask_lease("put_object", name, Body=content, IfNoneMatch="*")
-        return None if made is None else str(made["ETag"])
-
-    def replace(self, name: str, content: bytes, mark: str) -> str | None:
-        made = self._ask_lease("put_object", name, Body=content, IfMatch=mark)
-        return None if made is None else str(made["ETag"])
-
-    def release(self, name: str, mark: str) -> None:
-        """Make a lease of this mark free; it stays as such, because few services remove on a condition."""
-        self.replace(name, free_content(), mark)
-
-    def _ask_lease(self, what: str, name: str, **given: Any) -> Any | None:
-        """The answer; None when there is nothing of that name, or another was sooner."""
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-
-        bucket, _, key = self.location.key(name).partition("/")
-        try:
-            return getattr(self._conditional, what)(Bucket=bucket, Key=key, **given)
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code"))
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status in (404, 409, 412) and code != "NoSuchBucket":
-                return None
-            known = "NO_SUCH_BUCKET" if code == "NoSuchBucket" else code
-            raise self._error(known, status in (401, 403)) from None
-        except BotoCoreError as error:
-            is_refused = isinstance(error, NoCredentialsError | PartialCredentialsError)
-            raise self._error("NETWORK_CONNECTION", is_refused) from None
-
-    @cached_property
-    def _conditional(self) -> Any:
-        """A client that writes on a condition, which pyarrow's does not: it would overwrite another's lease."""
-        from botocore.config import Config
-        from botocore.session import get_session
-
-        return get_session().create_client(
-            "s3",
-            endpoint_url=endpoint(),
-            region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-            config=Config(
-                connect_timeout=CONNECT_SECONDS,
-                read_timeout=REQUEST_SECONDS,
-                retries={"total_max_attempts": STORAGE_ATTEMPTS, "mode": "standard"},
-                s3={"addressing_style": "path"} if endpoint() else None,
-            ),
-        )
 
     @cached_property
     def _system(self) -> Any:
@@ -244,27 +192,12 @@ class Storage:
         """Return the name of a file or a folder below the workspace's."""
         return path.absolute().relative_to(self._root.absolute()).as_posix()
 
-    @contextmanager
-    def alone(
-        self, path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
-    ) -> Iterator[bool]:
-        """Keep all others from the work that a path stands for; tells whether other machines may have done it.
+    def locked(self, path: Path, stopped: threading.Event | None = None) -> AbstractContextManager[None]:
+        """Hold the lock on a path, among the threads and processes of this machine; ``stopped`` ends the wait.
 
-        Threads and processes of this machine take turns by a lock on the path, machines by a lease, where they share
-        the workspace: it is in a bucket, or in a folder of a network drive. While others are at it, that is said once
-        to ``on_wait``; setting ``stopped`` ends the wait.
+        Machines that share a bucket do not wait for each other: at worst both do the same work.
         """
-        with in_turn(path, on_wait, stopped):
-            if self._leases is None:
-                yield False
-            else:
-                with leased(self._leases, f"leases/{self.name_of(path)}", on_wait, stopped) as is_shared_work:
-                    yield is_shared_work
-
-    @cached_property
-    def _leases(self) -> LeasePlace | None:
-        """What machines take turns by; None where only this one works."""
-        return self._bucket or (LeaseFolder(self._root) if is_shared(self._root) else None)
+        return wait_for_lock(path, stopped)
 
     def size(self, name: str) -> int | None:
         """Return how many bytes a kept file, or a kept folder, has that may have to be brought; None without one."""

@@ -277,7 +277,7 @@ class CachedEmbedder:
         with ExitStack() as turn:
             is_paid = is_remote(self._embedder)
             if (is_paid or alone) and not found.all():
-                turn.enter_context(kept.alone("" if is_paid else alone or ""))  # somebody else may make them meanwhile
+                turn.enter_context(kept.locked("" if is_paid else alone or ""))  # somebody else may make them meanwhile
                 found, vectors, tokens = kept.find(digests, known_dimension(self._embedder), self._since_ns)
             first: dict[bytes, int] = {}
             missing = np.flatnonzero(~found).tolist()

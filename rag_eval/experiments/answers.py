@@ -5,7 +5,6 @@ from string import Template
 from typing import Any
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import read_text
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.callables import Experiment, task
@@ -14,6 +13,7 @@ from rag_eval.formatting import choices, suggestion
 from rag_eval.llm.asking import code_of
 from rag_eval.llm.chat import ChatRequest, ChatService, ask_once, response_format
 from rag_eval.llm.writing import FOLDER, WrittenText
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import asked
 from rag_eval.retry import RetryPolicy
 

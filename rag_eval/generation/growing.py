@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from rag_eval.chunking import CHUNKER
 from rag_eval.disk.files import data_sha256, write_atomically
+from rag_eval.disk.locks import wait_for_lock
 from rag_eval.disk.storage import Storage
-from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
 from rag_eval.generation.candidates import GenerationReport
@@ -141,7 +141,7 @@ class GeneratedTruth(AsksModel):
         paid: dict[object, float] = self.__dict__.get("_paid", {})
         self._paid = paid  # over the attempts of a run
         spent = paid.get(around.run, 0.0)
-        with around.storage.alone(lock) if around.storage else nullcontext(), around.growing(answers):
+        with around.storage.locked(lock) if around.storage else nullcontext(), around.growing(answers):
             growing = Growing(
                 self, corpus(), around.folder, told_progress(self.title), storage=around.storage, spent=spent
             )
@@ -316,7 +316,7 @@ class Growing:
         """
         path = self._source.file
         # As it is now, and under the lock of a review: people may have reviewed it while the model was asked.
-        with in_turn(lock_path(path)):
+        with wait_for_lock(lock_path(path)):
             known = self._corpus.by_id
             there = [] if self._anew or not path.exists() else list(read_truth(path, self._level, known))
             taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}

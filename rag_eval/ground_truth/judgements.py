@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import AwareDatetime, Field
 
 from rag_eval.disk.files import write_atomically
-from rag_eval.disk.turns import in_turn
+from rag_eval.disk.locks import wait_for_lock
 from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError, preview
 from rag_eval.ground_truth.files import (
     BYTE_ORDER_MARK,
@@ -121,7 +121,7 @@ def add_judgements(truth: Path, new: Iterable[TruthJudgement]) -> int:
     ``ArtifactError`` when it cannot be written.
     """
     path = judgements_path(truth)
-    with in_turn(lock_path(truth)):
+    with wait_for_lock(lock_path(truth)):
         known = read_judgements(truth)
         lines, items = {one.line for one in known}, {one.item for one in known}
         added = []
@@ -311,7 +311,7 @@ class ReviewFiles:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the files' lock, with everything as it is in them now; what fails leaves all as it is there."""
-        with in_turn(lock_path(self.path)):
+        with wait_for_lock(lock_path(self.path)):
             try:
                 if not self.is_current:
                     self.read()

@@ -137,7 +137,7 @@ class AnswerCache:
     def alone(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
         """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing could be kept."""
         check_folder(self._rows.folder)
-        return self._rows.alone(digest[:LOCK_DIGITS], stopped)
+        return self._rows.locked(digest[:LOCK_DIGITS], stopped)
 
 
 class ModelAnswer(BaseModel):

@@ -52,7 +52,7 @@ class RecallTokenArea(BudgetMetric):
     """
 
     label = "recall_token_area"
-    only_rises = is_bounded = True
+    only_rises = True
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:

@@ -33,7 +33,7 @@ def discounted_gain(gains: Counts | Values) -> Values:
 class Recall(RetrievalMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
-    only_rises = is_bounded = True
+    only_rises = True
     bounds = "above"
 
     @classmethod
@@ -76,7 +76,7 @@ class F1(RetrievalMetric):
 class HitRate(RetrievalMetric):
     """1 where any hit is relevant, else 0."""
 
-    only_rises = is_bounded = True
+    only_rises = True
     bounds = "both"
     meaning = "finds something relevant for {} of the questions"
 

@@ -124,8 +124,6 @@ class RetrievalMetric(ABC):
     higher_is_better: ClassVar[bool] = True
     only_rises: ClassVar[bool] = False
     """Whether further hits can never lower the value."""
-    is_bounded: ClassVar[bool] = False
-    """Whether leaving out hits that have nothing relevant can never lower the value."""
     bounds: ClassVar[Bounds] = "neither"
     """What holds of the value by complete truth: see ``rag_eval.metrics.span_metrics.Unjudged``."""
     measures: ClassVar[Literal["share", "tokens", "number"]] = "share"

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
-from rag_eval.benchmark.stages import StoredDocuments, read_chunks
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import DEFAULT_ENCODING, higher_is_better, metric_of, split_name
 from rag_eval.parts import label
+from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
+from rag_eval.pipeline.references import digest_of
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.contenders import Contender
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict import RunVerdict

@@ -7,10 +7,10 @@ from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import TableRef
 from rag_eval.formatting import asked, cost_in_words, counted, escape_markdown, interval, number, percent, signed
 from rag_eval.metrics.budget import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.pipeline.references import TableRef
 from rag_eval.reports.against import (
     UNJUDGED,
     change_text,

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import TableRef, digest_of
 from rag_eval.benchmark.scores import RunScores
-from rag_eval.benchmark.stages import read_chunks
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, higher_is_better, metric_of, split_name
 from rag_eval.metrics.score_tables import Slices, TokenCount, count_each
 from rag_eval.parts.definition import shown
+from rag_eval.pipeline.document_steps import read_chunks
+from rag_eval.pipeline.references import TableRef, digest_of
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.html import Section
 from rag_eval.reports.sheets import PagedDocuments
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching

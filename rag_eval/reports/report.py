@@ -5,13 +5,13 @@ from typing import Any
 
 from rag_eval.benchmark.compare import RunComparison, compare_runs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
-from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.run_losses import drop_sentences
 from rag_eval.benchmark.scores import SEED, RunScores, read_scores
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import asked, counted
+from rag_eval.pipeline.references import digest_of
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer

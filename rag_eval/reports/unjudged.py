@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.stages import StoredDocuments
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted, number, percent
 from rag_eval.ground_truth.holes import Truth, pool
 from rag_eval.metrics.metric import Cut, MetricName, OwnMetric, Values, metric_of, score_name, split_name
 from rag_eval.metrics.score_tables import TokenCount, held_shares, score_passages
+from rag_eval.pipeline.document_steps import StoredDocuments
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.estimates import Estimate, PredictionPowered, prediction_powered
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, Units
 from rag_eval.tables import (

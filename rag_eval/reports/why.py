@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 from rag_eval.metrics.budget import RecallWithinTokens
@@ -19,6 +18,7 @@ from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.losses import LOSS_PARTS, Losses
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name
 from rag_eval.parts.kinds import PartRecord
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.unjudged import opened_run
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import PartRecord, label
 from rag_eval.parts.definition import shown
+from rag_eval.pipeline.references import digest_of
 from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
 from rag_eval.stats.estimates import Estimate
 
@@ -170,19 +170,8 @@ def search_words(outcome: BenchmarkOutcome) -> str:
         )
     if found.strategy == "full":
         return judged.strip()
-    if found.gap is None:
-        told = f"a guide chose {done:,} of {found.configurations:,} configurations; what the others find is estimated"
-        return f"Estimated: {told}. {spent}.{judged}"
-    gap = math.ceil(1_000 * found.gap) / 1_000  # never less than it is
-    bounded = found.configurations - len(found.estimated) - len(outcome.failures)
-    where = "these questions" if held is None else f"the {held.questions:,} questions searched"
-    told = f"Best of {bounded:,} on {where}: no other is better by more than {gap:.3f} (certain)"
-    told += f"; max_cost ended the search, with {len(found.open):,} still open. " if found.is_stopped else ". "
-    told += f"{done:,} were evaluated whole, {len(found.excluded):,} excluded by what they can find at most. {spent}."
-    if found.unbounded:
-        reasons = ", ".join(dict.fromkeys(found.unbounded.values()))
-        told += f" {len(found.unbounded):,} more have no bound ({reasons}) and are only estimated."
-    return told + judged
+    told = f"a guide chose {done:,} of {found.configurations:,} configurations; what the others find is estimated"
+    return f"Estimated: {told}. {spent}.{judged}"
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:

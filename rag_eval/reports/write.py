@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, RunName
 from rag_eval.benchmark.scores import SCORES_FILE, keep_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, file_sha256, files_sha256
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import against, wording
 from rag_eval.reports.charts import MOST_CHARTED
 from rag_eval.reports.html import asset, render_page

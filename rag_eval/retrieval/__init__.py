@@ -28,7 +28,6 @@ FUSION = Kind(
     "fusion",
     {
         "z-score": "rag_eval.retrieval.fusion:ZScoreFusion",
-        "frozen-z-score": "rag_eval.retrieval.fusion:FrozenZScoreFusion",
         "min-max": "rag_eval.retrieval.fusion:MinMaxFusion",
         "rrf": "rag_eval.retrieval.fusion:ReciprocalRankFusion",
     },

@@ -408,10 +408,10 @@ def search_words(
 
 
 class WordScoring:
-    """The scores of BM25 for the searches of these texts; ``typical`` is what the moments are taken over, if not it."""
+    """The scores of BM25 for the searches of these texts."""
 
-    def __init__(self, index: BM25Index, texts: Sequence[str], typical: BM25Index | None = None) -> None:
-        self._index, self._texts, self._typical = index, texts, typical
+    def __init__(self, index: BM25Index, texts: Sequence[str]) -> None:
+        self._index, self._texts = index, texts
         self._all: tuple[int, NDArray[np.float64]] | None = None  # of the search that was asked for all of them last
 
     def scores(self, search: int, chunks: Numbers) -> NDArray[np.float64]:
@@ -422,15 +422,9 @@ class WordScoring:
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""
-        if self._typical is not None:
-            return moments_of(self._typical.scores(self._texts[search]))
-        return moments_of(self.rough(search)[0])
-
-    def rough(self, search: int) -> tuple[NDArray[np.float64], float]:
-        """Return the scores of all chunks, which are exact."""
         if self._all is None or self._all[0] != search:
             self._all = search, self._index.scores(self._texts[search])
-        return self._all[1], 0.0
+        return moments_of(self._all[1])
 
 
 class BM25Retriever(ChunkRetriever[C]):

@@ -16,10 +16,8 @@ from typing import Annotated, Any, ClassVar, Generic, overload
 import numpy as np
 from pydantic import AfterValidator, Field, StrictFloat
 
-from rag_eval.chunking import CHUNKER
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.parts import PartOf, label, part
-from rag_eval.parts.definition import settings_label, shown
+from rag_eval.parts import label, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 from rag_eval.retrieval import FUSION
@@ -38,7 +36,6 @@ from rag_eval.retrieval.retriever import (
     rerank,
 )
 from rag_eval.retrieval.scoring import Moments, Renumbered, Scores, Scoring
-from rag_eval.stores.exact_search import Mask
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
@@ -87,8 +84,6 @@ class ReciprocalRankFusion:
 
     reads_scores: ClassVar[bool] = False
     """Whether it is given each retriever's score of every candidate."""
-    independent: ClassVar[bool] = False
-    """Whether a chunk's score is the same whatever other chunks are embedded: then it has a bound."""
 
     _: KW_ONLY
     constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
@@ -115,7 +110,6 @@ class ScoreFusion(ABC):
     """Adds up the retrievers' scores, made comparable, by weights that are scaled to sum up to 1."""
 
     reads_scores: ClassVar[bool] = True
-    independent: ClassVar[bool] = False
     weights: Sequence[float]
 
     def fuse(self, found: Found, depth: int) -> Ranking:
@@ -156,10 +150,6 @@ def _ranks(hits: Numbers, chunks: Numbers) -> Numbers:
     return ranks
 
 
-TINY = 1e-9
-"""More than what rounding changes in a sum of standardised scores."""
-
-
 def standardised(scores: Scores, moments: Moments) -> Scores:
     """Return (score − mean) / deviation; 0 where all scores are the same, and for one that is not a number."""
     mean, deviation = moments
@@ -187,49 +177,6 @@ class ZScoreFusion(ScoreFusion):
         """Return the normal quantiles of the ranks."""
         at = np.where(ranks > 0, ranks - 0.5, (found + chunks) / 2) / chunks
         return np.array([NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / chunks)) for one in at.tolist()])
-
-
-@part
-class FrozenZScoreFusion(ZScoreFusion):
-    """As z-score, with mean and deviation over the chunks of a reference: no other chunk changes the score of one.
-
-    Where every retriever has scores, all chunks are ranked, and not only those that a retriever finds.
-    """
-
-    independent: ClassVar[bool] = True
-
-    _: KW_ONLY
-    reference: Annotated[Any, PartOf(CHUNKER), Field(description="The chunker of the reference.")] = Field(
-        default_factory=lambda: CHUNKER.make("recursive-token")
-    )
-
-    @property
-    def label(self) -> str:
-        """Its settings but the reference, which is one for all hybrids of a search."""
-        return settings_label(self).replace(f" reference={shown(self.reference)}", "")
-
-    def best(self, scorings: Sequence[Scoring], depth: int, searches: Numbers, among: Mask | None = None) -> Ranking:
-        """Return the first ``depth`` of all chunks, or of those in a mask, for some searches; ties by number."""
-        given = _weights(self.weights, len(scorings), label(self))
-        weights, found = [one / sum(given) for one in given], []
-        for search in searches.tolist():
-            moments = [one.moments(search) for one in scorings]
-            steps = [
-                weight / of.deviation if of.deviation else 0.0 for weight, of in zip(weights, moments, strict=True)
-            ]
-            every = [one.rough(search) for one in scorings]
-            rough = np.sum([step * scores for step, (scores, _) in zip(steps, every, strict=True)], axis=0)
-            slack = TINY + sum(step * margin for step, (_, margin) in zip(steps, every, strict=True))
-            chunks = np.arange(len(rough)) if among is None else np.flatnonzero(among)
-            if len(chunks) > depth:  # exact scores are made of those that may be among the first
-                own = rough[chunks]
-                chunks = chunks[own >= np.partition(own, len(own) - depth)[len(own) - depth] - slack]
-            scores = np.zeros(len(chunks))
-            for weight, one, of in zip(weights, scorings, moments, strict=True):
-                scores += weight * standardised(one.scores(search, chunks), of)
-            order = np.lexsort((chunks, -scores))[:depth]
-            found.append((chunks[order], scores[order]))
-        return Ranking.of(found)
 
 
 @part
@@ -265,7 +212,7 @@ class ForeignFusion(ForeignFunction):
     kind = "fusion"
     methods = ("fuse",)
     wanted = "a function of rankings"
-    reads_scores = independent = False
+    reads_scores = False
 
     def fuse(self, found: Found, depth: int) -> Ranking:
         """Return the first ``depth`` chunks, best first, equal scores by number; raises on anything but scores."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import TableError
 from rag_eval.retrieval.retriever import Numbers
-from rag_eval.stores.exact_search import exact_scores, row_dots, score_margin
+from rag_eval.stores.exact_search import exact_scores, row_dots
 from rag_eval.tables import vector_sums_schema
 
 Scores = NDArray[np.float64]
@@ -38,9 +38,6 @@ class Scoring(Protocol):
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation of the scores of all chunks that the retriever has."""
-
-    def rough(self, search: int) -> tuple[Scores, float]:
-        """Return the scores of all chunks, and how far a difference of two of them may be from the exact one."""
 
 
 SCORE_BITS = 18
@@ -156,10 +153,6 @@ class VectorScoring:
         """Return mean and deviation over all chunks."""
         return self.sums.moments(self.searches[search])
 
-    def rough(self, search: int) -> tuple[Scores, float]:
-        """Return the scores of all chunks in single precision; their vectors stay in memory."""
-        return (self._all @ self.searches[search]).astype(np.float64), score_margin(self.searches.shape[1])
-
     @cached_property
     def _all(self) -> Vectors:
         return self.vectors(np.arange(self.count))
@@ -182,8 +175,3 @@ class Renumbered:
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""
         return self.scoring.moments(search)
-
-    def rough(self, search: int) -> tuple[Scores, float]:
-        """Return the scores of all chunks, where it has each."""
-        scores, margin = self.scoring.rough(search)
-        return scores[self.rows], margin

@@ -1,15 +1,15 @@
 """How a benchmark searches its chunks: by vectors, by words, by a user's retriever, or by several of them fused."""
 
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, StrictFloat
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import PartOf, PartsOf, label, part, parts_in, replaced
+from rag_eval.parts import PartOf, PartsOf, label, part, parts_in
 from rag_eval.parts.definition import settings_label
 from rag_eval.retrieval import FUSION, RETRIEVER, TOKENIZER
-from rag_eval.retrieval.fusion import FrozenZScoreFusion, ZScoreFusion
+from rag_eval.retrieval.fusion import ZScoreFusion
 from rag_eval.retrieval.tokenizers import WordTokenizer
 
 
@@ -17,15 +17,10 @@ from rag_eval.retrieval.tokenizers import WordTokenizer
 class VectorSearch:
     """The chunks whose vectors are nearest to the query's, by the embedder and the store."""
 
-    independent: ClassVar[bool] = True
-    """Whether a chunk's score is the same whatever other chunks are embedded: then it has a bound."""
-
 
 @part
 class WordSearch:
     """The chunks that share most words with the query, by BM25 with the statistics of all chunks."""
-
-    independent: ClassVar[bool] = True
 
     k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
     b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
@@ -59,11 +54,6 @@ class HybridSearch:
             )
 
     @property
-    def independent(self) -> bool:
-        """Whether a chunk's score is the same whatever other chunks are embedded."""
-        return bool(self.fusion.independent) and all(map(self.fuses_scores_of, self.retrievers))
-
-    @property
     def label(self) -> str:
         """Its settings, the fusion by its own label, and which retrievers are fused by rank for want of scores."""
         ranked = [label(one) for one in self.retrievers if not self.fuses_scores_of(one)]
@@ -73,15 +63,6 @@ class HybridSearch:
     def fuses_scores_of(self, retriever: object) -> bool:
         """Whether a retriever is fused by the scores that it has for any chunk."""
         return bool(self.fusion.reads_scores) and isinstance(retriever, VectorSearch | WordSearch)
-
-
-def with_reference(retrieval: Any, reference: Any) -> Any:
-    """Return a retriever whose scores have a bound if it can: z-scores are those of the chunks of a reference."""
-    is_plain = isinstance(retrieval, HybridSearch) and type(retrieval.fusion) is ZScoreFusion
-    if not is_plain or not all(getattr(one, "independent", False) for one in retrieval.retrievers):
-        return retrieval
-    frozen = FrozenZScoreFusion(weights=retrieval.fusion.weights, reference=reference)
-    return replaced(retrieval, fusion=frozen)
 
 
 def searches_by_vector(retrieval: object) -> bool:

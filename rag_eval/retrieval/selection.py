@@ -159,11 +159,6 @@ class Selection:
         return self.score_threshold is not None or self.near_duplicates is not None
 
     @property
-    def independent(self) -> bool:
-        """Whether a chunk is kept whatever other chunks there are."""
-        return self.near_duplicates is None
-
-    @property
     def identity(self) -> str | None:
         """What tells its table of metadata from another; raises ``ConfigurationError`` when that is gone."""
         try:

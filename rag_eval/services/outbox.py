@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.disk.files import data_sha256, write_atomically
-from rag_eval.disk.turns import try_lock
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError, RequestRefusedError, ServiceError, preview
 
 T = TypeVar("T")

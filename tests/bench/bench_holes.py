@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from typer.testing import CliRunner
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
@@ -30,6 +29,7 @@ from rag_eval.ground_truth.holes import entered
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import held_shares, score_passages
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.unjudged import holes_of
 from rag_eval.stats.estimates import prediction_powered
 from rag_eval.stats.scores import Units

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rag_eval.benchmark.engine import Evaluated
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.engine import Evaluated
-from rag_eval.benchmark.hits import hits_at
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef
-from rag_eval.benchmark.stages import score
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.hits import hits_at
+from rag_eval.pipeline.references import TableRef, TruthRef
+from rag_eval.pipeline.score_steps import score
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.tables import CHUNKS, as_searches, documents_to_table, table_of, truth_to_tables

@@ -19,7 +19,7 @@ from scipy import stats
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import SUMMARY
 from rag_eval.benchmark.runs import read_summary, run_names
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import rank
 from rag_eval.stats.estimates import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.scores import PairedScores, Units

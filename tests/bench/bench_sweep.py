@@ -325,7 +325,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.test_grid_search import searched
 config, workspace = load_config(sys.argv[1]), Workspace(root=Path(sys.argv[2]))
 print("ready", flush=True)

@@ -90,14 +90,16 @@ class Measured:
 
 def measure(size: int, folder: Path) -> dict[str, Any]:
     """What the work on so many chunks takes, and what it takes after an edit."""
+    from rag_eval.benchmark.engine import evaluate
+
     from rag_eval.benchmark import stages
     from rag_eval.benchmark.config_files import load_config
-    from rag_eval.benchmark.engine import evaluate
+    from rag_eval.benchmark.inputs import BenchmarkInputs
     from rag_eval.benchmark.outcome import keep_outcome, summarise
-    from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-    from rag_eval.benchmark.truth_stages import ground_truth
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.cli.main import GARBAGE
+    from rag_eval.pipeline.document_steps import CorpusSource
+    from rag_eval.pipeline.ground_truth_steps import ground_truth
+    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.reports.write import keep_report
 
     gc.set_threshold(*GARBAGE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE_NAME, Store, make_run, write_data
 
 

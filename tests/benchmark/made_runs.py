@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from rag_eval.benchmark.engine import Evaluated
 
 from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import Evaluated
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import (
     BenchmarkOutcome,
     ConfigurationFailure,
@@ -22,11 +23,13 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, SearchDepth, TableRef
 from rag_eval.benchmark.scores import keep_scores
-from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import load_ground_truth
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.search_steps import SearchDepth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.retrieval.tokenizers import WordTokenizer
 

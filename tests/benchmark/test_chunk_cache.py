@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
-from rag_eval.benchmark.caches import CUTS, cut_once
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, write_table
+from rag_eval.pipeline.caches import CUTS, cut_once
 from rag_eval.types.ids import text_sha256
 from tests.doubles.canary import Canary
 

@@ -6,9 +6,9 @@ import psutil
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id

@@ -6,19 +6,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.stage import Stage
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Observation
-from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import Observation, load_ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.tables import HITS as HITS_SCHEMA

@@ -19,8 +19,8 @@ from rag_eval import (
     truth_from,
 )
 from rag_eval.benchmark.experiment import RetrievalResult
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GroundTruthError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.types.ids import generate_chunk_id
 from tests.benchmark.made_runs import make_run, write_data

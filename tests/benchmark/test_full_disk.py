@@ -15,8 +15,8 @@ import pyarrow as pa
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.errors import ArtifactError
 from rag_eval.disk.files import write_atomically
-from rag_eval.benchmark.search_stages import index
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.search_steps import index
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id, text_sha256

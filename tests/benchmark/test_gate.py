@@ -15,10 +15,10 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.sweep import SearchRecord
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.comparison import holm, sign_flip_p_values
 from tests.benchmark.made_runs import LARGE, LARGE_NAME, SMALL, SMALL_NAME, Store, make_run, write_data
 

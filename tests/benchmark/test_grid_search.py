@@ -12,23 +12,24 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rag_eval.benchmark.engine import InMemoryInputs, cut, evaluate, run_in_memory
+from rag_eval.benchmark.records import made_once
 
 from rag_eval import Corpus, Document, Query, TokenLevelGroundTruth
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration
-from rag_eval.benchmark.engine import InMemoryInputs, cut, evaluate, run_in_memory
 from rag_eval.benchmark.estimate import estimated
 from rag_eval.benchmark.grid_search import Rounds, Searched, lacks_bound, search_grid
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import summarise
 from rag_eval.benchmark.pools import ChunkPlaces, TextCosts
-from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CHUNKER
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import label
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.fusion import ZScoreFusion
 from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch, with_reference
 from rag_eval.stores import STORE

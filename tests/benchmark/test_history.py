@@ -10,8 +10,8 @@ from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import SUMMARY
 from rag_eval.benchmark.runs import choose_baseline
 from rag_eval.benchmark.scores import SCORES_FILE
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
-from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, merge_tables, rerank_table, unsure
+from rag_eval.pipeline.hits import answers_table, fuse_tables, hits_at, merge_tables, rerank_table, unsure
 from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.systems import SystemAnswer

@@ -10,22 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rag_eval.benchmark.engine import evaluate
+from rag_eval.benchmark.records import made_once
+from rag_eval.benchmark.running import reuse_outcome
+from rag_eval.benchmark.stage import Stage
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
-from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.running import reuse_outcome
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
-from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch, touch
-from rag_eval.disk.turns import in_turn
+from rag_eval.disk.locks import wait_for_lock
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import build_report
 from tests.benchmark.made_runs import make_run, write_data
 from tests.doubles.openai_server import OpenAIServer
@@ -163,7 +164,7 @@ def test_a_run_waits_for_a_pruning(tmp_path: Path) -> None:
         with in_use(workspace):
             begun.set()
 
-    with in_turn(tmp_path / "locks" / "prune"):
+    with wait_for_lock(tmp_path / "locks" / "prune"):
         waiting = threading.Thread(target=run)
         waiting.start()
         assert not begun.wait(0.2)

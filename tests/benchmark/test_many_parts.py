@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.search_stages import ChunkVectors
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.search_steps import ChunkVectors
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk

@@ -6,12 +6,11 @@ import pyarrow as pa
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.benchmark.references import CorpusSource
-from rag_eval.benchmark.stages import load_corpus
-from rag_eval.benchmark.truth_stages import document_versions, load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+from rag_eval.pipeline.ground_truth_steps import document_versions, load_ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
 
 A, B = DocumentId("a.md"), DocumentId("b.md")

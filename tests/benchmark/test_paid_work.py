@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
 from rag_eval.parts import replaced
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.tables import chunks_to_table, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import PositionAwareChunk
@@ -194,8 +194,8 @@ RERANK = """
 import sys
 from pathlib import Path
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 hits, chunks, queries = map(TableRef.model_validate_json, sys.argv[3:])
 reranker = CohereReranker(base_url=sys.argv[2], max_retries=0)

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import pytest
 
 from rag_eval import Chunk
-from rag_eval.benchmark.caches import RANKINGS, CachedReranker
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.parts import part
+from rag_eval.pipeline.caches import RANKINGS, CachedReranker
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import C
 from rag_eval.types.ids import DocumentId, generate_chunk_id
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
 from rag_eval.benchmark.records import alone, do_once, find_record, keep_record, record_path
-from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef, effort_of
-from rag_eval.benchmark.stage import Context, Stage, stage
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.benchmark.stage import Stage, stage
+
+from rag_eval.pipeline.references import Effort, IndexRef, TableRef, TruthRef, effort_of
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import TruthTables
 from tests.doubles.canary import Canary, called
 

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.references import MOST_HITS, CorpusSource, SearchDepth, hits_to_fetch
 from rag_eval.disk.files import contents_sha256, files_sha256
 from rag_eval.errors import CorpusError, GroundTruthError
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.references import hits_to_fetch
+from rag_eval.pipeline.search_steps import MOST_HITS, SearchDepth
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import text_sha256
 from tests.made_tables import plain_chunks

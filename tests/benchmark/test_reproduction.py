@@ -9,16 +9,17 @@ import ir_measures
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rag_eval.benchmark.engine import evaluate
+from rag_eval.benchmark.records import made_once
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.reproduction import FirstOccurrence, other_files, publication, write_benchmark
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, generate_chunk_id

@@ -8,8 +8,8 @@ import pytest
 from rag_eval.benchmark.compare import compare_runs, name_pairs
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.runs import data_differences
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 

@@ -11,10 +11,10 @@ import pytest
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import clear
-from rag_eval.benchmark.references import CorpusSource
 from rag_eval.benchmark.scores import SCORES_FILE, RunScores, collect_scores, keep_scores, read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
 
 

@@ -18,8 +18,8 @@ from rag_eval.benchmark.runs import (
     read_summary,
     run_names,
 )
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -121,7 +121,7 @@ def test_a_cut_or_missing_summary_is_one_sentence(own_store: Store) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.benchmark.runs import choose_baseline
 from tests.benchmark.made_runs import make_run, write_data
 root, own = map(Path, sys.argv[1:])

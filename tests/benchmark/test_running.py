@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.records import Done
-from rag_eval.benchmark.references import CorpusSource, Effort
 from rag_eval.benchmark.running import (
     NamedWork,
     StageEvent,
@@ -19,10 +16,15 @@ from rag_eval.benchmark.running import (
     listening,
     reuse_outcome,
 )
-from rag_eval.benchmark.stage import Context, stage
+from rag_eval.benchmark.stage import stage
 from rag_eval.benchmark.workers import current_workers, ending_work, working_by
-from rag_eval.benchmark.workspace import Workspace
+
+from rag_eval.benchmark import stages
 from rag_eval.errors import DamagedError, RagEvalError, RequestRefusedError, ServiceError
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import SMALL, write_data
 
 

@@ -7,23 +7,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.stage import Stage, unused_name
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import StageWork, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, effort_of
 from rag_eval.benchmark.run_losses import configuration_losses
-from rag_eval.benchmark.stage import Stage, unused_name
-from rag_eval.benchmark.truth_stages import ground_truth, load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.cli.benchmark import check_files
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth, load_ground_truth
+from rag_eval.pipeline.references import effort_of
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.selection import Selection
 from rag_eval.tables import TruthTables, documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus

@@ -9,21 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from rag_eval.benchmark import search_stages, stages
-from rag_eval.benchmark.caches import TokenCounts
-from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
 from rag_eval.benchmark.records import Doing, do_once
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.stage import Context, Stage
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.benchmark.stage import Stage
+
+from rag_eval.benchmark import search_stages, stages
+from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.ground_truth.sources import FileTruth, read_truth
 from rag_eval.metrics.score_tables import Slices
+from rag_eval.pipeline.caches import TokenCounts
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval import bm25
 from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.sample import CORPUS, GROUND_TRUTH
@@ -238,7 +240,7 @@ def test_counts_that_others_drop_meanwhile_are_still_right(monkeypatch: pytest.M
     list(count([counted(9)], "cl100k_base"))
     both = iter(count([Slices(lambda: "ferry", np.array([(0, 5)])), counted(9, 80)], "cl100k_base"))
     next(both)
-    monkeypatch.setattr("rag_eval.benchmark.caches.MOST_REMEMBERED", 0)
+    monkeypatch.setattr("rag_eval.pipeline.caches.MOST_REMEMBERED", 0)
     list(count([counted(50)], "cl100k_base"))
     assert next(both).tolist() == [count_tokens(text[:end], "cl100k_base") for end in (9, 80)]
 

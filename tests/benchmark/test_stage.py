@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from rag_eval.benchmark.engine import run_in_memory
+from rag_eval.benchmark.stage import Stage, stage
 
 from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.engine import run_in_memory
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, Observation, TableRef, TruthRef
-from rag_eval.benchmark.stage import Context, Stage, key_part, stage
-from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.local import LocalEmbedder
@@ -26,6 +23,11 @@ from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import Observation, load_ground_truth
+from rag_eval.pipeline.references import Effort, IndexRef, TableRef, TruthRef
+from rag_eval.pipeline.step import Context, key_part
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore

@@ -7,8 +7,8 @@ import pytest
 
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.run_losses import StageChange, compare_stages, drop_sentences, named_stage
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.metric import Values
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.stats.scores import Units
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 

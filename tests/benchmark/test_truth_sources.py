@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 from langsmith import utils as langsmith_utils
+from rag_eval.benchmark.stage import Stage
 
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.references import CorpusSource, TruthRef, TruthSource
-from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.inputs import TruthSource
 from rag_eval.benchmark.truth_sources import read_sources
-from rag_eval.benchmark.truth_stages import ground_truth, kept_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.sources import FileTruth, join_truth
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+from rag_eval.pipeline.ground_truth_steps import ground_truth, kept_truth
+from rag_eval.pipeline.references import TruthRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
 from rag_eval.services.langsmith_datasets import push_truth
 from rag_eval.services.langsmith_truth import LangSmithTruth

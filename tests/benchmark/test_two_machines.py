@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.turns import LEASE_SECONDS
+from rag_eval.disk.locks import LEASE_SECONDS
 from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
@@ -30,8 +30,8 @@ EMBED = """
 import json, sys
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.records import alone, made_once
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.embedding.openai import OpenAIEmbedder
 address, url, tables, apart = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
 workspace = Workspace.at(address)

@@ -14,8 +14,8 @@ from typing import Any
 import dask
 import distributed
 import pytest
-
 from rag_eval.benchmark.workers import current_workers, working_by
+
 from rag_eval.errors import RagEvalError, ServiceError
 from tests.cli.commands import free_port, wait_for
 

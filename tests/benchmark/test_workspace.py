@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.rows import write_table
 from rag_eval.errors import ArtifactError, DamagedError
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
 
 TABLE = pa.table({"text": ["é", "👩🏽‍🚀"], "n": [1, 2]})
 

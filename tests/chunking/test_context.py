@@ -6,17 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rag_eval.benchmark.engine import run_in_memory
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.engine import run_in_memory
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CONTEXT
 from rag_eval.chunking.context import CutDocument, HeadingContext, NeighbourContext, WrittenContext
 from rag_eval.chunking.markdown import Outline
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.prefect_home import USER, find_key, key_file, prefect_home
+from rag_eval.pipeline.workspace import Workspace
 from tests.cli.commands import free_port, migrated_database, started, wait_for
 from tests.flows.benchmarks import folder_of
 

@@ -15,9 +15,9 @@ from typing import NoReturn
 import httpx  # noqa: F401
 import lance_namespace  # noqa: F401  # most of what importing LanceDB takes
 import pandas as pd  # noqa: F401
+import rag_eval.benchmark.search_stages
 import scipy.stats  # noqa: F401
 
-import rag_eval.benchmark.search_stages
 import rag_eval.reports.write  # noqa: F401
 from rag_eval.cli.main import main
 

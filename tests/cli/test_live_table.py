@@ -5,10 +5,10 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rag_eval.benchmark.running import StageEvent, Status
 from rich.cells import cell_len
 from rich.console import Console
 
-from rag_eval.benchmark.running import StageEvent, Status
 from rag_eval.cli.live import LiveTable
 
 STAGES = ["chunk", "embed", "index", "retrieve-by-vector", "retrieve-by-words", "fuse", "rerank", "score"]

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.deploy import WORKER_SETTINGS
 from rag_eval.cli.prefect_home import prefect_home
 from rag_eval.cli.processes import descendants
 from rag_eval.cli.server import start_attended
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import write_data
 from tests.cli.commands import rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, ENDED, Daily, come_up

@@ -7,8 +7,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.server import RunPages
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import QUERIES, table_of
 from tasks.artifacts import table_link
 

@@ -16,8 +16,8 @@ from prefect.results import ResultRecord, ResultRecordMetadata
 from prefect.serializers import JSONSerializer
 from prefect.settings import PREFECT_API_URL
 
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.prefect_home import prefect_home
+from rag_eval.pipeline.workspace import Workspace
 from tests.cli.commands import CLEAN, TWO, rag_eval
 from tests.doubles.canary import Canary, called
 

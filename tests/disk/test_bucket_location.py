@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.storage import BucketLocation
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 
 
 def test_an_address_names_a_bucket_and_a_path() -> None:

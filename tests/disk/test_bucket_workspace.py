@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.benchmark.runs import run_names
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, RequestRefusedError, ServiceError
+from rag_eval.pipeline.workspace import Workspace
 from tests.doubles.loopback import LoopbackServer, Request, refused_url
 from tests.doubles.s3_server import KEY, SECRET, S3Double, s3_double
 

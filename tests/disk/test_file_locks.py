@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.disk.turns import in_turn, try_lock
+from rag_eval.disk.locks import try_lock, wait_for_lock
 from rag_eval.errors import ArtifactError
 
 HOLD = """
 import sys
 from pathlib import Path
-from rag_eval.disk.turns import in_turn, try_lock
+from rag_eval.disk.locks import wait_for_lock, try_lock
 with {lock}(Path(sys.argv[1])) as held:
     print(held, flush=True)
     sys.stdin.read()
@@ -60,7 +60,7 @@ def test_in_turn_each_has_it_alone_and_nothing_stays_behind(tmp_path: Path) -> N
     def take(number: int) -> None:
         ready.wait()
         for _ in range(20):
-            with in_turn(path, lambda: waits.append(number)):
+            with wait_for_lock(path, lambda: waits.append(number)):
                 inside.append(number)
                 most.append(len(inside))
                 time.sleep(0.0002)
@@ -76,17 +76,17 @@ def test_in_turn_each_has_it_alone_and_nothing_stays_behind(tmp_path: Path) -> N
 
 def test_a_turn_comes_when_its_holder_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with holding("in_turn", path) as holder:
+    with holding("wait_for_lock", path) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "None\n"
-        with in_turn(path, holder.kill):
+        with wait_for_lock(path, holder.kill):
             assert holder.wait(10) == -9
     assert not path.exists()
 
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with in_turn(tmp_path / "file" / "lock"), in_turn(tmp_path / "file" / "lock"):
+    with wait_for_lock(tmp_path / "file" / "lock"), wait_for_lock(tmp_path / "file" / "lock"):
         pass
-    with pytest.raises(KeyError), in_turn(tmp_path / "file" / "lock"):
+    with pytest.raises(KeyError), wait_for_lock(tmp_path / "file" / "lock"):
         raise KeyError("what happens inside comes out")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.locks import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_on_network, is_shared, leased
 from rag_eval.disk.storage import Bucket, BucketLocation
-from rag_eval.disk.turns import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_on_network, is_shared, leased
 from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.pipeline.workspace import Workspace
 from tests.doubles.loopback import refused_url
 from tests.doubles.s3_server import S3Double, s3_double
 
@@ -25,7 +25,7 @@ WORK = """
 import sys, time
 from pathlib import Path
 from rag_eval.benchmark.records import alone
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 address, log, keys = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 workspace = Workspace.at(address)
 def note(line):
@@ -46,7 +46,7 @@ for number in range(keys):
 HOLD = """
 import sys
 from rag_eval.benchmark.records import alone
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 with alone(Workspace.at(sys.argv[1]), "work"):
     print("held", flush=True)
     sys.stdin.readline()
@@ -173,7 +173,7 @@ def test_what_is_no_lease_counts_as_held_and_is_not_waited_for_longer_than_a_ter
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEASE_SECONDS, "1")
-    monkeypatch.setattr("rag_eval.disk.turns.DEFAULT_TERM", 0.2)
+    monkeypatch.setattr("rag_eval.disk.locks.DEFAULT_TERM", 0.2)
     place, waits = LeaseFolder(tmp_path), []
     (tmp_path / "lease").write_bytes(content)
     with leased(place, "lease", lambda: waits.append(1)):

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_eval.benchmark.references import CorpusSource
-from rag_eval.benchmark.stages import StoredDocuments, load_corpus
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.documents.boxes import Box, WordBox, boxes_at, pack
 from rag_eval.documents.reading import page_picture
 from rag_eval.errors import UnreadableDocumentError
+from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, load_corpus
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId
 from tests.documents.made_files import pdf

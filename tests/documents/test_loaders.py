@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.documents import reading
 from rag_eval.documents.reading import FileText, read_document
 from rag_eval.errors import EmptyCorpusError, TextEncodingError, UnreadableDocumentError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import export_run
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.documents.made_files import docx, packed, pdf

@@ -8,16 +8,12 @@ from typing import Any
 
 import psutil
 import pytest
+from rag_eval.benchmark.records import made_once
 
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import CorpusSource, effort_of
 from rag_eval.benchmark.runs import data_differences
-from rag_eval.benchmark.stages import StoredDocuments, load_corpus
-from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.benchmark import check_files
 from rag_eval.documents import reading
 from rag_eval.documents.boxes import WordBox
@@ -25,6 +21,10 @@ from rag_eval.documents.loaders import LoadedText
 from rag_eval.documents.pdf import PdfLoader
 from rag_eval.documents.reading import Loaders
 from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
+from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, load_corpus
+from rag_eval.pipeline.ground_truth_steps import load_ground_truth
+from rag_eval.pipeline.references import effort_of
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.cli.commands import wait_for
 from tests.documents.made_files import pdf

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.stage import key_part
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder, model_name
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.step import key_part
 from rag_eval.retrieval.rerankers import CrossEncoderReranker
 
 

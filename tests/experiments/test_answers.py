@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.answers import answer_experiment
+from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import write_data
 from tests.cli.commands import rag_eval
 from tests.doubles.openai_server import OpenAIServer

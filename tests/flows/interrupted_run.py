@@ -12,11 +12,11 @@ from prefect.settings import (
     PREFECT_LOGGING_TO_API_ENABLED,
     temporary_settings,
 )
+from rag_eval.benchmark.running import StageEvent, listening
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.running import StageEvent, listening
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 
 # What is slow to import is imported once, by a process that every run is then a fork of.
 PROCESSES = multiprocessing.get_context("forkserver")

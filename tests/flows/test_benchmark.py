@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL
+from rag_eval.benchmark.running import StageEvent, listening, reuse_outcome
 
 from flows.benchmark import benchmark
 from rag_eval import (
@@ -25,12 +26,11 @@ from rag_eval import (
 )
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.running import StageEvent, listening, reuse_outcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import judged
 from rag_eval.retrieval import RETRIEVER
 from rag_eval.sample import CORPUS, GROUND_TRUTH

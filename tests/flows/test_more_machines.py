@@ -10,16 +10,16 @@ from typing import Any
 import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL
+from rag_eval.benchmark.running import StageEvent, listening
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import check_runner
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.running import StageEvent, listening
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.cli.commands import wait_for
 from tests.doubles.s3_server import S3Double, s3_double

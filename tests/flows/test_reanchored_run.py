@@ -6,8 +6,8 @@ import pytest
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GroundTruthError
+from rag_eval.pipeline.workspace import Workspace
 from tests.flows.benchmarks import LARGE, folder_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

@@ -7,7 +7,7 @@ import pytest
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from tests.flows.benchmarks import STAGES, every_stage
 from tests.flows.interrupted_run import ended, start
 

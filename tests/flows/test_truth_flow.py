@@ -15,13 +15,13 @@ from rag_eval import Corpus
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.main import app
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.llm.chat import ANSWERS
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
 from rag_eval.services.langsmith_datasets import push_truth
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth

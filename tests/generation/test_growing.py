@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from rag_eval import Corpus, RecursiveTokenChunker, read_chunk_level, read_token_level
-from rag_eval.benchmark.references import CorpusSource, TruthRef
-from rag_eval.benchmark.stages import load_corpus
-from rag_eval.benchmark.truth_stages import ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.generation.growing import GeneratedTruth, asked_path
 from rag_eval.ground_truth.drift import reanchor
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.ground_truth.sources import Surroundings
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.references import TruthRef
+from rag_eval.pipeline.workspace import Workspace
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import Change, Disconnect, OpenAIServer, Status

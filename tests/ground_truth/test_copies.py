@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from rag_eval import Corpus, Document, DocumentId, Query, TokenLevelGroundTruth, read_token_level, write_token_level
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.references import TruthRef
 from rag_eval.benchmark.runs import data_differences
-from rag_eval.benchmark.truth_stages import add_copies, ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.main import app
 from rag_eval.ground_truth.copies import COPY, LEAST_CHARACTERS, NEAR_COPY, NearCopies, count_copies, credit_copies
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.pipeline.ground_truth_steps import add_copies, ground_truth
+from rag_eval.pipeline.references import TruthRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table, truth_to_tables
 from tests.benchmark.made_runs import make_run, write_data
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from rag_eval.benchmark import search_stages, stages
-from rag_eval.benchmark.references import TableRef, TruthRef
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, check_extras, digest
+from rag_eval.pipeline.references import TableRef, TruthRef
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.stores import STORE

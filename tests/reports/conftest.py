@@ -12,11 +12,11 @@ from rag_eval import sample
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
-from rag_eval.disk.turns import in_turn
+from rag_eval.disk.locks import wait_for_lock
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from tests.reports.report_runs import run
 
@@ -47,7 +47,7 @@ def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """
     base, root = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("sample")
     made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-sample"
-    with in_turn(made.with_suffix(".lock")):
+    with wait_for_lock(made.with_suffix(".lock")):
         if not made.exists():
             making = made.with_suffix(f".{os.getpid()}")
             make_sample_run(Workspace(root=making))

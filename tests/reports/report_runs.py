@@ -3,8 +3,11 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from rag_eval.benchmark.stage import Stage
+
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import (
     BenchmarkOutcome,
     ConfigurationFailure,
@@ -12,11 +15,10 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.truth_stages import load_ground_truth
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.ground_truth_steps import load_ground_truth
+from rag_eval.pipeline.workspace import Workspace
 
 
 def run(config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False) -> BenchmarkOutcome:

@@ -12,10 +12,10 @@ import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import _file_names, _run_lines, export_run
 from rag_eval.retrieval import PASSAGE
 from rag_eval.sample import CORPUS, GROUND_TRUTH

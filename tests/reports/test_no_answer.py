@@ -10,13 +10,13 @@ from scipy.stats import betabinom
 from typer.testing import CliRunner
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.cli.main import app
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
 from rag_eval.metrics.abstention import Abstention
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.report import build_report

@@ -9,8 +9,8 @@ import pytest
 
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.questions import pack_overlay, questions_of

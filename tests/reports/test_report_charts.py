@@ -8,8 +8,8 @@ import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.charts import lanes_of, safe_budgets
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.strip import Strip

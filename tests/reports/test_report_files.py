@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.cli.main import app
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import ReportMemory, keep_report, page_of

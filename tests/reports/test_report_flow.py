@@ -10,7 +10,7 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark import benchmark
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import page_of
 from tasks.artifacts import report_run
 from tests.reports.report_runs import run

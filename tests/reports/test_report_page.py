@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.retrieval import RETRIEVER

@@ -8,9 +8,9 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
 from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.scores import collect_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.metrics.score_tables import score_passages
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.sample import CORPUS, GROUND_TRUTH

@@ -12,11 +12,11 @@ import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.scores import read_scores
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.documents import FILE_DIGEST
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import sheets
 from rag_eval.reports.exports import export_run
 from rag_eval.reports.questions import pack_overlay, questions_of

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from rag_eval import ChunkLevelGroundTruth, Corpus, Query, generate_chunk_id
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.cli.main import app
@@ -21,6 +20,7 @@ from rag_eval.ground_truth.files import read_chunk_level, read_token_level, writ
 from rag_eval.ground_truth.holes import drawn, entered
 from rag_eval.ground_truth.judgements import read_judgements
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import build_report
 from rag_eval.reports.unjudged import Holes, holes_of, pooled_truth

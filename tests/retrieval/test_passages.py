@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rag_eval.benchmark.engine import run_in_memory
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.engine import run_in_memory
-from rag_eval.benchmark.stage import Context
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
+from rag_eval.pipeline.step import Context
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables

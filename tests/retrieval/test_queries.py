@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
-from rag_eval.benchmark.search_stages import filter_searches
-from rag_eval.benchmark.stage import Context
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.parts import label
+from rag_eval.pipeline.search_steps import filter_searches
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.questions import searched_texts_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.retrieval.queries import HypotheticalAnswers, QueryVariants, RewrittenQueries

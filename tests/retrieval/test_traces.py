@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.plain_data import read_queries
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.traces import TracedSystem, read_traces
 from tests.reports.report_runs import run
 

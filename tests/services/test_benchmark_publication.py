@@ -14,12 +14,12 @@ from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome
 from rag_eval.benchmark.publishing import read_publications
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.cli.main import app
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
 from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.outbox import outbox_of
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id

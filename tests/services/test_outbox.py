@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.disk.turns import try_lock
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, RequestRefusedError, ServiceError
 from rag_eval.services.outbox import Message, Outbox
 

@@ -8,7 +8,7 @@ import pytest
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
 from rag_eval.benchmark.publishing import deliver, publish_run
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retry import BRIEF
 from rag_eval.services.posting import traces_address
 from tests.benchmark.made_runs import make_run, write_data

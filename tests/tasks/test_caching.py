@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 from prefect import flow
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+from rag_eval.benchmark.running import StageRunner
+from rag_eval.benchmark.stage import Stage, stage
+from tasks.runner import as_task
 
 from rag_eval.benchmark import stages as library
-from rag_eval.benchmark.references import Effort, TableRef
-from rag_eval.benchmark.running import StageRunner
-from rag_eval.benchmark.stage import Context, Stage, stage
-from rag_eval.benchmark.workspace import Workspace
-from tasks.runner import as_task
+from rag_eval.pipeline.references import Effort, TableRef
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 
 
 @stage("numbers", version=3)

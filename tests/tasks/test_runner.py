@@ -12,21 +12,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from prefect import flow
+from rag_eval.benchmark.running import StageEvent, StageRunner, listening
+from rag_eval.benchmark.stage import stage
+from tasks.runner import as_task
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.outcome import StageWork
-from rag_eval.benchmark.references import Effort
-from rag_eval.benchmark.running import StageEvent, StageRunner, listening
-from rag_eval.benchmark.stage import Context, stage
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.turns import in_turn
+from rag_eval.disk.locks import wait_for_lock
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
 from rag_eval.parts import part
+from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from tasks.runner import as_task
 from tests.doubles.openai_server import OpenAIServer, Status
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -220,7 +221,7 @@ def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path:
     events: list[str] = []
 
     def hold() -> None:
-        with in_turn(tmp_path / "locks" / count.key(numbers)):
+        with wait_for_lock(tmp_path / "locks" / count.key(numbers)):
             held.set()
             told.wait(30)
 

@@ -1,21 +1,15 @@
-"""A stage: a function with a name and a version, the key of what it makes, and how it runs.
+"""A step of the pipeline: a function from tables and parts to tables, with a name and a version.
 
-The key is the stage's name and version, the digests of its inputs and the identities of its parts, which hold the
-versions of the packages that make the result; nothing else: not the time, not the workspace, not the worker. Equal
-keys mean equal work.
-
-A stage runs on tables in memory with parts as they are, or in a workspace that keeps all that is made. It may use its
-tables, one part, and a ``Context``, which in a workspace has caches of cuts, vectors and answers.
+A step runs on tables in memory, or in a workspace on references. In a workspace its result is stored under a cache key:
+the step's name and version, the digests of its inputs, the identities of its parts, and the versions of the packages
+that produce the result. Nothing else is part of the key: not the time, not the workspace, not the worker.
 """
 
 import functools
-import inspect
-import itertools
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -26,9 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from rag_eval.benchmark.caches import CachedReranker, LoadedFiles, TokenCounts, cut_once
-from rag_eval.benchmark.references import Effort, IndexRef, Made, Observation, Reference, TableRef, TruthRef
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.disk.files import data_sha256
@@ -42,6 +33,9 @@ from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.metrics.score_tables import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
+from rag_eval.pipeline.caches import CachedReranker, LoadedFiles, TokenCounts, cut_once
+from rag_eval.pipeline.references import ChunksRef, Effort, Result, ScoresRef, TableRef, TruthRef
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import TruthTables, has_places
@@ -50,140 +44,88 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Result)
 
 Shards = Sequence[pa.Table]
 """A table in parts, one for each shard of the documents."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One step of the pipeline; calling it runs it in a workspace."""
+class Step:
+    """What is known of a step beside its function: nothing is looked up by the step's name."""
 
-    name: str
+    function: Callable[..., Any]
     version: int
-    compute: Callable[..., Any]
-    """The work itself, on tables in memory: it gives what it made, and what that took."""
-    makes: Any = TableRef
-    """What it makes in a workspace: a reference, or a list of them, one for each shard."""
-    kind: str = ""
-    """What kind of tables a workspace keeps it as."""
+    """Raise it whenever the result would change."""
     packages: tuple[str, ...] = ()
-    """Those that decide what it makes, beside those of its parts: their versions are in the key."""
-    looks: Callable[..., tuple[Any, ...]] | None = None
-    """Looks at what is outside the workspace: gives the inputs with what it found in the place of where to look."""
-    by_shard: bool = False
-    """Whether what it makes of a shard depends on that shard alone, so that each is kept by itself."""
-    divided: Callable[..., list[tuple[Any, ...]]] | None = None
-    """Gives the inputs of each shard, where they do not come in shards."""
+    """The packages that decide the result, beside those of the parts: their versions are in the cache key."""
 
     @property
-    def whole(self) -> "Stage":
-        """The same step on all shards at once."""
-        return replace(self, by_shard=False)
-
-    def pieces(self, *inputs: Any) -> list[tuple[Any, ...]]:
-        """Return the inputs of each piece of the work: of each shard, where it is done by shard, else of all."""
-        if self.divided is not None:
-            pieces = self.divided(*inputs)
-            return pieces if len(pieces) > 1 else [inputs]
-        if not self.by_shard or len(inputs[0]) < 2:
-            return [inputs]
-        return [
-            tuple([one[shard]] if isinstance(one, list) else one for one in inputs) for shard in range(len(inputs[0]))
-        ]
+    def name(self) -> str:
+        return self.function.__name__.replace("_", "-")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to another process by name, as a function does."""
-        named = getattr(sys.modules.get(self.compute.__module__), self.compute.__name__, None)
-        if not isinstance(named, Stage) or named.compute is not self.compute:
-            return Stage, tuple(getattr(self, one.name) for one in fields(self))
-        return _named_stage, (self.compute.__module__, self.compute.__name__, self.name, self.by_shard)
+        """Pickle by name, as a function is."""
+        return _named, (self.function.__module__, self.function.__name__)
 
-    def key(self, *inputs: Any) -> str:
-        """Return the key of the work that a call with these inputs is; safe as a file name."""
-        call = _signature(self.compute).bind(*inputs, context=None)
-        call.apply_defaults()
-        # A table that there need not be is part of the key where there is one.
-        optional = {name for name, one in call.signature.parameters.items() if one.default is None}
-        named = {
-            name: value
-            for name, value in call.arguments.items()
-            if name != "context" and not (value is None and name in optional)
-        }
+    def __call__(self, *inputs: Any, context: "Context | None" = None) -> Any:
+        """Run the step on tables in memory: return what it makes, and the effort."""
+        return self.function(*inputs, context=context or Context())
+
+    def cache_key(self, inputs: Mapping[str, object]) -> str:
+        """Return the cache key of a run with these inputs, by their names; safe as a file name."""
+        named = {name: key_part(value) for name, value in inputs.items() if value is not None}
         named |= {"packages": versions_of(self.packages)} if self.packages else {}
-        return f"{self.name}-v{self.version}-{data_sha256(key_part(named))[:40]}"
+        return f"{self.name}-v{self.version}-{data_sha256(named)[:40]}"
 
-    def looked(self, workspace: Workspace, *inputs: Any) -> tuple[Any, ...]:
-        """Return the inputs, with what is found outside the workspace in the place of where to look."""
-        return inputs if self.looks is None else self.looks(workspace, *inputs)
+    def run(self, workspace: Workspace, keep: Callable[..., R], *inputs: Any) -> R:
+        """Run the step on references into a workspace.
 
-    def key_after(self, *inputs: Any) -> str:
-        """Return the key of the same work once it is done: what it looked at may have grown by it."""
-        return self.key(*(one.renewed() if isinstance(one, Observation) else one for one in inputs))
+        Args:
+            workspace: Where the inputs are read from.
+            keep: Writes what the step made, and returns the reference to it.
+            inputs: References, which are read as tables, parts and settings.
 
-    def __call__(self, workspace: Workspace, *given: Any) -> Any:
-        """Run the step on references into a workspace, and return references to what it made there.
+        Returns:
+            The reference, with when the step began and what it took.
 
-        They say when that began and how long it took, also to whoever uses them again. Raises ``ConfigurationError``
-        when the code of a part changed meanwhile.
+        Raises:
+            ConfigurationError: The code of a part changed meanwhile.
         """
         begun, started = datetime.now(UTC), time.perf_counter()
-        inputs = self.looked(workspace, *given)
-        context = Context(workspace, self.key(*inputs))
-        made, effort = self.compute(*(_read(workspace, one) for one in inputs), context=context)
-        refs = [_kept(workspace, self.kind, one) for one in (made if isinstance(made, list) else [made])]
-        total = effort() if callable(effort) else effort
-        seconds = round(time.perf_counter() - started, 6)
-        # All of it counts as the first shard's: the effort of a list is the sum.
-        efforts = [Effort(fresh=0, total=0, unit=total.unit) for _ in refs]
-        efforts[:1] = [total.model_copy(update={"seconds": seconds})]
+        made, effort = self.function(*(read(workspace, one) for one in inputs), context=Context(workspace))
+        result = keep(made)
+        total: Effort = effort() if callable(effort) else effort
         check_unchanged(inputs)
-        outside = next((one.digest for one in inputs if isinstance(one, Observation)), None)
-        kept = [
-            ref.model_copy(update={"made": begun, "effort": one, "source": outside})
-            for ref, one in zip(refs, efforts, strict=False)
-        ]
-        return kept if isinstance(made, list) else kept[0]
+        seconds = round(time.perf_counter() - started, 6)
+        return result.model_copy(update={"made": begun, "effort": total.model_copy(update={"seconds": seconds})})
 
 
-_signature = functools.cache(inspect.signature)
+def _named(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
-def _named_stage(module: str, function: str, name: str, by_shard: bool) -> Stage:
-    found: Stage = getattr(import_module(module), function)
-    return replace(found, name=name, by_shard=by_shard)
+def step(*, version: int, packages: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Step]:
+    """Make a function a step under its own name.
 
-
-def stage(kind: str, *, version: int, **settings: Any) -> Callable[[Callable[..., Any]], Stage]:
-    """Make a function a stage under its own name, with settings of ``Stage``.
-
-    Raise the version whenever its result would change.
-
-    The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
-    table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
-    time in memory, and then the effort is a function to be called at the end. ``by_shard`` promises that what it makes
-    of a shard depends on no other, as ``divided`` does, which gives the inputs of each.
+    The function takes tables, parts and settings, and a keyword ``context``. It returns what it made and the effort. A
+    large table may come in parts, one at a time in memory; then the effort is a function to be called at the end.
     """
-    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, kind=kind, **settings)
-
-
-def unused_name(name: str, used: Collection[str]) -> str:
-    """Return the name, numbered where it is used: a stage may run for each retriever, or each source of truth."""
-    numbered = (f"{name} {number}" for number in itertools.count(2))
-    return next(one for one in itertools.chain([name], numbered) if one not in used)
+    return lambda function: Step(function, version, packages)
 
 
 def key_part(value: object) -> object:
-    """Return an argument as plain data for a key; raises ``ConfigurationError`` on what has no digest."""
-    if isinstance(value, Reference):
+    """Return an input as plain data for a cache key; raises ``ConfigurationError`` on what has no digest."""
+    if isinstance(value, Result):
         return value.key_data
     if is_part(value):
         return identity(value)
     if isinstance(value, MetricAtCut):
         return {"metric": key_part(value.metric), "name": str(value)}
     if isinstance(value, BaseModel):
-        parts = type(value).model_fields.keys() - Made.model_fields.keys()
-        return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}
+        own = getattr(value, "key_data", None)
+        fields = {name: key_part(getattr(value, name)) for name in type(value).model_fields} if own is None else own
+        return {"type": type(value).__name__, "fields": fields}
     if isinstance(value, Mapping):
         return {str(name): key_part(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -195,26 +137,26 @@ def key_part(value: object) -> object:
     raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")
 
 
-def _read(workspace: Workspace, value: Any) -> Any:
-    """What a stage is given for its input: tables in the place of references to them."""
+def read(workspace: Workspace, value: Any) -> Any:
+    """Return what a step is given for an input: tables in the place of references to them."""
     if isinstance(value, TableRef):
         return workspace.read_table(value)
+    if isinstance(value, ChunksRef | ScoresRef):
+        return workspace.read_table(value.table)
     if isinstance(value, TruthRef):
         return workspace.read_truth(value)
-    return [_read(workspace, one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, Mapping):
+        return {name: read(workspace, one) for name, one in value.items()}
+    return [read(workspace, one) for one in value] if isinstance(value, list) else value
 
 
-def _kept(workspace: Workspace, kind: str, made: Any) -> Made:
-    """The reference to what a stage made, written if it is not in the workspace yet."""
-    if isinstance(made, Made):
-        return made
-    if isinstance(made, TruthTables):
-        return TruthRef(
-            evaluation_type="token-level" if has_places(made.answers) else "chunk-level",
-            queries=workspace.write_table("queries", made.queries),
-            answers=workspace.write_table(kind, made.answers),
-        )
-    return workspace.write_table(kind, made)
+def keep_truth(workspace: Workspace, tables: TruthTables) -> TruthRef:
+    """Write the tables of ground truth, and return their reference."""
+    return TruthRef(
+        evaluation_type="token-level" if has_places(tables.answers) else "chunk-level",
+        queries=workspace.write_table("queries", tables.queries),
+        answers=workspace.write_table("truth", tables.answers),
+    )
 
 
 CUTS_VERSION = 3
@@ -231,14 +173,12 @@ class Cuts(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """Where a stage works: in memory, where parts are used as they are and nothing is kept, or in a workspace.
+    """Where a step runs: in memory, where parts are used as they are, or in a workspace with its caches.
 
-    A workspace keeps cuts, vectors and what services answered, so that nothing is paid for twice. ``key`` is that of
-    the work.
+    A workspace caches cuts, vectors and what services answered, so that nothing is paid for twice.
     """
 
     workspace: Workspace | None = None
-    key: str = ""
 
     def cut(self, chunker: Any, documents: Sequence[Document], level: EvaluationType) -> Cuts:
         """The chunks of all documents in order, and what cutting them took.
@@ -360,15 +300,6 @@ class Context:
             finally:
                 if self.workspace is not None:
                     used.clear()
-
-    def filled(self, store: Any, rows: int, fill: Callable[[VectorStore], None]) -> VectorStore | IndexRef:
-        """The store with so many rows that ``fill`` puts into it; in a workspace, the index that it is there."""
-        if self.workspace is not None:
-            return self.workspace.write_index(data_sha256(self.key), rows, lambda folder: fill(located(store, folder)))
-        filled: VectorStore = store
-        filled.clear()
-        fill(filled)
-        return filled
 
     def opened(self, store: Any, index: Any) -> VectorStore:
         """The store as it was filled; raises ``ArtifactError`` when its index is gone or is not what was written."""

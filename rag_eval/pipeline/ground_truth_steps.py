@@ -8,17 +8,12 @@ import logging
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.references import Effort, Observation, TableRef, TruthRef
-from rag_eval.benchmark.stage import Context, Shards, stage
-from rag_eval.benchmark.stages import StoredDocuments
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
@@ -28,6 +23,10 @@ from rag_eval.ground_truth.copies import COPY, Copies, credit_copies, places_of_
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
+from rag_eval.pipeline.document_steps import StoredDocuments
+from rag_eval.pipeline.references import Effort, Frozen
+from rag_eval.pipeline.step import Context, Shards, step
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
@@ -36,47 +35,32 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string())
 
-logger = logging.getLogger("rag_eval.benchmark")
+logger = logging.getLogger("rag_eval.pipeline")
 
 
-def ground_truth(
-    run: Any,
-    sources: Sequence[Any],
-    documents: list[TableRef],
-    level: EvaluationType,
-    reanchor: bool = False,
-    copies: Copies = "off",
-) -> TruthRef:
-    """Load every source by the stage that it names, join them where there are several, and add copies of the spans.
+class Observation(Frozen):
+    """A source of ground truth as it was when it was looked at, with what was found there."""
 
-    Spans are held against the documents, or with ``reanchor`` carried over to them.
-    """
-    truth = _loaded(run, sources, documents, level, reanchor)
-    if copies == "off" or level == "chunk-level":  # chunks of one text have one id
-        return truth
-    if copies == "exact" and len(documents) > 1:
-        credited: TruthRef = run(join_copies, truth, run(find_copies, documents, truth))
-    else:
-        credited = run(add_copies, truth, documents, copies)
-    return credited.model_copy(update={"source": truth.source})
+    digest: str
+    source: Any
+    level: EvaluationType
+    found: Any
 
+    @property
+    def key_data(self) -> dict[str, Any]:
+        """Return what of it goes into a cache key."""
+        return {"digest": self.digest}
 
-def _loaded(
-    run: Any, sources: Sequence[Any], documents: list[TableRef], level: EvaluationType, reanchor: bool
-) -> TruthRef:
-    found: list[TruthRef] = []
-    for source in sources:
-        own = replace(load_ground_truth, name=source.stage)
-        found.append(run(own, source, documents, level, reanchor, len(sources) == 1))
-    if len(found) == 1:
-        return found[0]
-    joined: TruthRef = run(join_ground_truth, found, [source.title for source in sources], level)
-    return joined
+    @property
+    def is_cacheable(self) -> bool:
+        """Whether the same digest means the same ground truth: not where reading the source makes it grow."""
+        return not getattr(self.source, "grows", False)
 
-
-def _look(workspace: Workspace, source: Any, documents: Any, level: EvaluationType, *others: Any) -> tuple[Any, ...]:
-    seen = source if isinstance(source, Observation) else observed(workspace, source, level)
-    return (seen, documents, level, *others)
+    @classmethod
+    def of(cls, source: Any, level: EvaluationType) -> "Observation":
+        """Look at a source."""
+        found = source.observe(level)
+        return cls(digest=found.digest, source=source, level=level, found=found)
 
 
 def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observation:
@@ -116,7 +100,7 @@ def truth_file(workspace: Workspace, source: Any) -> Path | None:
     return path if path.is_file() else None
 
 
-@stage("truth", version=3, makes=TruthRef, looks=_look)
+@step(version=3)
 def load_ground_truth(
     source: Observation,
     documents: Shards,
@@ -191,7 +175,7 @@ def _check_answerable(truth: TruthTables, title: str) -> None:
         raise GroundTruthError(f"every query of {title} is declared unanswerable: there is nothing to score")
 
 
-@stage("truth", version=1, makes=TruthRef)
+@step(version=1)
 def join_ground_truth(
     truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType, *, context: Context
 ) -> tuple[TruthTables, Effort]:
@@ -203,7 +187,7 @@ def join_ground_truth(
     return joined, Effort.of(count, "queries")
 
 
-@stage("truth", version=2, makes=TruthRef)
+@step(version=2)
 def add_copies(
     truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
 ) -> tuple[TruthTables, Effort]:
@@ -214,16 +198,16 @@ def add_copies(
     return truth_to_tables(found), Effort.of(count, "queries")
 
 
-@stage("copies", version=1, makes=list[TableRef], by_shard=True)
-def find_copies(documents: Shards, truth: TruthTables, *, context: Context) -> tuple[list[pa.Table], Effort]:
-    """Where the texts of the truth are in the documents, to the letter."""
+@step(version=1)
+def find_copies(documents: pa.Table, truth: TruthTables, *, context: Context) -> tuple[pa.Table, Effort]:
+    """Find where the texts of the ground truth are in the documents of a shard, to the letter."""
     texts = pc.unique(truth.answers.column("text")).to_pylist()
-    places = places_of_texts(texts, (one for shard in documents for one in documents_from_table(shard)))
+    places = places_of_texts(texts, documents_from_table(documents))
     columns = {name: [getattr(one, name) for one in places] for name in ("doc_id", "start", "end", "text")}
-    return [pa.table(columns, COPIES)], Effort.of(len(texts), "texts")
+    return pa.table(columns, COPIES), Effort.of(len(texts), "texts")
 
 
-@stage("truth", version=1, makes=TruthRef)
+@step(version=1)
 def join_copies(truth: TruthTables, found: Shards, *, context: Context) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in all shards, as alternatives."""
     places = [(CharacterSpan(**one), COPY) for shard in found for one in shard.to_pylist()]
@@ -262,11 +246,3 @@ def reanchor_for_run(
     report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)
     return report
-
-
-@stage("truth", version=1, makes=TruthRef)
-def take_questions(truth: TruthTables, numbers: list[int], *, context: Context) -> tuple[TruthTables, Effort]:
-    """Some of the questions, by their numbers, with their answers."""
-    queries = truth.queries.take(pa.array(numbers, pa.int64()))
-    known = pc.is_in(truth.answers.column("query_id"), queries.column("query_id").combine_chunks())
-    return TruthTables(queries, truth.answers.filter(known)), Effort.of(len(numbers), "queries")

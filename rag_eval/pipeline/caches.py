@@ -290,7 +290,7 @@ class CachedReranker:
         key = data_sha256([query, [chunk.content for chunk in chunks]])
         row = self._kept(key, len(chunks))
         if row is None:
-            with self._rows.alone(key[:3]):
+            with self._rows.locked(key[:3]):
                 # Whoever had the turn before may have asked the very same.
                 row = self._kept(key, len(chunks)) or self._ask(key, query, chunks)
         with self._guard:

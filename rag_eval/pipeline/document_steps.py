@@ -1,0 +1,356 @@
+"""The steps from files to vectors: load the corpus, chunk it, put context around the chunks, embed them.
+
+Each works on one shard of the documents. ``StoredDocuments`` and ``read_chunks`` read their results back.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from rag_eval.chunking.context import CutDocument
+from rag_eval.disk.files import contents_sha256, file_sha256, files_sha256, kept_sha256, matching_files, unreadable
+from rag_eval.documents import FILE_DIGEST
+from rag_eval.documents.reading import LeftOut, Loaders
+from rag_eval.embedding.cache import CachedEmbedder
+from rag_eval.embedding.embedder import text_vectors
+from rag_eval.errors import ArtifactError
+from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
+from rag_eval.llm.writing import Answers
+from rag_eval.metrics.metric import DEFAULT_ENCODING
+from rag_eval.parts import PartRecord, fresh
+from rag_eval.pipeline.caches import boxes_key, kept_boxes
+from rag_eval.pipeline.hits import found_chunks
+from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, TableRef
+from rag_eval.pipeline.step import Context, Shards, spent, step
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.retriever import in_place_order, without_positions
+from rag_eval.tables import (
+    CHUNKS,
+    DOCUMENTS,
+    PLACE,
+    TruthTables,
+    chunks_from_table,
+    chunks_to_table,
+    documents_from_table,
+    documents_to_table,
+    embeddings_schema,
+    file_digests,
+    has_places,
+    schema_of,
+    searched_texts,
+    truth_from_tables,
+)
+from rag_eval.tokens import count_tokens
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth
+from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
+
+logger = logging.getLogger("rag_eval.pipeline")
+
+ROWS_AT_ONCE = 16_384
+"""How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
+
+SHARD_BYTES = 2**21
+"""About so many bytes of documents are a shard, up to ``MOST_SHARDS``: an edit recomputes one shard."""
+
+MOST_SHARDS = 64
+LARGEST_DOCUMENT = 2**20
+"""A larger document that is four times a shard as well is named in a warning."""
+
+
+class CorpusSource(Frozen):
+    """A folder of documents outside the workspace, or a shard of it, as it was when its digest was taken."""
+
+    digest: str
+    folder: Path
+    glob: str | list[str]
+    loaders: dict[str, PartRecord] = Field(default_factory=dict)
+    """What reads the files, by the suffix or pattern that chooses them; other files are text."""
+    reading: Any = Field(default_factory=Loaders, exclude=True, repr=False)
+    names: list[str] | None = Field(default=None, exclude=True)
+    """The names of the files of a shard; None for all files of the folder."""
+    corpus: str | None = Field(default=None, exclude=True)
+    """The digest of the whole folder, where this is a shard."""
+
+    @property
+    def key_data(self) -> dict[str, Any]:
+        """Return what of it goes into a cache key."""
+        return {"digest": self.digest, "loaders": {chosen: one.digest for chosen, one in self.loaders.items()}}
+
+    @classmethod
+    def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, Any] | None = None) -> "CorpusSource":
+        """Return the folder as it is now; raises ``CorpusError`` if it is missing or unreadable, or nothing matches."""
+        paths, reading = matching_files(folder, glob), Loaders(loaders)
+        used = reading.used(path.relative_to(folder).as_posix() for path in paths)
+        try:
+            digest = files_sha256(folder, paths, kept_sha256)
+        except OSError as error:
+            raise unreadable(Path(error.filename or folder), error) from None
+        return cls(folder=folder, glob=glob, digest=digest, loaders=used, reading=reading)
+
+    def shards(self, count: int | None = None) -> "list[CorpusSource]":
+        """Divide the files by their names into so many shards, none of them empty.
+
+        Twice as many shards are the halves of these. By default their number follows the size of the corpus.
+        """
+        paths = matching_files(self.folder, self.glob)
+        sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
+        count = count or default_shards(sum(sizes.values()))
+        members: dict[int, list[str]] = {}
+        for doc_id in sizes:
+            members.setdefault(int(text_sha256(doc_id)[:16], 16) % count, []).append(doc_id)
+        largest = max(sizes, key=sizes.__getitem__)
+        if count > 1 and sizes[largest] > max(LARGEST_DOCUMENT, 4 * sum(sizes.values()) / count):
+            logger.warning(
+                "the document %r has %s bytes, and a document is never divided between shards: its shard needs more "
+                "time and memory than the others",
+                largest,
+                f"{sizes[largest]:,}",
+            )
+        return [self._shard(members[shard]) for shard in sorted(members)]
+
+    def _shard(self, names: list[str]) -> "CorpusSource":
+        digest = files_sha256(self.folder, [self.folder / name for name in names], kept_sha256)
+        own = {"names": names, "digest": digest, "loaders": self.reading.used(names), "corpus": self.digest}
+        return self.model_copy(update=own)
+
+    @classmethod
+    def joined(cls, shards: "Sequence[CorpusSource]") -> "CorpusSource":
+        """Return the folder that was divided into these shards."""
+        loaders = {chosen: one for shard in shards for chosen, one in shard.loaders.items()}
+        digest = shards[0].corpus or shards[0].digest
+        return shards[0].model_copy(update={"names": None, "digest": digest, "loaders": loaders, "corpus": None})
+
+
+def default_shards(size: int) -> int:
+    """Return the number of shards of a corpus of so many bytes: a power of two, so that it seldom changes."""
+    return int(2 ** min(math.log2(MOST_SHARDS), max(0, round(math.log2(max(1, size) / SHARD_BYTES)))))
+
+
+@step(version=7)
+def load_corpus(source: CorpusSource, *, context: Context) -> tuple[pa.Table, Effort]:
+    """Read the documents of one shard of a folder."""
+    names, left_out = source.names or [], LeftOut()
+    with context.loading() as load:
+        found = left_out.read(source.folder, [source.folder / name for name in names], source.reading, load)
+        read = [Document(DocumentId(name), one.text, one.metadata) for name, one in found]
+    if len(left_out):
+        logger.warning(str(left_out))
+    table = documents_to_table(Corpus(read)) if read else DOCUMENTS.empty_table()
+    known = file_digests(table)
+    digests = ((name, known.get(name) or file_sha256(source.folder / name)) for name in names)
+    if contents_sha256(digests) != source.digest:
+        raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
+    return table, Effort.of(len(names), "documents", skipped=len(left_out), unfinished=left_out.unfinished)
+
+
+@step(version=2)
+def chunk(
+    documents: pa.Table, chunker: Any, chunk_truth: TruthTables | None = None, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """Cut every document of a shard.
+
+    With ``chunk_truth``, for chunk-level evaluation, the chunks have no positions, and all documents must be in this
+    shard. Raises ``GroundTruthError`` if that ground truth was made with another chunker or on other documents.
+    """
+    read = documents_from_table(documents)
+    if chunk_truth is None:
+        cuts = context.cut(chunker, read, "token-level")
+        return chunks_to_table(in_place_order(cuts.chunks)), cuts.effort
+    truth = truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
+    cuts = context.cut(chunker, read, "chunk-level")
+    check_chunker(truth, cuts.chunker)
+    chunks: Sequence[Chunk | PositionAwareChunk] = without_positions(cuts.chunks)
+    check_chunk_ids(truth, list(chunks))
+    return chunks_to_table(chunks), cuts.effort
+
+
+def keep_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
+    """Write a shard of chunks, and return its reference."""
+    lengths = (
+        pc.subtract(chunks.column("end"), chunks.column("start"))
+        if has_places(chunks)
+        else pc.utf8_length(chunks.column("content"))
+    )
+    extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
+    return ChunksRef(
+        table=workspace.write_table("chunks", chunks),
+        characters=pc.sum(lengths).as_py() or 0,
+        shortest=extremes["min"],
+        longest=extremes["max"],
+    )
+
+
+@step(version=1)
+def add_context(chunks: pa.Table, documents: pa.Table, around: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+    """Add to the chunks of a shard what is searched of them; their positions, texts and ids stay what they are."""
+    read = {document.id: document for document in documents_from_table(documents)}
+    column = CHUNKS.get_field_index("searched")
+    with context.answers() as answers:
+        cut = [
+            CutDocument(read[doc_id], *zip(*rows, strict=True))
+            for doc_id, rows in groupby(_with_places(chunks), key=lambda row: row[2].doc_id)
+        ]
+        texts = [text for one in around.searched(cut, answers) for text in one]
+    made = chunks.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string()))
+    count = made.num_rows
+    if not answers.total:
+        return made, Effort.of(count, "chunks")
+    return made, asked(answers, count, "chunks", "chunks are searched without a context: the model gave none to use")
+
+
+def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Any]]:
+    for one in chunks_from_table(chunks):
+        yield one.content, (one.start, one.end) if isinstance(one, PositionAwareChunk) else None, one
+
+
+def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
+    """Return the effort of asking models about so many things.
+
+    ``fallback`` says what stands in for a missing answer; ``seconds`` are those of the answers that were not cached.
+    """
+    each = seconds / answers.fresh if answers.fresh else 0.0
+    return Effort(
+        fresh=min(answers.fresh, count),
+        total=count,
+        unit=unit,
+        tokens=answers.tokens,
+        cost=answers.cost,
+        query_seconds=round(each * count, 6),
+        fallbacks={fallback: answers.missing} if answers.missing else {},
+    )
+
+
+@step(version=2)
+def embed(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
+    """Embed what is searched of a shard, each text once; a workspace embeds no text twice."""
+    contents, efforts = searched_texts(chunks), list[Effort]()
+
+    def vectors() -> Iterator[pa.Table]:
+        """Yield embeddings, each text in one table; at least one table, if an empty one."""
+        seen: set[str] = set()
+        with context.embedder(embedder) as used:
+            for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
+                part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
+                texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
+                seen.update(texts)
+                yield _embeddings(list(texts), text_vectors(used, list(texts.values())))
+        fresh = used.statistics.misses if isinstance(used, CachedEmbedder) else len(seen)
+        efforts.append(Effort(fresh=fresh, total=len(seen), unit="texts", **spent(used)))
+
+    return vectors(), lambda: efforts[0]
+
+
+def _embeddings(digests: list[str], vectors: Any) -> pa.Table:
+    schema = embeddings_schema(vectors.shape[1])
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
+    return pa.Table.from_arrays([pa.array(digests, pa.string()), column], schema=schema)
+
+
+TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
+
+
+@step(version=1, packages=("tiktoken",))
+def count_texts(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+    """Count the tokens that an embedder would read of a shard, each text once; nothing is embedded."""
+    texts = {text_sha256(text): text for text in searched_texts(chunks).to_pylist()}
+    read, count = list(texts.values()), getattr(fresh(embedder), "count_tokens", None)
+    tokens = count(read) if count is not None and read else None
+    tokens = [count_tokens(text, DEFAULT_ENCODING) for text in read] if tokens is None else tokens
+    table = pa.table([pa.array(list(texts), pa.string()), pa.array(tokens, pa.int64())], schema=TEXTS)
+    return table, Effort.of(table.num_rows, "texts")
+
+
+def texts_left(workspace: Workspace, embedder: Any, texts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the texts, by digest, whose vectors are not in the cache of a workspace."""
+    with Context(workspace).embedder(embedder) as cached:
+        return cached.lacking(texts) if isinstance(cached, CachedEmbedder) else texts
+
+
+def read_chunks(
+    workspace: Workspace,
+    shards: Sequence[TableRef],
+    level: EvaluationType,
+    hits: Sequence[pa.Table] = (),
+    doc_ids: pa.Array | None = None,
+) -> pa.Table:
+    """Return the positions of chunks without their texts, or the chunks themselves where they have no positions.
+
+    Chunks with positions may be limited to those of hits and of the documents named. Raises ``ArtifactError``.
+    """
+    if not shards:
+        return CHUNKS.empty_table()
+    if level == "chunk-level":
+        return workspace.read_tables(shards)
+    bare = [_without_texts(workspace.read_table(shard)) for shard in shards]
+    if not hits:
+        return pa.concat_tables(bare)
+    found = pa.concat_tables([one.select(list(PLACE)) for one in hits])
+    return found_chunks(bare, found, doc_ids)
+
+
+def _without_texts(table: pa.Table) -> pa.Table:
+    empty = {"content": "", "searched": None, "metadata": "{}"}
+    for name, value in empty.items():
+        column = pa.repeat(pa.scalar(value, table.schema.field(name).type), table.num_rows)
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    return table
+
+
+MOST_CHARACTERS = 2**24
+"""How much of the documents stays in memory."""
+
+
+class StoredDocuments(Mapping[str, Document]):
+    """The documents of all shards, or some of them, by id, in the order of their ids.
+
+    Each is read when it is asked for, and the last stay; of a workspace, they know where on their pages texts are.
+    """
+
+    def __init__(self, shards: Shards, doc_ids: pa.Array | None = None, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace
+        self._rows: dict[str, tuple[pa.Table, int]] = {}
+        self.digests: dict[str, str] = {}
+        """The sha256 of each."""
+        for shard in shards:
+            ids, digests = shard.column("doc_id"), shard.column("sha256")
+            rows = range(len(ids)) if doc_ids is None else pc.indices_nonzero(pc.is_in(ids, doc_ids)).to_pylist()
+            self._rows |= {ids[row].as_py(): (shard, row) for row in rows}
+            self.digests |= {ids[row].as_py(): digests[row].as_py() for row in rows}
+        if len(shards) > 1:
+            self._rows = dict(sorted(self._rows.items(), key=itemgetter(0)))
+        self._read: dict[str, Document] = {}
+
+    def __getitem__(self, doc_id: str) -> Document:
+        if doc_id not in self._read:
+            shard, row = self._rows[doc_id]
+            (document,) = documents_from_table(shard.slice(row, 1))
+            file = document.metadata.get(FILE_DIGEST)
+            if self._workspace is not None and isinstance(file, str):
+                key = boxes_key(file, self.digests[doc_id])
+                fetch = partial(kept_boxes, self._workspace.root / "cache", self._workspace.storage, key)
+                document = replace(document, box_map=fetch)
+            while self._read and sum(len(one.content) for one in self._read.values()) > MOST_CHARACTERS:
+                del self._read[next(iter(self._read))]
+            self._read[doc_id] = document
+        return self._read[doc_id]
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)

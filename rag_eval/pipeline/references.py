@@ -1,0 +1,253 @@
+"""References: what a step returns in place of its tables. They say where a table is, its digest and its size.
+
+A reference is small, so that Prefect can pass it from task to task, show it and store it as the task's result.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+
+from rag_eval.disk.files import data_sha256, stays_inside
+from rag_eval.types.ids import EvaluationType
+
+
+def _inside(uri: str) -> str:
+    if not stays_inside(uri):
+        raise ValueError(f"{uri!r} is not a place inside the workspace")
+    return uri
+
+
+WorkspaceUri = Annotated[str, AfterValidator(_inside)]
+"""A place in a workspace, relative to it, with ``/``; no other place can be written down as one."""
+
+
+class Frozen(BaseModel):
+    """A model that never changes and knows all its fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Effort(Frozen):
+    """What a step took when it ran: ``fresh`` of ``total`` units were computed, the others came from a cache.
+
+    ``tokens`` is what models read and ``cost`` what they charged, in US dollars; None where that is unknown.
+    ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
+    building of an index, and no embedding of queries, whose vectors are cached. ``skipped`` counts the pieces of a
+    chunker that have no certain place in their document and were left out; ``fallbacks`` how often something else
+    had to stand in for a result, by the sentence that says so. A result with ``unfinished`` work is not cached,
+    because another run may finish it. ``recall`` is the share of the exact nearest chunks that an approximate search
+    found on a sample of the queries; None where the search is exact.
+    """
+
+    fresh: int
+    total: int
+    unit: str
+    seconds: float = 0.0
+    tokens: int | None = 0
+    cost: float | None = 0.0
+    query_seconds: float = 0.0
+    skipped: int = 0
+    fallbacks: dict[str, int] = Field(default_factory=dict)
+    unfinished: int = 0
+    recall: float | None = None
+
+    @field_validator("fallbacks", mode="before")
+    @classmethod
+    def _read_count(cls, given: object) -> object:
+        return {} if isinstance(given, int) else given  # earlier versions kept a number alone
+
+    @classmethod
+    def of(cls, count: int, unit: str, **others: Any) -> "Effort":
+        """Return the effort of computing all of ``count`` units."""
+        return cls(fresh=count, total=count, unit=unit, **others)
+
+    @classmethod
+    def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
+        """Return the sum of at least one effort in the same unit, with the lowest recall."""
+        added = cls.model_fields.keys() - {"unit", "recall", "fallbacks"}
+        parts = {name: [getattr(one, name) for one in efforts] for name in added}
+        sums: dict[str, Any] = {name: None if None in values else sum(values) for name, values in parts.items()}
+        recalls = [one.recall for one in efforts if one.recall is not None]
+        fallbacks = sum((Counter(one.fallbacks) for one in efforts), Counter())
+        return cls(unit=efforts[0].unit, recall=min(recalls, default=None), fallbacks=dict(fallbacks), **sums)
+
+    def cached(self) -> "Effort":
+        """Return the effort of a run that finds this work in the cache."""
+        return self.model_copy(update={"fresh": 0, "seconds": 0.0})
+
+
+class Result(Frozen):
+    """What a step returned: when it was made, what that took, and the digest of what was read outside the workspace.
+
+    None of these is part of a cache key.
+    """
+
+    made: AwareDatetime | None = None
+    effort: Effort | None = None
+    source: str | None = None
+
+    @property
+    def key_data(self) -> Any:
+        """Return what of it goes into the cache key of a step that reads it."""
+        raise NotImplementedError
+
+    @property
+    def files(self) -> "list[TableRef | IndexRef]":
+        """Return the tables and indexes it refers to."""
+        raise NotImplementedError
+
+
+class TableRef(Result):
+    """A table in the workspace: where it is, the sha256 of its file, and its number of rows."""
+
+    kind: Literal["table"] = "table"
+    digest: str
+    uri: WorkspaceUri
+    rows: int
+
+    @property
+    def key_data(self) -> Any:
+        return {"digest": self.digest}
+
+    @property
+    def files(self) -> "list[TableRef | IndexRef]":
+        return [self]
+
+
+def digest_of(shards: Sequence[TableRef]) -> str:
+    """Return the digest of a table in shards; that of one shard is its own."""
+    return shards[0].digest if len(shards) == 1 else data_sha256([shard.digest for shard in shards])
+
+
+class IndexRef(Result):
+    """A LanceDB index in the workspace: where it is, the digest of what it was made from, its rows and bytes.
+
+    The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
+    """
+
+    kind: Literal["index"] = "index"
+    digest: str
+    uri: WorkspaceUri
+    rows: int
+    size: int
+    checksum: str
+
+    @property
+    def key_data(self) -> Any:
+        return {"digest": self.digest}
+
+    @property
+    def files(self) -> "list[TableRef | IndexRef]":
+        return [self]
+
+
+class ChunksRef(Result):
+    """The chunks of a shard, with the lengths of their texts in characters."""
+
+    kind: Literal["chunks"] = "chunks"
+    table: TableRef
+    characters: int
+    shortest: int
+    longest: int
+
+    @property
+    def rows(self) -> int:
+        return self.table.rows
+
+    @property
+    def key_data(self) -> Any:
+        return self.table.key_data
+
+    @property
+    def files(self) -> "list[TableRef | IndexRef]":
+        return [self.table]
+
+
+class TruthRef(Result):
+    """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
+
+    kind: Literal["truth"] = "truth"
+    evaluation_type: EvaluationType
+    queries: TableRef
+    answers: TableRef
+
+    @property
+    def key_data(self) -> Any:
+        return {"queries": self.queries.key_data, "answers": self.answers.key_data, "level": self.evaluation_type}
+
+    @property
+    def files(self) -> list[TableRef | IndexRef]:
+        return [self.queries, self.answers]
+
+
+class QueriesRef(Result):
+    """What is searched: one text or several for each query, and the documents that their filters allow."""
+
+    kind: Literal["queries"] = "queries"
+    searches: TableRef
+    allowed: TableRef | None = None
+
+    @property
+    def key_data(self) -> Any:
+        return [one.key_data for one in self.files]
+
+    @property
+    def files(self) -> list[TableRef | IndexRef]:
+        return [self.searches, *([self.allowed] if self.allowed is not None else [])]
+
+
+class HitsRef(Result):
+    """What a retrieval found, by the stage of the retrieval; the last one is what it returns.
+
+    ``passages`` are what the model would be given, where that is more than the hits. ``unplaced`` hits are texts
+    without a certain place in the documents.
+    """
+
+    kind: Literal["hits"] = "hits"
+    stages: dict[str, TableRef]
+    passages: TableRef | None = None
+    unplaced: int = 0
+
+    @property
+    def last(self) -> TableRef:
+        """Return the hits of the last stage."""
+        return list(self.stages.values())[-1]
+
+    @property
+    def returned(self) -> TableRef:
+        """Return what is scored: the passages, or the hits where they are returned as they are."""
+        return self.last if self.passages is None else self.passages
+
+    @property
+    def key_data(self) -> Any:
+        return self.returned.key_data
+
+    @property
+    def files(self) -> list[TableRef | IndexRef]:
+        return [*self.stages.values(), *([self.passages] if self.passages is not None else [])]
+
+
+class ScoresRef(Result):
+    """The scores of every query, their means by metric, and the number of queries in each mean."""
+
+    kind: Literal["scores"] = "scores"
+    table: TableRef
+    means: dict[str, float]
+    queries: int
+
+    @property
+    def key_data(self) -> Any:
+        return self.table.key_data
+
+    @property
+    def files(self) -> list[TableRef | IndexRef]:
+        return [self.table]
+
+
+AnyResult = Annotated[
+    TableRef | ChunksRef | IndexRef | TruthRef | QueriesRef | HitsRef | ScoresRef, Field(discriminator="kind")
+]
+RESULT: TypeAdapter[Result] = TypeAdapter(AnyResult)
+"""Reads the stored result of a step strictly as one of the references above."""

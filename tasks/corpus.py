@@ -1,0 +1,57 @@
+"""Load the corpus: find its files, and read them shard by shard."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from rag_eval.pipeline import document_steps as steps
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
+from tasks.caching import cached
+
+
+@task(cache_policy=NO_CACHE, task_run_name="{folder}")
+def find_documents(
+    folder: Path,
+    glob: str | list[str] = "**/*.md",
+    loaders: dict[str, Any] | None = None,
+    shards: int | None = None,
+) -> list[CorpusSource]:
+    """List the document files of a folder with their digests, divided into shards.
+
+    Args:
+        folder: The folder of the documents.
+        glob: Which of its files are documents.
+        loaders: What reads which files, by suffix or pattern.
+        shards: The number of shards; by default it follows the size of the corpus.
+
+    Returns:
+        A source for each shard, to be mapped over by ``load_corpus``.
+
+    Raises:
+        CorpusError: The folder is missing or unreadable, or no file matches.
+    """
+    return CorpusSource.of(folder, glob, loaders).shards(shards)
+
+
+@task(
+    cache_policy=cached(steps.load_corpus),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="{source.folder.name}",
+)
+def load_corpus(source: CorpusSource, workspace: Workspace) -> TableRef:
+    """Read the documents of one shard.
+
+    Args:
+        source: The files, from ``find_documents``.
+        workspace: Where the table is written.
+
+    Returns:
+        The documents: doc_id, content, sha256, metadata.
+    """
+    return steps.load_corpus.run(workspace, partial(workspace.write_table, "documents"), source)

@@ -1,0 +1,111 @@
+"""Ground truth: load it from a file, pull it from a service or generate it, join the sources, and credit copies."""
+
+from functools import partial
+from typing import Any
+
+from prefect import task, unmapped
+from prefect.cache_policies import NO_CACHE
+
+from rag_eval.ground_truth.copies import Copies
+from rag_eval.pipeline import ground_truth_steps as steps
+from rag_eval.pipeline.ground_truth_steps import Observation
+from rag_eval.pipeline.references import TableRef, TruthRef
+from rag_eval.pipeline.step import keep_truth
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.types.ids import EvaluationType
+from tasks.caching import cached
+from tasks.network import RETRIES
+
+
+@task(cache_policy=NO_CACHE, task_run_name="{source.title}", **RETRIES)
+def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) -> Observation:
+    """Look at a source of ground truth: a file, a LangSmith dataset, or questions that a model writes.
+
+    What a service holds is pulled, and kept in the workspace for a run that cannot reach the service.
+
+    Args:
+        source: The source, as a benchmark file names it.
+        level: Whether it holds spans or chunk ids.
+        workspace: Where what was pulled is kept.
+    """
+    return steps.observed(workspace, source, level)
+
+
+@task(
+    cache_policy=cached(steps.load_ground_truth),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="{observation.source.title}",
+    **RETRIES,
+)
+def load_ground_truth(
+    observation: Observation,
+    documents: list[TableRef],
+    level: EvaluationType,
+    workspace: Workspace,
+    reanchor: bool = False,
+    alone: bool = True,
+) -> TruthRef:
+    """Read the ground truth of one source, and check it against the documents.
+
+    A source that a model writes is asked for questions about new documents first.
+
+    Args:
+        observation: The source, from ``pull_ground_truth``.
+        documents: All documents.
+        level: Whether spans or chunk ids are scored.
+        workspace: Where tables are read and written.
+        reanchor: Move spans to where their text is in changed documents.
+        alone: Whether this is the only source.
+    """
+    given = observation, documents, level, reanchor, alone
+    truth = steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
+    return truth.model_copy(update={"source": observation.digest})
+
+
+@task(cache_policy=cached(steps.join_ground_truth), result_serializer="rag-eval", persist_result=True)
+def join_ground_truth(
+    truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace
+) -> TruthRef:
+    """Join what several sources gave, each query once."""
+    return steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
+
+
+@task(cache_policy=cached(steps.find_copies), result_serializer="rag-eval", persist_result=True)
+def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> TableRef:
+    """Find the copies of relevant spans in one shard of the documents."""
+    return steps.find_copies.run(workspace, partial(workspace.write_table, "copies"), documents, truth)
+
+
+@task(cache_policy=cached(steps.join_copies), result_serializer="rag-eval", persist_result=True)
+def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace) -> TruthRef:
+    """Credit the copies of relevant spans as alternatives to them."""
+    return steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
+
+
+@task(cache_policy=cached(steps.add_copies), result_serializer="rag-eval", persist_result=True)
+def add_near_copies(truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace) -> TruthRef:
+    """Credit exact and near copies of relevant spans as alternatives to them."""
+    return steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)
+
+
+def ground_truth(
+    sources: list[Any],
+    documents: list[TableRef],
+    level: EvaluationType,
+    workspace: Workspace,
+    reanchor: bool = False,
+    copies: Copies = "off",
+) -> TruthRef:
+    """Run the tasks that give the ground truth of a benchmark: of every source, joined, with copies credited."""
+    titles = [source.title for source in sources]
+    found = [pull_ground_truth(source, level, workspace) for source in sources]
+    loaded = [load_ground_truth(one, documents, level, workspace, reanchor, len(found) == 1) for one in found]
+    truth = loaded[0] if len(loaded) == 1 else join_ground_truth(loaded, titles, level, workspace)
+    if copies == "off" or level == "chunk-level":  # chunks of one text have one id
+        return truth
+    if copies != "exact":
+        return add_near_copies(truth, documents, copies, workspace)
+    places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
+    credited = join_copies(truth, places.result(), workspace)
+    return credited.model_copy(update={"source": truth.source})

@@ -1,0 +1,42 @@
+"""What tasks that may call a service have in common: retries after an outage, and run names."""
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+from prefect import Task
+from prefect.client.schemas.objects import State, TaskRun
+
+from rag_eval.errors import is_outage
+from rag_eval.parts import label
+from rag_eval.retry import STAGE_DELAYS
+
+
+def is_retried(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Retry when a service did not answer; not when it refused a request, nor on a fault of ours."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, Exception) and is_outage(error)
+
+
+class Retries(TypedDict):
+    """Options of ``@task``."""
+
+    retries: int
+    retry_delay_seconds: list[float]
+    retry_condition_fn: Callable[[Task[..., Any], TaskRun, State[Any]], bool]
+
+
+RETRIES: Retries = {
+    "retries": len(STAGE_DELAYS),
+    "retry_delay_seconds": list(STAGE_DELAYS),
+    "retry_condition_fn": is_retried,
+}
+"""Options of a task that may call a service."""
+
+
+def named_by(parameter: str) -> Callable[[dict[str, Any]], str]:
+    """Name the runs of a task by the label of the part that is given as this parameter."""
+
+    def run_name(parameters: dict[str, Any]) -> str:
+        return label(parameters[parameter])
+
+    return run_name

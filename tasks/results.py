@@ -1,0 +1,162 @@
+"""What became of the task runs: the outcome of each configuration, or why it failed, and of the whole run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from prefect.exceptions import UpstreamTaskError
+from prefect.futures import PrefectFuture
+
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.guided import Choice
+from rag_eval.benchmark.inputs import BenchmarkInputs
+from rag_eval.benchmark.outcome import (
+    BenchmarkOutcome,
+    ConfigurationFailure,
+    ConfigurationOutcome,
+    Evaluated,
+    StepWork,
+    keep_outcome,
+)
+from rag_eval.benchmark.plan import Chunking, SearchSettings
+from rag_eval.errors import EvaluationFailedError, RagEvalError, as_sentence, is_outage
+from rag_eval.parts import label
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.references import HitsRef, QueriesRef, Result, ScoresRef
+from rag_eval.pipeline.workspace import Workspace
+from tasks.index import IndexFutures
+
+Futures = Sequence[PrefectFuture[Any]]
+
+
+@dataclass(frozen=True)
+class ConfigurationRuns:
+    """The task runs of one configuration."""
+
+    configuration: Configuration
+    hits: PrefectFuture[HitsRef]
+    scores: PrefectFuture[ScoresRef]
+    chunks: Futures = ()
+    vectors: Futures = ()
+    searches: Mapping[SearchSettings, Futures] = field(default_factory=dict)
+    indexes: Sequence[IndexFutures] = ()
+    searched: PrefectFuture[QueriesRef] | None = None
+
+    def steps(self) -> Iterator[tuple[str, Futures]]:
+        """Yield the task runs by the name of the step, in the order of the pipeline."""
+        yield "chunk", self.chunks
+        yield "embed", self.vectors
+        for index in self.indexes:
+            for name in ("index", "sums", "postings", "statistics"):
+                runs = index.get(name, ())
+                yield f"index {name}".removesuffix(" index"), [runs] if isinstance(runs, PrefectFuture) else runs
+        yield "prepare queries", () if self.searched is None else (self.searched,)
+        for settings, found in self.searches.items():
+            yield f"search {label(settings.retriever)}", found
+        yield "retrieve", (self.hits,)
+        yield "score", (self.scores,)
+
+
+def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int) -> list[ConfigurationOutcome]:
+    """Wait for the task runs of configurations, and return their outcomes.
+
+    Raises:
+        EvaluationFailedError: Some configurations failed; it has the outcomes of the others.
+    """
+    known: dict[Any, Any] = {}
+
+    def results(futures: Futures) -> list[Any]:
+        return [known.setdefault(one.task_run_id, one.result()) for one in futures]
+
+    done: list[ConfigurationOutcome] = []
+    failed: dict[str, ConfigurationFailure] = {}
+    for one in runs:
+        steps = {name: futures for name, futures in one.steps() if futures}
+        error = first_error([future for futures in steps.values() for future in futures])
+        if error is not None:
+            failed[one.configuration.name] = failure_of(one.configuration, error)
+            continue
+        evaluated = Evaluated(
+            configuration=one.configuration,
+            steps={name: results(futures) for name, futures in steps.items()},
+            chunks=results(one.chunks),
+            indexes=[ref for index in one.indexes for ref in results(index.get("index", ()))],
+            searched=None if one.searched is None else results([one.searched])[0],
+            hits=results([one.hits])[0],
+            scores=results([one.scores])[0],
+        )
+        done.append(evaluated.summary(work, queries))
+    if failed:
+        raise EvaluationFailedError(f"failed: {', '.join(failed)}", done, failed)
+    return done
+
+
+def first_error(futures: Futures) -> BaseException | None:
+    """Return what the first task run that failed raised, rather than one that was not run for it; None without any."""
+    found: BaseException | None = None
+    for future in futures:
+        future.wait()
+        if not future.state.is_completed():
+            error = future.state.result(raise_on_failure=False)
+            found = error if isinstance(error, BaseException) else RagEvalError(str(future.state.message))
+            if not isinstance(found, UpstreamTaskError):
+                return found
+    return found
+
+
+def failure_of(configuration: Configuration, error: BaseException) -> ConfigurationFailure:
+    """Return what a run records of a configuration that failed with this error."""
+    return ConfigurationFailure(
+        configuration=configuration.record(), reason=as_sentence(error), stages={}, is_outage=is_outage(error)
+    )
+
+
+class Gathered(NamedTuple):
+    """The outcomes of configurations, in the order given, and the failures by name."""
+
+    outcomes: list[ConfigurationOutcome]
+    failures: dict[str, ConfigurationFailure]
+
+
+def gather(chunkings: Sequence[Chunking], futures: Futures) -> Gathered:
+    """Wait for the subflows of chunkings, and return what became of their configurations."""
+    outcomes: dict[str, ConfigurationOutcome] = {}
+    failures: dict[str, ConfigurationFailure] = {}
+    for chunking, future in zip(chunkings, futures, strict=True):
+        error = first_error([future])
+        if error is None:
+            done = future.result()
+        elif isinstance(error, EvaluationFailedError):
+            done = error.outcomes
+            failures |= error.failures
+        else:
+            done = []
+            failures |= {one.name: failure_of(one, error) for one in chunking.configurations}
+        outcomes |= {one.name: one for one in done}
+    return Gathered(list(outcomes.values()), failures)
+
+
+def conclude(
+    workspace: Workspace,
+    config: BenchmarkConfig,
+    begun: datetime,
+    files: Sequence[CorpusSource],
+    inputs: BenchmarkInputs,
+    choice: Choice,
+    found: Gathered,
+) -> BenchmarkOutcome:
+    """Write the summary of a run into the workspace, configurations in the order of the benchmark."""
+    shared: dict[str, Sequence[Result]] = {"load-corpus": inputs.documents, "load-ground-truth": [inputs.truth]}
+    order = {one.name: number for number, one in enumerate(choice.configurations)}
+    return keep_outcome(
+        workspace,
+        begun,
+        config,
+        CorpusSource.joined(files),
+        inputs,
+        sorted(found.outcomes, key=lambda one: order[one.name]),
+        dict(sorted(found.failures.items(), key=lambda item: order[item[0]])),
+        {name: StepWork(begun).of(results) for name, results in shared.items()},
+        choice.judged({one.name: workspace.read_table(one.scores) for one in found.outcomes}),
+    )

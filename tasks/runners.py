@@ -1,0 +1,80 @@
+"""Where the tasks of a chunking run: threads of this process, one Dask cluster for the whole run, or Ray."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from rag_eval.benchmark.config import THREADS, check_runner
+from rag_eval.errors import ServiceError
+
+DASK_ADDRESS, RAY_ADDRESS = "DASK_SCHEDULER_ADDRESS", "RAY_ADDRESS"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads() -> TaskRunner[Any]:
+    """Return a runner with a thread for each core, and at least two."""
+    return ThreadPoolTaskRunner(max_workers=max(2, cores()))
+
+
+@contextmanager
+def task_runner(name: str) -> Iterator[TaskRunner[Any]]:
+    """Start what tasks run on, for the whole run.
+
+    Args:
+        name: ``threads``, ``dask`` or ``ray``. A Dask or Ray cluster is the one that ``DASK_SCHEDULER_ADDRESS`` or
+            ``RAY_ADDRESS`` names, else one on this machine that lasts as long as the block.
+
+    Raises:
+        ConfigurationError: There is no such runner, or it is not installed.
+        ServiceError: The cluster does not answer.
+    """
+    check_runner(name)
+    if name == THREADS:
+        yield threads()
+    elif name == "dask":
+        with _dask() as runner:
+            yield runner
+    else:
+        yield _ray()
+
+
+@contextmanager
+def _dask() -> Iterator[TaskRunner[Any]]:
+    runner = import_module("prefect_dask").DaskTaskRunner
+    if address := os.environ.get(DASK_ADDRESS):
+        _check_cluster(address)
+        yield runner(address=address)
+        return
+    distributed = import_module("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=max(2, cores()),
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,  # what goes wrong is raised here
+        security=True,  # with certificates of its own, so that no other user of this machine can send it work
+    )
+    with cluster:
+        yield runner(address=cluster.scheduler_address, client_kwargs={"security": cluster.security})
+
+
+def _check_cluster(address: str) -> None:
+    try:
+        import_module("distributed").Client(address, timeout=10, set_as_default=False).close()
+    except OSError as error:
+        raise ServiceError(f"the cluster at {address} does not answer: start it, or unset {DASK_ADDRESS}") from error
+
+
+def _ray() -> TaskRunner[Any]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    runner: TaskRunner[Any] = import_module("prefect_ray").RayTaskRunner(address=os.environ.get(RAY_ADDRESS))
+    return runner

@@ -1,0 +1,41 @@
+"""Score what was retrieved against the ground truth."""
+
+from functools import partial
+from typing import Any
+
+from prefect import task
+
+from rag_eval.pipeline import score_steps as steps
+from rag_eval.pipeline.references import ChunksRef, HitsRef, ScoresRef, TableRef, TruthRef
+from rag_eval.pipeline.workspace import Workspace
+from tasks.caching import cached
+
+
+@task(cache_policy=cached(steps.score), result_serializer="rag-eval", persist_result=True, task_run_name="{name}")
+def score(
+    hits: HitsRef,
+    truth: TruthRef,
+    documents: list[TableRef],
+    chunks: list[ChunksRef],
+    metrics: list[Any],
+    ks: list[int],
+    workspace: Workspace,
+    name: str = "score",
+) -> ScoresRef:
+    """Score every query by every metric at every k.
+
+    Args:
+        hits: What was retrieved, from ``retrieve``.
+        truth: The ground truth.
+        documents: All documents, whose tokens are counted.
+        chunks: All chunks, which some metrics compare with; empty for a whole system.
+        metrics: Names of metrics, or metrics of your own.
+        ks: The numbers of hits that count.
+        workspace: Where tables are read and written.
+        name: What the task run is called.
+
+    Returns:
+        The scores of every query, with their means.
+    """
+    given = hits.returned, truth, documents, chunks, metrics, ks
+    return steps.score.run(workspace, partial(steps.keep_scores, workspace), *given)
