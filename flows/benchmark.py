@@ -19,14 +19,16 @@ from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, StepWork, checked
 from rag_eval.benchmark.plan import Chunking, chunkings
 from rag_eval.pipeline.workspace import Workspace
-from tasks import add_context, ask_system, chunk, embed, find_documents, load_corpus, prepare_queries, retrieve, score
 from tasks.artifacts import benchmark_run_name, publish, report, show_chunking
-from tasks.chunk import hits_to_fetch
+from tasks.chunk import add_context, chunk, hits_to_fetch
+from tasks.corpus import find_documents, load_corpus
+from tasks.embed import embed
 from tasks.ground_truth import ground_truth
 from tasks.index import build_index
 from tasks.results import ConfigurationRuns, conclude, gather, outcomes_of
-from tasks.retrieve import search_index
+from tasks.retrieve import ask_system, prepare_queries, retrieve, search_index
 from tasks.runners import task_runner, threads
+from tasks.score import score
 
 
 @flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name, task_runner=threads(), persist_result=False)
@@ -54,7 +56,7 @@ def benchmark(
         choice = choose_configurations(config, inputs, workspace, lambda some: evaluate.map(some, *shared))
         chosen = chunkings(choice.configurations)
         found = gather(chosen, evaluate.map(chosen, *shared))
-        outcome = conclude(workspace, config, begun, files, inputs, choice, found)
+        outcome = conclude(workspace, config, begun, files, inputs, choice, found, reanchor)
         report(workspace, config.ground_truth, outcome)
         publish(workspace, outcome, config.langsmith_dataset)
     return checked(workspace, outcome)

@@ -10,12 +10,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.events import Event, RelatedResource, Resource
 from prefect.runtime import deployment, flow_run
+from prefect.settings import PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 from prefect.states import Cancelled, Scheduled
 
 from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
+from rag_eval.benchmark.housekeeping import notice_earlier_version
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.disk.files import sweep_scratch
@@ -23,6 +25,7 @@ from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import judged
 from tasks.artifacts import best_effort, hold_against_baseline, show_report
+from tasks.caching import result_storage
 
 AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 
@@ -93,7 +96,7 @@ def tell_if_recovered(verdict: str) -> None:
             emit(Event(event=RECOVERED, resource=run, related=related, payload={"verdict": verdict}))
 
 
-Runner = Literal["threads", "processes", "dask", "ray"]
+Runner = Literal["threads", "dask", "ray"]
 
 
 def run_name() -> str:
@@ -147,8 +150,11 @@ def benchmark_from_file(
     )
     kept = Workspace.at(workspace, refresh=refresh)
     sweep_scratch(kept.root)
+    notice_earlier_version(kept)
     try:
-        outcome = benchmark(config, kept, reanchor, runner)
+        with temporary_settings({PREFECT_TASKS_REFRESH_CACHE: True} if refresh else {}):
+            flow_with_storage = benchmark.with_options(result_storage=result_storage(kept))
+            outcome = flow_with_storage(config, kept, reanchor, runner)
     except BenchmarkFailedError as error:
         failed = BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
         show_report(kept, failed, note)

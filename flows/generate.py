@@ -2,24 +2,23 @@
 
 from pathlib import Path
 
-from prefect import flow
-from rag_eval.benchmark.running import StageRunner
-from tasks.runner import as_task
+from prefect import flow, unmapped
 
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.housekeeping import in_use
 from rag_eval.generation.growing import GeneratedTruth
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.llm.cost import Prices
-from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
-from rag_eval.pipeline.ground_truth_steps import ground_truth
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import BENCHMARK
 from tasks.artifacts import show_generation, upload_truth
+from tasks.corpus import find_documents, load_corpus
+from tasks.ground_truth import ground_truth
+from tasks.runners import threads
 
 
-@flow(name="rag-eval-generate", flow_run_name="{output}")
+@flow(name="rag-eval-generate", flow_run_name="{output}", task_runner=threads(), persist_result=False)
 def generate(
     benchmark_file: str = "",
     corpus: str = "",
@@ -68,12 +67,12 @@ def generate(
         prices=prices,
     )
     chosen, kept = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
-    documents_at = CorpusSource.of(Path(corpus) if corpus else chosen.corpus, glob or chosen.glob, chosen.loaders)
+    folder = Path(corpus) if corpus else chosen.corpus
     with in_use(kept):
-        run = StageRunner(kept, do=as_task)
+        files = find_documents(folder, glob or chosen.glob, chosen.loaders)
+        documents = load_corpus.map(files, unmapped(kept)).result()
         try:
-            documents = run(load_corpus, documents_at)
-            truth = ground_truth(run, [source], documents, source.level)
+            truth = ground_truth([source], documents, source.level, kept)
         finally:
             show_generation(source.report)
         if langsmith_dataset:

@@ -27,7 +27,7 @@ from rag_eval.errors import ConfigurationError, as_sentence
 from rag_eval.parts import digest, is_remote
 from rag_eval.pipeline.document_steps import texts_left
 from rag_eval.pipeline.workspace import Workspace
-from tasks import add_context, chunk
+from tasks.chunk import add_context, chunk
 from tasks.embed import count_texts
 from tasks.results import first_error, gather
 

@@ -35,7 +35,7 @@ from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedde
 from rag_eval.errors import ArtifactError as ArtifactError
 from rag_eval.errors import BenchmarkFailedError as BenchmarkFailedError
 from rag_eval.errors import ConfigurationError as ConfigurationError
-from rag_eval.errors import ConfigurationFailedError as ConfigurationFailedError
+from rag_eval.errors import EvaluationFailedError as EvaluationFailedError
 from rag_eval.errors import CorpusError as CorpusError
 from rag_eval.errors import CorpusFolderError as CorpusFolderError
 from rag_eval.errors import DataError as DataError

@@ -6,6 +6,7 @@ from typing import Any
 from prefect import task, unmapped
 from prefect.cache_policies import NO_CACHE
 
+from rag_eval.benchmark.unchanged import source_digest
 from rag_eval.ground_truth.copies import Copies
 from rag_eval.pipeline import ground_truth_steps as steps
 from rag_eval.pipeline.ground_truth_steps import Observation
@@ -59,8 +60,7 @@ def load_ground_truth(
         alone: Whether this is the only source.
     """
     given = observation, documents, level, reanchor, alone
-    truth = steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
-    return truth.model_copy(update={"source": observation.digest})
+    return steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
 
 
 @task(cache_policy=cached(steps.join_ground_truth), result_serializer="rag-eval", persist_result=True)
@@ -102,10 +102,9 @@ def ground_truth(
     found = [pull_ground_truth(source, level, workspace) for source in sources]
     loaded = [load_ground_truth(one, documents, level, workspace, reanchor, len(found) == 1) for one in found]
     truth = loaded[0] if len(loaded) == 1 else join_ground_truth(loaded, titles, level, workspace)
-    if copies == "off" or level == "chunk-level":  # chunks of one text have one id
-        return truth
-    if copies != "exact":
-        return add_near_copies(truth, documents, copies, workspace)
-    places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
-    credited = join_copies(truth, places.result(), workspace)
-    return credited.model_copy(update={"source": truth.source})
+    if copies == "exact" and level == "token-level":
+        places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
+        truth = join_copies(truth, places.result(), workspace)
+    elif copies != "off" and level == "token-level":  # chunks of one text have one id
+        truth = add_near_copies(truth, documents, copies, workspace)
+    return truth.model_copy(update={"source": source_digest([one.digest for one in found])})

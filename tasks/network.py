@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import task_run
 
 from rag_eval.errors import is_outage
 from rag_eval.parts import label
@@ -33,10 +34,10 @@ RETRIES: Retries = {
 """Options of a task that may call a service."""
 
 
-def named_by(parameter: str) -> Callable[[dict[str, Any]], str]:
+def named_by(parameter: str) -> Callable[[], str]:
     """Name the runs of a task by the label of the part that is given as this parameter."""
 
-    def run_name(parameters: dict[str, Any]) -> str:
-        return label(parameters[parameter])
+    def run_name() -> str:
+        return label(task_run.parameters[parameter])
 
     return run_name

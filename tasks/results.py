@@ -20,6 +20,7 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
 )
 from rag_eval.benchmark.plan import Chunking, SearchSettings
+from rag_eval.benchmark.unchanged import fingerprint
 from rag_eval.errors import EvaluationFailedError, RagEvalError, as_sentence, is_outage
 from rag_eval.parts import label
 from rag_eval.pipeline.document_steps import CorpusSource
@@ -145,18 +146,21 @@ def conclude(
     inputs: BenchmarkInputs,
     choice: Choice,
     found: Gathered,
+    reanchor: bool,
 ) -> BenchmarkOutcome:
     """Write the summary of a run into the workspace, configurations in the order of the benchmark."""
     shared: dict[str, Sequence[Result]] = {"load-corpus": inputs.documents, "load-ground-truth": [inputs.truth]}
     order = {one.name: number for number, one in enumerate(choice.configurations)}
+    corpus = CorpusSource.joined(files)
     return keep_outcome(
         workspace,
         begun,
         config,
-        CorpusSource.joined(files),
+        corpus,
         inputs,
         sorted(found.outcomes, key=lambda one: order[one.name]),
         dict(sorted(found.failures.items(), key=lambda item: order[item[0]])),
         {name: StepWork(begun).of(results) for name, results in shared.items()},
         choice.judged({one.name: workspace.read_table(one.scores) for one in found.outcomes}),
+        fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor),
     )

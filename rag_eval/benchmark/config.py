@@ -47,7 +47,7 @@ from rag_eval.stores.store import VectorStore
 from rag_eval.types.ids import EvaluationType
 
 THREADS = "threads"
-NEEDED = {THREADS: None, "processes": None, "dask": "distributed", "ray": "ray"}
+NEEDED = {THREADS: None, "dask": "prefect_dask", "ray": "prefect_ray"}
 """The runners, each with the package it needs besides; the extra that brings it has the runner's name."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import pyarrow as pa
 
 from rag_eval.benchmark.config import Configuration, check_fetch_k, check_level
-from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.in_memory import InMemoryInputs, evaluate
 from rag_eval.benchmark.objective import DEFAULT_METRICS
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
@@ -269,10 +269,10 @@ def run_with(
         check_level(level, [searched_by.returns])
         check_fetch_k(searched_by.selection, asked)
     answers = truth_to_tables(truth)
-    inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, list(columns.values()), [], depth)
+    inputs = InMemoryInputs(level, documents_to_table(corpus), answers, list(columns.values()), [], depth)
     if level == "chunk-level" and not isinstance(searched_by, Configuration):
         searched_by = CheckedSystem(searched_by, truth)
-    evaluated = evaluate(run_in_memory, searched_by, inputs)
+    evaluated = evaluate(searched_by, inputs)
     unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
     keys = {str(column): key for key, column in columns.items()}
     means = {

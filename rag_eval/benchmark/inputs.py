@@ -34,6 +34,20 @@ class TruthSource(Frozen):
         return cls(name=name, digest=data_sha256([truth.queries.digest, truth.answers.digest]))
 
 
+def measured_metrics(config: BenchmarkConfig) -> list[Any]:
+    """Return what every configuration of a benchmark is scored by."""
+    return measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
+
+
+def search_depth(config: BenchmarkConfig, metrics: list[Any]) -> int | SearchDepth:
+    """Return how many hits a benchmark fetches: ``fetch_k``, or else as many as its metrics need."""
+    asked = requested_metrics(metrics, config.k, config.evaluation_type)
+    candidates = candidates_for(max(*config.k, largest_hits(asked)), config.fetch_k)
+    if config.fetch_k is not None:
+        return candidates
+    return SearchDepth(candidates=candidates, tokens=largest_budget(asked))
+
+
 class BenchmarkInputs(BaseModel):
     """Documents and ground truth by reference, and what is asked of every configuration."""
 
@@ -53,12 +67,9 @@ class BenchmarkInputs(BaseModel):
         """Return the inputs of a benchmark; raises ``EmptyCorpusError`` if no document could be read."""
         if not sum(shard.rows for shard in documents):
             raise EmptyCorpusError(f"no document in {str(config.corpus)!r} can be read: rag-eval validate says why")
-        measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
-        asked = requested_metrics(measured, config.k, config.evaluation_type)
-        depth: int | SearchDepth = (candidates := candidates_for(max(*config.k, largest_hits(asked)), config.fetch_k))
-        if config.fetch_k is None:
-            depth = SearchDepth(candidates=candidates, tokens=largest_budget(asked))
-        return cls(documents=documents, truth=truth, metrics=measured, ks=config.k, depth=depth)
+        metrics = measured_metrics(config)
+        depth = search_depth(config, metrics)
+        return cls(documents=documents, truth=truth, metrics=metrics, ks=config.k, depth=depth)
 
     @property
     def documents_digest(self) -> str:

@@ -3,10 +3,7 @@
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,9 +14,9 @@ from rag_eval.cli import options
 from rag_eval.cli.console import print_json, print_notes, print_table, say
 from rag_eval.cli.processes import HEARTBEAT_SECONDS, Stopped, leaving, watched
 from rag_eval.cli.truth import summary
-from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
-from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.formatting import asked, cost_in_words, counted, in_short, time_in_short
+from rag_eval.disk.files import scratch_path, sweep_scratch
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
+from rag_eval.formatting import asked, cost_in_words, counted, time_in_short
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
@@ -28,10 +25,8 @@ if TYPE_CHECKING:
 
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.outcome import BenchmarkOutcome
+    from rag_eval.cli.prefect_api import PrefectServer
     from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.reports.report import Report
-
-    Evaluated = tuple[BenchmarkOutcome, Report | None]  # what a run came to, and its report where it was made here
 
 CANCEL_SECONDS = 5.0
 
@@ -57,51 +52,90 @@ def run(
 ) -> None:
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.outcome import BenchmarkOutcome
+    from rag_eval.benchmark.unchanged import unchanged_run
+    from rag_eval.cli.ranking import print_result
     from rag_eval.pipeline.workspace import Workspace
 
     chosen = given.benchmark(config, langsmith_dataset=publish_to, search=search, holdout=holdout)
     if config is None and given.corpus is None:
         own = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
         say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")
-    kept = Workspace.at(given.workspace, refresh=refresh)
+    workspace = Workspace.at(given.workspace, refresh=refresh)
+    if (found := unchanged_run(workspace, chosen, reanchor=reanchor)) is not None:
+        say(Console(stderr=True), f"rag-eval: nothing has changed since run {found.run}: --refresh computes it again")
+        print_result(found, workspace, as_json=as_json)
+        return
     failure: BenchmarkFailedError | None = None
-    report: Report | None = None
     try:
-        outcome, report = _evaluated(chosen, kept, reanchor, given.runner, config)
+        outcome = _evaluated(chosen, workspace, reanchor, given.runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    from rag_eval.cli.ranking import print_result
-
-    print_result(outcome, kept, as_json=as_json, report=report)
+    print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
         raise failure
 
 
-def _evaluated(
-    chosen: "BenchmarkConfig", kept: "Workspace", reanchor: bool, runner: str, file: Path | None
-) -> "Evaluated":
-    """What a benchmark comes to, computed or kept; what is wrong with its files is said before it begins."""
-    from rag_eval.cli.server import lasting_server
+def _evaluated(chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":
+    """Run the flow of a benchmark; the benchmark is checked while the server starts."""
+    from rag_eval.benchmark.housekeeping import notice_earlier_version
+    from rag_eval.cli.prefect_api import prefect_api
 
-    checked = check_files(chosen, kept, reanchor=reanchor, file=file)
-    notices = [*checked.notes, *chosen.notices()]
-    for notice in notices:
-        say(Console(stderr=True), f"rag-eval: {notice}")
-    with scratch_path(kept.root):
-        sweep_scratch(kept.root)
-    kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     console = Console(stderr=True)
-    print_notes(console, notices)
-    chosen = _within_limit(console, chosen, kept)
-    api = lasting_server()
-    if api is None and (found := _reused(chosen, kept, reanchor)) is not None:
-        return found
-    if api is None:  # the same as the flow, which nobody would see
-        found = _followed(console, chosen, lambda: _run_here(chosen, kept, reanchor, runner))
-    else:
-        found = _run_on_server(console, chosen, kept, reanchor, runner, api)
-    _remember_report(kept, found[0])
-    return found
+    with scratch_path(workspace.root):
+        sweep_scratch(workspace.root)
+    workspace.keep(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
+    with prefect_api(workspace) as server:
+        if not console.is_terminal:
+            told = "a temporary Prefect server" if server.is_temporary else "on the Prefect server"
+            say(console, f"rag-eval: starting {told}")
+        check_config(chosen, workspace, reanchor=reanchor)
+        notices = chosen.notices()
+        for notice in notices:
+            say(console, f"rag-eval: {notice}")
+        print_notes(console, notices)
+        notice_earlier_version(workspace)
+        chosen = _within_limit(console, chosen, workspace)
+        with console.status("Starting the Prefect server …"):
+            server.wait()
+        return _run_flow(console, chosen, workspace, reanchor, runner, server)
+
+
+def _run_flow(
+    console: Console,
+    config: "BenchmarkConfig",
+    workspace: "Workspace",
+    reanchor: bool,
+    runner: str,
+    server: "PrefectServer",
+) -> "BenchmarkOutcome":
+    with console.status("Starting …"):
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
+
+        from flows.benchmark import benchmark, evaluate_chunking, evaluate_system
+        from rag_eval.cli.live import RunFollower
+        from tasks.caching import result_storage
+    started, follower = StartedRun(console, server), RunFollower(console, len(config.configurations()))
+    for subflow in (evaluate_chunking, evaluate_system):
+        for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
+            hook(follower.notice)
+    # By heartbeats a server that stays learns that this process was killed.
+    settings: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: HEARTBEAT_SECONDS}
+    if workspace.refresh:
+        settings[PREFECT_TASKS_REFRESH_CACHE] = True
+
+    def work() -> "BenchmarkOutcome":
+        with temporary_settings(settings):
+            storage = result_storage(workspace)
+            flow = benchmark.with_options(on_running=[started.notice, follower.notice], result_storage=storage)
+            return flow(config, workspace, reanchor, runner)
+
+    kept = "what was finished is cached, and the next run continues there"
+    try:
+        with follower.shown(), leaving(kept):
+            return watched(work, server.trouble)
+    except Stopped:
+        started.cancel()
+        raise
 
 
 def reproduce(
@@ -120,7 +154,7 @@ def reproduce(
     file = reproduction.write_benchmark(name, data, output or Path("reproduce") / name)
     others = reproduction.other_files(name, data)
     chosen = options.BenchmarkOptions().benchmark(file)
-    outcome, _ = _evaluated(chosen, workspace, False, "threads", file)
+    outcome = _evaluated(chosen, workspace, False, "threads")
     rows = reproduction.figures_of(name, workspace, outcome, [one.name for one in chosen.configurations()])
     console = Console()
     if as_json:
@@ -155,46 +189,43 @@ def estimate(
     as_json: options.JsonOption = False,
 ) -> None:
     """Estimate what a benchmark would embed and how long it takes, by each search, before anything is spent."""
-    from rag_eval.benchmark.estimate import estimated
-    from rag_eval.benchmark.records import made_once
+    from rag_eval.benchmark.estimate import Estimates
     from rag_eval.pipeline.workspace import Workspace
 
-    chosen, kept = given.benchmark(config, search=search), Workspace.at(given.workspace)
-    checked = check_files(chosen, kept, file=config)
-    found, notes = estimated(partial(made_once, kept), kept, chosen, *([(chosen.search,)] if search else []))
+    chosen, workspace = given.benchmark(config, search=search), Workspace.at(given.workspace)
+    checked = check_files(chosen, workspace, file=config)
+    estimates = Estimates(workspace, chosen)
+    found = estimates.of(*([(chosen.search,)] if search else []))
     console = Console()
     if as_json:
-        print_json(console, {"estimates": [asdict(one) for one in found], "notes": notes})
+        print_json(console, {"estimates": [asdict(one) for one in found], "notes": estimates.notes})
         return
-    columns, rows = ("configurations", "texts", "tokens", "cost", "left", "time"), []
-    for one in found:
-        sizes = [_between(size or 0, one.shares) for size in (one.all.texts, one.all.tokens, one.left.tokens)]
-        costs = dict.fromkeys(cost_in_words(one.all.cost and share * one.all.cost) for share in one.shares)
-        times = dict.fromkeys(map(time_in_short, one.seconds or ()))
-        told = *sizes[:2], "–".join(costs), sizes[2], "–".join(times)
-        rows.append((one.search, f"{one.configurations:,}", *told))
+    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
+    rows = [
+        (
+            one.search,
+            f"{one.configurations:,}",
+            f"{one.all.texts:,}",
+            f"{one.all.tokens:,}",
+            cost_in_words(one.all.cost),
+            f"{one.left.tokens:,}",
+            "" if one.seconds is None else time_in_short(one.seconds),
+        )
+        for one in found
+    ]
     print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
-    for notice in (*notes, *checked.notes):
+    for notice in (*estimates.notes, *checked.notes):
         say(console, f"Note: {notice}.")
-
-
-def _between(amount: int, shares: tuple[float, float]) -> str:
-    least, most = (share * amount for share in shares)
-    return f"{amount:,}" if least == most else f"{in_short(least)}–{in_short(most)}"
 
 
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
     """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
-    from rag_eval.benchmark.grid_search import over_limit
-    from rag_eval.benchmark.pools import TextCosts
-    from rag_eval.benchmark.records import made_once
-    from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
+    from rag_eval.benchmark.estimate import Estimates
+    from rag_eval.benchmark.guided import over_limit
 
     if chosen.max_cost is None or chosen.search != "full" or not (console.is_terminal and sys.stdin.isatty()):
         return chosen
-    run = partial(made_once, kept)
-    documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob, chosen.loaders), chosen.shards)
-    left = TextCosts(run, kept, documents).of(chosen.configurations())
+    left = Estimates(kept, chosen).of(("full",))[0].left
     if (told := over_limit(left, chosen)) is None:
         return chosen
     typer.confirm(f"{told}. Embed them?", abort=True, err=True)
@@ -224,21 +255,21 @@ def validate(config: FileArgument) -> None:
 
 
 class StartedRun:
-    """The run of a flow that was given ``notice`` as its ``on_running`` hook: tells its page, and can cancel it."""
+    """The run of a flow that has ``notice`` as a hook: says where its page is, and can cancel it."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, server: "PrefectServer") -> None:
+        self._console, self._server = console, server
         self._run: FlowRun | None = None
 
     def notice(self, flow: Any, flow_run: "FlowRun", state: Any) -> None:
         """Take note of the run, as a hook of its flow."""
         from prefect.utilities.urls import url_for
 
-        from rag_eval.cli.server import without_credentials
+        from rag_eval.cli.prefect_api import without_credentials
 
         self._run = flow_run
         page = url_for("flow-run", flow_run.id)
-        if page:
+        if page and not self._server.is_temporary:
             say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
 
     def cancel(self) -> None:
@@ -254,6 +285,28 @@ class StartedRun:
             thread = threading.Thread(target=ask, args=(self._run,), daemon=True)
             thread.start()
             thread.join(CANCEL_SECONDS)
+
+
+def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
+    """Check what can be known of a benchmark without reading its documents and ground truth.
+
+    Raises ``ConfigurationError``, with all that is wrong.
+    """
+    from rag_eval.ground_truth.sources import FileTruth
+    from rag_eval.parts import check_extras
+
+    if config.evaluation_type == "chunk-level" and reanchor:
+        raise ConfigurationError("--reanchor moves character spans, and this ground truth is chunk ids: remove it")
+    faults = Faults()
+    files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
+    for path in (config.corpus, *files, *([workspace.root] if workspace else [])):
+        with faults.noted():
+            # They are written down, in a run's summary and to Prefect.
+            encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
+    for part in config.parts():
+        with faults.noted():
+            check_extras(part)
+    faults.raise_any()
 
 
 class CheckedFiles(NamedTuple):
@@ -275,24 +328,14 @@ def check_files(
     from rag_eval.documents.reading import Loaders
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
-    from rag_eval.parts import check_extras
     from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
     from rag_eval.pipeline.step import Context
     from rag_eval.retrieval.selection import where_in_words
 
+    check_config(config, workspace, reanchor=reanchor)
     is_chunk_level = config.evaluation_type == "chunk-level"
-    if is_chunk_level and reanchor:
-        raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
     faults, notes = Faults(), []
     files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
-    for path in (config.corpus, *files, *([workspace.root] if workspace else [])):
-        with faults.noted():
-            # They are written down, in a run's summary and to Prefect.
-            encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
-    for part in config.parts():
-        with faults.noted():
-            check_extras(part)
-    faults.raise_any()
     documents = None
     with faults.noted(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
@@ -335,104 +378,3 @@ def check_files(
             words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
             say(Console(stderr=True), f"rag-eval: {words}")
     return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
-
-
-def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "Evaluated | None":
-    """The outcome of a run that has nothing to compute; None where there is something, or it is asked for again."""
-    from rag_eval.benchmark.housekeeping import in_use
-    from rag_eval.benchmark.running import reuse_outcome
-    from rag_eval.reports.write import ReportMemory, keep_report
-
-    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir():
-        return None
-    with in_use(workspace):
-        outcome = reuse_outcome(workspace, config, reanchor)
-    if outcome is None:
-        return None
-    try:
-        with suppress(OSError, ValueError):
-            memory = ReportMemory.model_validate_json(_report_memory(workspace).read_bytes())
-            if taken := memory.take_over(workspace, outcome):
-                write_atomically(_report_memory(workspace), taken.model_dump_json().encode())
-                return outcome, None
-        report = keep_report(workspace, outcome)
-        _remember_report(workspace, outcome)
-    except ArtifactError as error:
-        say(Console(stderr=True), f"rag-eval: the report of {outcome.run} could not be written: {error}")
-        return outcome, None
-    return outcome, report
-
-
-def _report_memory(workspace: "Workspace") -> Path:
-    from rag_eval.cli.prefect_home import prefect_home
-
-    return prefect_home(workspace) / "report.json"
-
-
-def _remember_report(workspace: "Workspace", outcome: "BenchmarkOutcome") -> None:
-    """Take note of the report, which a run that finds the same has then too; without it one is made again."""
-    from rag_eval.reports.write import ReportMemory
-
-    with suppress(OSError, ArtifactError):
-        memory = ReportMemory.of(workspace, outcome)
-        write_atomically(_report_memory(workspace), memory.model_dump_json().encode())
-
-
-def _run_on_server(
-    console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str, api: str
-) -> "Evaluated":
-    """Run the flow on the server there, which shows it."""
-    from rag_eval.cli.server import use_lasting, without_credentials
-
-    use_lasting(api)
-    where = f"on the Prefect server at {without_credentials(api)}"
-    if not console.is_terminal:
-        say(console, f"rag-eval: starting {where}")
-    with console.status(f"Starting {where} …"):
-        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-        from flows.benchmark import benchmark
-    started = StartedRun(console)
-
-    def work() -> "Evaluated":
-        # By heartbeats the server learns that this process was killed.
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: HEARTBEAT_SECONDS}):
-            return benchmark.with_options(on_running=[started.notice])(config, workspace, reanchor, runner), None
-
-    try:
-        return _followed(console, config, work)
-    except Stopped:
-        started.cancel()
-        raise
-
-
-def _followed(console: Console, config: "BenchmarkConfig", work: Callable[[], "Evaluated"]) -> "Evaluated":
-    """What the work gives, with its progress shown; raises what ``watched`` raises."""
-    from rag_eval.benchmark.running import listening
-    from rag_eval.cli.live import LiveTable
-
-    table = LiveTable([configuration.name for configuration in config.configurations()])
-    kept = "what was finished is kept, and the next run continues there"
-    with table.shown(console), listening(table.update), leaving(kept):
-        return watched(work)
-
-
-def _run_here(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "Evaluated":
-    """What the flow does, in this process; the results are kept without the report and what is published."""
-    from rag_eval.benchmark.housekeeping import in_use
-    from rag_eval.benchmark.outcome import conclude
-    from rag_eval.benchmark.running import compare, going_on
-    from rag_eval.reports.write import keep_report
-    from rag_eval.services.posting import traces_address
-
-    workspace = workspace.in_a_run_now()
-    with in_use(workspace):
-        outcome, report = compare(workspace, config, reanchor, runner), None
-        with going_on(f"the report of {outcome.run} could not be written"):
-            report = keep_report(workspace, outcome)
-        if config.langsmith_dataset is not None or traces_address() is not None:
-            from rag_eval.benchmark.publishing import publish_run
-
-            with going_on(f"{outcome.run} could not be published"):
-                publish_run(workspace, outcome, config.langsmith_dataset)
-        return conclude(workspace, outcome), report

@@ -102,7 +102,7 @@ MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric ma
 
 
 SearchOption = Annotated[
-    str | None, typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure.")
+    str | None, typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full or guided.")
 ]
 
 
@@ -129,7 +129,7 @@ class FileOptions:
 class BenchmarkOptions(FileOptions):
     """The same, and how it runs; raises ``ConfigurationError`` on an unknown runner."""
 
-    runner: Annotated[str, typer.Option(help="What computes the stages: threads, processes, dask or ray.")] = "threads"
+    runner: Annotated[str, typer.Option(help="What runs the tasks of a chunking: threads, dask or ray.")] = "threads"
 
     def __post_init__(self) -> None:
         from rag_eval.benchmark.config import check_runner

@@ -176,13 +176,16 @@ def chunk(
     return chunks_to_table(chunks), cuts.effort
 
 
+def chunk_lengths(chunks: pa.Table) -> pa.ChunkedArray:
+    """Return how many characters each chunk has."""
+    if has_places(chunks):
+        return pc.subtract(chunks.column("end"), chunks.column("start"))
+    return pc.utf8_length(chunks.column("content"))
+
+
 def keep_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
     """Write a shard of chunks, and return its reference."""
-    lengths = (
-        pc.subtract(chunks.column("end"), chunks.column("start"))
-        if has_places(chunks)
-        else pc.utf8_length(chunks.column("content"))
-    )
+    lengths = chunk_lengths(chunks)
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
     return ChunksRef(
         table=workspace.write_table("chunks", chunks),

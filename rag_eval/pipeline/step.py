@@ -34,7 +34,7 @@ from rag_eval.metrics.score_tables import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.pipeline.caches import CachedReranker, LoadedFiles, TokenCounts, cut_once
-from rag_eval.pipeline.references import ChunksRef, Effort, Result, ScoresRef, TableRef, TruthRef
+from rag_eval.pipeline.references import ChunksRef, Effort, IndexRef, Result, ScoresRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
@@ -303,7 +303,9 @@ class Context:
 
     def opened(self, store: Any, index: Any) -> VectorStore:
         """The store as it was filled; raises ``ArtifactError`` when its index is gone or is not what was written."""
-        opened: VectorStore = index if self.workspace is None else located(store, self.workspace.path(index))
+        if isinstance(index, IndexRef) and self.workspace is not None:
+            index = located(store, self.workspace.path(index))
+        opened: VectorStore = index
         return opened
 
     def answered(self, searches: pa.Table, answer: Callable[[pa.Table], T], asked: object = None) -> tuple[T, Effort]:

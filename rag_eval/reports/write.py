@@ -1,16 +1,11 @@
 """The files of a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Self
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict
-
-from rag_eval.benchmark.outcome import BenchmarkOutcome, RunName
-from rag_eval.benchmark.scores import SCORES_FILE, keep_scores
-from rag_eval.disk.files import data_sha256, file_sha256, files_sha256
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.scores import keep_scores
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import against, wording
@@ -35,51 +30,6 @@ def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
     write_report(workspace, report, workspace.runs / outcome.run / MARKDOWN_FILE)
     write_report(workspace, report, page_of(workspace, outcome))
     return report
-
-
-class ReportMemory(BaseModel):
-    """What the report of a run was made of, and what its files are, by their digests: those that a user made here.
-
-    It is kept among the user's own files: a page that came with a workspace is made anew, whoever wrote it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    inputs: str
-    run: RunName
-    files: dict[str, str]
-
-    @classmethod
-    def of(cls, workspace: Workspace, outcome: BenchmarkOutcome) -> Self:
-        """The report that a run has just been given; raises ``OSError`` when there is none."""
-        folder = workspace.runs / outcome.run
-        names = (SCORES_FILE, MARKDOWN_FILE, page_of(workspace, outcome).name)
-        return cls(inputs=_inputs(outcome), run=outcome.run, files={name: file_sha256(folder / name) for name in names})
-
-    def take_over(self, workspace: Workspace, outcome: BenchmarkOutcome) -> Self | None:
-        """Keep the files as the report of a run that found the same; None where they are not the same any more."""
-        if _inputs(outcome) != self.inputs:
-            return None
-        contents = {}
-        for name, digest in self.files.items():
-            try:
-                contents[name] = workspace.kept(workspace.runs / self.run / name).read_bytes()
-            except OSError:
-                return None
-            if hashlib.sha256(contents[name]).hexdigest() != digest:
-                return None
-        for name, content in contents.items():
-            workspace.keep(workspace.runs / outcome.run / name, content)
-        return self.model_copy(update={"run": outcome.run})
-
-
-def _inputs(outcome: BenchmarkOutcome) -> str:
-    """The digest of all that a report shows but when and how it was computed, and of the code that makes it."""
-    found = outcome.model_dump(mode="json", exclude={"run", "started", "seconds", "stages"})
-    for one, shown in zip(outcome.configurations, found["configurations"], strict=True):
-        shown["stages"] = {name: done.effort and done.effort.model_dump() for name, done in one.stages.items()}
-    code = Path(__file__).parents[1]
-    return data_sha256([found, files_sha256(code, sorted(path for path in code.rglob("*") if path.suffix in CODE))])
 
 
 def page_of(workspace: Workspace, outcome: BenchmarkOutcome, before: BenchmarkOutcome | None = None) -> Path:
