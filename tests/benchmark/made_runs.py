@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rag_eval.benchmark.engine import Evaluated
 
-from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.inputs import BenchmarkInputs
@@ -20,18 +18,17 @@ from rag_eval.benchmark.outcome import (
     BenchmarkOutcome,
     ConfigurationFailure,
     ConfigurationOutcome,
+    Evaluated,
+    StepWork,
     keep_outcome,
-    summarise,
 )
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.ground_truth_steps import load_ground_truth
-from rag_eval.pipeline.references import TableRef
-from rag_eval.pipeline.search_steps import SearchDepth
+from rag_eval.pipeline.references import HitsRef
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.retrieval.searching import WordSearch
-from rag_eval.retrieval.tokenizers import WordTokenizer
+from tasks.score import score
+from tests.pipeline import evaluate, load_inputs
 
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=30), RecursiveTokenChunker(chunk_size=90)
 SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"
@@ -53,18 +50,6 @@ class Store:
     def runs(self) -> tuple[BenchmarkOutcome, ...]:
         """The runs, oldest first."""
         return (self.good, self.slightly_worse, self.much_worse, self.partly_failed)
-
-
-def found_by_words(
-    workspace: Workspace, chunks: list[TableRef], queries: TableRef, depth: int | SearchDepth
-) -> TableRef:
-    """The hits of BM25, with its stages before."""
-    postings = search_stages.count_words(workspace, chunks, WordTokenizer())
-    words = search_stages.sum_words(workspace, chunks, postings)
-    found: TableRef = search_stages.retrieve_by_words(
-        workspace, chunks, postings, words, queries, WordSearch(), depth, "words"
-    )
-    return found
 
 
 def write_data(folder: Path, documents: int = 12, queries: int = 5) -> BenchmarkConfig:
@@ -108,9 +93,7 @@ def make_run(
     """Run the benchmark and keep it; a share of queries finds nothing, in those losing or in all; failing ones fail."""
     started = datetime.now(UTC)
     corpus = CorpusSource.of(config.corpus, config.glob)
-    documents = stages.load_corpus(workspace, corpus, config.shards)
-    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
-    inputs = BenchmarkInputs.of(config, documents, truth)
+    inputs = load_inputs(workspace, config)
     done: list[ConfigurationOutcome] = []
     failures = {}
     for configuration in config.configurations():
@@ -118,25 +101,26 @@ def make_run(
             record = configuration.record()
             failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key", stages={})
             continue
-        chunk_truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
-        chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, chunk_truth)
-        hits = found_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
+        evaluated = evaluate(workspace, configuration, inputs)
         if losing is None or configuration.name in losing:
-            hits = _lose(workspace, hits, inputs.truth.queries, lost)
-        scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs))
+            evaluated = _lose(workspace, evaluated, inputs, lost)
+        done.append(evaluated.summary(StepWork(started), inputs.truth.queries.rows))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)
     return outcome
 
 
-def _lose(workspace: Workspace, hits: TableRef, queries: TableRef, share: float) -> TableRef:
-    ids = workspace.read_table(queries).column("query_id").to_pylist()
+def _lose(workspace: Workspace, evaluated: Evaluated, inputs: BenchmarkInputs, share: float) -> Evaluated:
+    queries = workspace.read_table(inputs.truth.queries)
+    ids = queries.column("query_id").to_pylist()
     gone = np.random.default_rng(1).choice(len(ids), round(share * len(ids)), replace=False)
-    table = workspace.read_table(hits)
+    table = workspace.read_table(evaluated.hits.last)
     left = pc.invert(pc.is_in(table.column("query_id"), pa.array([ids[place] for place in gone], pa.string())))
-    return workspace.write_table("hits", table.filter(left))
+    hits = HitsRef(stages={"words": workspace.write_table("hits", table.filter(left))})
+    given = hits, inputs.truth, inputs.documents, list(evaluated.chunks), inputs.metrics, inputs.ks
+    return replace(evaluated, steps={}, hits=hits, scores=score.fn(*given, workspace))
+
 
 
 GRID = """
