@@ -46,7 +46,7 @@ def benchmark(
     Raises:
         BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
     """
-    begun = datetime.now(UTC)
+    begun, workspace = datetime.now(UTC), workspace.in_a_run_now()
     with in_use(workspace), task_runner(runner) as runs_on:
         files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
         documents = load_corpus.map(files, unmapped(workspace)).result()
@@ -93,14 +93,10 @@ def evaluate_chunking(
     found = {one: search_index(one, indexes[one.index], queries[one.queries], workspace) for one in plan.searches}
     runs = []
     for one, searches in plan.configurations:
-        rankings, searched = {each: found[each] for each in searches}, queries[searches[0].queries]
-        used = [indexes[each.index] for each in searches]
-        given = list(rankings.values()), used, truth.queries, searched, documents, searches[0].depth, inputs.candidates
-        hits = retrieve.submit(one, *given, workspace)
+        rankings = [found[each] for each in searches]
+        hits = retrieve.submit(one, rankings, truth.queries, documents, inputs.candidates, workspace)
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, one.name)
-        runs.append(
-            ConfigurationRuns(one, hits, scores, chunks, vectors.get(one.embedder, ()), rankings, used, searched)
-        )
+        runs.append(ConfigurationRuns(one, hits, scores, chunks, vectors.get(one.embedder, ()), rankings))
     outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
     show_chunking(workspace, chunking.name, outcomes)
     return outcomes

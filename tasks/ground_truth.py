@@ -18,7 +18,7 @@ from tasks.caching import cached
 from tasks.network import RETRIES
 
 
-@task(cache_policy=NO_CACHE, task_run_name="{source.title}", **RETRIES)
+@task(cache_policy=NO_CACHE, task_run_name="pull {source.title}", **RETRIES)
 def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) -> Observation:
     """Look at a source of ground truth: a file, a LangSmith dataset, or questions that a model writes.
 
@@ -36,7 +36,7 @@ def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) 
     cache_policy=cached(steps.load_ground_truth),
     result_serializer="rag-eval",
     persist_result=True,
-    task_run_name="{observation.source.title}",
+    task_run_name="load {observation.source.title}",
     **RETRIES,
 )
 def load_ground_truth(

@@ -35,9 +35,9 @@ RETRIES: Retries = {
 
 
 def named_by(parameter: str) -> Callable[[], str]:
-    """Name the runs of a task by the label of the part that is given as this parameter."""
+    """Name the runs of a task by the task and the label of the part that is given as this parameter."""
 
     def run_name() -> str:
-        return label(task_run.parameters[parameter])
+        return f"{str(task_run.task_name).replace('_', ' ')} {label(task_run.parameters[parameter])}"
 
     return run_name

@@ -1,7 +1,7 @@
 """What became of the task runs: the outcome of each configuration, or why it failed, and of the whole run."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,16 +19,19 @@ from rag_eval.benchmark.outcome import (
     StepWork,
     keep_outcome,
 )
-from rag_eval.benchmark.plan import Chunking, SearchSettings
+from rag_eval.benchmark.plan import Chunking
 from rag_eval.benchmark.unchanged import fingerprint
 from rag_eval.errors import EvaluationFailedError, RagEvalError, as_sentence, is_outage
-from rag_eval.parts import label
 from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.references import HitsRef, QueriesRef, Result, ScoresRef
+from rag_eval.pipeline.references import HitsRef, Result, ScoresRef
 from rag_eval.pipeline.workspace import Workspace
-from tasks.index import IndexFutures
+from tasks.retrieve import RankingFutures
 
 Futures = Sequence[PrefectFuture[Any]]
+
+
+INDEX_STEPS = {"index": "index vectors", "sums": "sum vectors", "postings": "index words", "statistics": "sum words"}
+"""The steps that build what a retriever searches, by the names that an index has them under."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,29 @@ class ConfigurationRuns:
     scores: PrefectFuture[ScoresRef]
     chunks: Futures = ()
     vectors: Futures = ()
-    searches: Mapping[SearchSettings, Futures] = field(default_factory=dict)
-    indexes: Sequence[IndexFutures] = ()
-    searched: PrefectFuture[QueriesRef] | None = None
+    rankings: Sequence[RankingFutures] = ()
+
+    @property
+    def searched(self) -> Futures:
+        """Return the task run that prepared the queries, where there is one."""
+        return [one["queries"] for one in self.rankings[:1]]
+
+    @property
+    def indexes(self) -> Futures:
+        """Return the task runs that built indexes of vectors."""
+        return [run for one in self.rankings for run in one["index"].get("index", ())]
 
     def steps(self) -> Iterator[tuple[str, Futures]]:
         """Yield the task runs by the name of the step, in the order of the pipeline."""
         yield "chunk", self.chunks
         yield "embed", self.vectors
-        for index in self.indexes:
-            for name in ("index", "sums", "postings", "statistics"):
-                runs = index.get(name, ())
-                yield f"index {name}".removesuffix(" index"), [runs] if isinstance(runs, PrefectFuture) else runs
-        yield "prepare queries", () if self.searched is None else (self.searched,)
-        for settings, found in self.searches.items():
-            yield f"search {label(settings.retriever)}", found
+        for one in self.rankings:
+            for name, title in INDEX_STEPS.items():
+                runs = one["index"].get(name, ())
+                yield title, [runs] if isinstance(runs, PrefectFuture) else runs
+        yield "prepare queries", self.searched
+        for one in self.rankings:
+            yield f"search {one['name']}", one["hits"]
         yield "retrieve", (self.hits,)
         yield "score", (self.scores,)
 
@@ -82,8 +93,8 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int)
             configuration=one.configuration,
             steps={name: results(futures) for name, futures in steps.items()},
             chunks=results(one.chunks),
-            indexes=[ref for index in one.indexes for ref in results(index.get("index", ()))],
-            searched=None if one.searched is None else results([one.searched])[0],
+            indexes=results(one.indexes),
+            searched=next(iter(results(one.searched)), None),
             hits=results([one.hits])[0],
             scores=results([one.scores])[0],
         )

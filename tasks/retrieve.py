@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,7 @@ from prefect.futures import PrefectFuture
 
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.plan import SearchSettings
+from rag_eval.parts import label
 from rag_eval.pipeline import search_steps as steps
 from rag_eval.pipeline.references import HitsRef, QueriesRef, TableRef
 from rag_eval.pipeline.search_steps import PreparedQueries, Retrieved
@@ -82,31 +83,40 @@ def search(
     return steps.search.run(workspace, partial(workspace.write_table, "hits"), *given)
 
 
+class RankingFutures(TypedDict):
+    """What one retriever found: the hits of each part of the index, and what they were searched with."""
+
+    name: str
+    hits: list[PrefectFuture[TableRef]]
+    index: IndexFutures
+    queries: PrefectFuture[QueriesRef]
+    depth: int
+
+
 def search_index(
     settings: SearchSettings, index: IndexFutures, queries: PrefectFuture[QueriesRef], workspace: Workspace
-) -> list[PrefectFuture[TableRef]]:
+) -> RankingFutures:
     """Submit the search of an index, a task for each part of it that is searched by itself."""
     parts = index_shards(settings.index, index)
     shards = len(parts) if len(parts) > 1 else None
     own = settings.embedder, settings.store, shards
-    return [search.submit(settings.retriever, part, queries, settings.depth, workspace, *own) for part in parts]
+    hits = [search.submit(settings.retriever, part, queries, settings.depth, workspace, *own) for part in parts]
+    name = label(settings.retriever)
+    return {"name": name, "hits": hits, "index": index, "queries": queries, "depth": settings.depth}
 
 
 @task(
     cache_policy=cached(steps.retrieve),
     result_serializer="rag-eval",
     persist_result=True,
-    task_run_name="{configuration.name}",
+    task_run_name="retrieve {configuration.name}",
     **RETRIES,
 )
 def retrieve(
     configuration: Configuration,
-    found: list[list[TableRef]],
-    indexes: list[IndexRefs],
+    rankings: list[Mapping[str, Any]],
     queries: TableRef,
-    searched: QueriesRef,
     documents: list[TableRef],
-    depth: int,
     candidates: int,
     workspace: Workspace,
 ) -> HitsRef:
@@ -114,15 +124,15 @@ def retrieve(
 
     Args:
         configuration: Whose fusion, selection, reranker and passages.
-        found: The hits of each retriever, from ``search``.
-        indexes: What each retriever searched.
+        rankings: What each retriever found: its ``hits``, from ``search``, the ``index`` and ``queries`` that were
+            searched, and the ``depth``.
         queries: The queries as they were asked.
-        searched: What was searched for them.
         documents: All documents, from which passages are cut.
-        depth: How many hits were fetched.
-        candidates: How many of them are reranked.
+        candidates: How many of the first hits are reranked.
         workspace: Where tables are read and written.
     """
+    found, indexes = ([one[name] for one in rankings] for name in ("hits", "index"))
+    searched, depth = rankings[0]["queries"], rankings[0]["depth"]
     given = found, indexes, queries, searched.searches, searched.allowed, documents, depth, candidates
     return steps.retrieve.run(workspace, partial(_keep_hits, workspace), configuration, *given)
 

@@ -55,12 +55,13 @@ def _dask() -> Iterator[TaskRunner[Any]]:
         yield runner(address=address)
         return
     distributed = import_module("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is raised here
     cluster = distributed.LocalCluster(
         n_workers=max(2, cores()),
         threads_per_worker=1,
         host="127.0.0.1",
         dashboard_address=None,
-        silence_logs=logging.CRITICAL,  # what goes wrong is raised here
+        silence_logs=logging.CRITICAL,
         security=True,  # with certificates of its own, so that no other user of this machine can send it work
     )
     with cluster:

@@ -11,7 +11,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
 
-@task(cache_policy=cached(steps.score), result_serializer="rag-eval", persist_result=True, task_run_name="{name}")
+@task(cache_policy=cached(steps.score), result_serializer="rag-eval", persist_result=True, task_run_name="score {name}")
 def score(
     hits: HitsRef,
     truth: TruthRef,
@@ -20,7 +20,7 @@ def score(
     metrics: list[Any],
     ks: list[int],
     workspace: Workspace,
-    name: str = "score",
+    name: str = "",
 ) -> ScoresRef:
     """Score every query by every metric at every k.
 

@@ -1,31 +1,39 @@
 """The pipeline without a Prefect server: the functions of the tasks, called one after the other."""
 
+import inspect
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from prefect import Task
+
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.guided import HeldOut, full_record
-from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import (
-    BenchmarkOutcome,
-    ConfigurationFailure,
-    ConfigurationOutcome,
-    Evaluated,
-    StepWork,
-    keep_outcome,
+from rag_eval.benchmark.guided import (
+    Choice,
+    HeldOut,
+    TextCosts,
+    choose,
+    chunking_key,
+    free_chunking,
+    full_record,
+    is_local_guide,
+    over_limit,
+    stand_in,
 )
-from rag_eval.benchmark.plan import Chunking, IndexSettings
+from rag_eval.benchmark.inputs import BenchmarkInputs
+from rag_eval.benchmark.outcome import BenchmarkOutcome, Evaluated, StepWork
+from rag_eval.benchmark.plan import Chunking, IndexSettings, chunkings
 from rag_eval.benchmark.unchanged import source_digest
-from rag_eval.errors import RagEvalError
-from rag_eval.parts import locations
-from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence
+from rag_eval.parts import digest, is_remote, locations
+from rag_eval.pipeline.document_steps import CorpusSource, texts_left
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
 from rag_eval.pipeline.search_steps import SearchDepth
 from rag_eval.pipeline.workspace import Workspace
 from tasks.chunk import add_context, chunk
 from tasks.corpus import load_corpus
-from tasks.embed import embed
+from tasks.embed import count_texts, embed
 from tasks.ground_truth import (
     add_near_copies,
     find_copies,
@@ -35,7 +43,7 @@ from tasks.ground_truth import (
     pull_ground_truth,
 )
 from tasks.index import index_shards, index_vectors, index_words, sum_vectors, sum_words
-from tasks.results import failure_of
+from tasks.results import Gathered, conclude, failure_of
 from tasks.retrieve import ask_system, prepare_queries, retrieve, search
 from tasks.score import score
 
@@ -62,10 +70,10 @@ def load_truth(
     return truth.model_copy(update={"source": source_digest([one.digest for one in seen])})
 
 
-def load_inputs(workspace: Workspace, config: BenchmarkConfig) -> BenchmarkInputs:
+def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool = False) -> BenchmarkInputs:
     """The documents and the ground truth of a benchmark."""
     documents = load_documents(workspace, config)
-    return BenchmarkInputs.of(config, documents, load_truth(workspace, config, documents))
+    return BenchmarkInputs.of(config, documents, load_truth(workspace, config, documents, reanchor=reanchor))
 
 
 def cut(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> list[ChunksRef]:
@@ -115,41 +123,92 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     asked = searches[0].queries
     searched = prepare_queries.fn(truth.queries, asked.rewriter, asked.selection, documents, workspace)
     steps["prepare queries"] = [searched]
-    indexes, found = [], []
+    rankings: list[dict[str, Any]] = []
     for number, one in enumerate(searches):
         index = build_index(one.index, chunks, vectors if one.embedder is not None else None, workspace)
         parts = index_shards(one.index, index)
         own = one.embedder, one.store, len(parts) if len(parts) > 1 else None
         hits_of_parts = [search.fn(one.retriever, part, searched, one.depth, workspace, *own) for part in parts]
         steps |= {f"index {number}": index.get("index", []), f"search {number}": hits_of_parts}
-        indexes.append(index)
-        found.append(hits_of_parts)
-    given = found, indexes, truth.queries, searched, documents, searches[0].depth, inputs.candidates
-    hits = retrieve.fn(configuration, *given, workspace)
+        rankings.append({"hits": hits_of_parts, "index": index, "queries": searched, "depth": one.depth})
+    hits = retrieve.fn(configuration, rankings, truth.queries, documents, inputs.candidates, workspace)
     scores = score.fn(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace)
     steps = {name: results for name, results in steps.items() if results} | {"retrieve": [hits], "score": [scores]}
-    built = [one for index in indexes for one in index.get("index", [])]
+    built = [one for ranking in rankings for one in ranking["index"].get("index", [])]
     return Evaluated(configuration, steps, chunks, built, searched, hits, scores)
 
 
+def evaluate_all(
+    workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs, begun: datetime
+) -> Gathered:
+    """What becomes of configurations in a run that began then."""
+    found, work = Gathered([], {}), StepWork(begun)
+    for one in configurations:
+        try:
+            found.outcomes.append(evaluate(workspace, one, inputs).summary(work, inputs.truth.queries.rows))
+        except RagEvalError as error:
+            found.failures[one.name] = failure_of(one, error)
+    return found
+
+
+def text_costs(workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs) -> TextCosts:
+    """The texts that configurations would embed."""
+    texts, failed = {}, {}
+    free = [free_chunking(one) for one in configurations if one.embedder is not None and not is_remote(one.chunker)]
+    for chunking in chunkings(free):
+        first, key = chunking.configurations[0], chunking_key(chunking.configurations[0])
+        try:
+            chunks = cut(workspace, first, inputs)
+        except RagEvalError as error:
+            failed[key] = as_sentence(error)
+            continue
+        for embedder in chunking.embedders:
+            counted = workspace.read_tables([count_texts.fn(one, embedder, workspace) for one in chunks])
+            texts[key, digest(embedder)] = TextCosts.read(counted)
+    return TextCosts(texts, failed)
+
+
+def choose_configurations(workspace: Workspace, config: BenchmarkConfig, inputs: BenchmarkInputs) -> Choice:
+    """The configurations that a benchmark evaluates, chosen as ``flows.sweep`` chooses them."""
+    every, held_out = config.configurations(), HeldOut(config.holdout, workspace.read_truth(inputs.truth))
+    if config.search == "full":
+        if config.max_cost is not None:
+            left = text_costs(workspace, every, inputs).of(every, partial(texts_left, workspace))
+            if told := over_limit(left, config):
+                raise ConfigurationError(f"{told}: allow more, or use search: guided")
+        return Choice(every, full_record(config, len(every)), held_out)
+    guided = {one.name: stand_in(one, by_local=is_local_guide(config)) for one in every if one.embedder is not None}
+    stand_ins = list({one.name: one for one in guided.values()}.values())
+    found = {one.name: one for one in evaluate_all(workspace, stand_ins, inputs, datetime.now(UTC)).outcomes}
+    expected = {
+        name: held_out.mean(workspace.read_table(found[one.name].scores), config.objective)
+        for name, one in guided.items()
+        if one.name in found
+    }
+    return choose(config, every, expected, text_costs(workspace, every, inputs), held_out)
+
+
 def run_benchmark(
-    workspace: Workspace, config: BenchmarkConfig, configurations: Sequence[Configuration] | None = None
+    workspace: Workspace,
+    config: BenchmarkConfig,
+    configurations: Sequence[Configuration] | None = None,
+    *,
+    reanchor: bool = False,
 ) -> BenchmarkOutcome:
     """Run a benchmark and keep it; configurations that fail are in its failures."""
     begun = datetime.now(UTC)
-    inputs = load_inputs(workspace, config)
-    done: list[ConfigurationOutcome] = []
-    failures: dict[str, ConfigurationFailure] = {}
-    work = StepWork(begun)
-    for one in config.configurations() if configurations is None else configurations:
-        try:
-            done.append(evaluate(workspace, one, inputs).summary(work, inputs.truth.queries.rows))
-        except RagEvalError as error:
-            failures[one.name] = failure_of(one, error)
-    corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
-    shared = {"load-corpus": work.of(inputs.documents), "load-ground-truth": work.of([inputs.truth])}
-    held_out = HeldOut(config.holdout, workspace.read_truth(inputs.truth))
-    scores = {one.name: workspace.read_table(one.scores) for one in done}
-    holdout = held_out.judge(scores, config.objective)
-    record = None if holdout is None else full_record(config, len(done)).model_copy(update={"holdout": holdout})
-    return keep_outcome(workspace, begun, config, corpus, inputs, done, failures, shared, record)
+    inputs = load_inputs(workspace, config, reanchor=reanchor)
+    choice = choose_configurations(workspace, config, inputs)
+    if configurations is not None:
+        choice = Choice(list(configurations), full_record(config, len(configurations)), choice.held_out)
+    found = evaluate_all(workspace, choice.configurations, inputs, begun)
+    files = CorpusSource.of(config.corpus, config.glob, config.loaders).shards(config.corpus_shards)
+    return conclude(workspace, config, begun, files, inputs, choice, found, reanchor)
+
+
+def cache_key(task: Task[..., Any], *given: object) -> str | None:
+    """The cache key under which Prefect stores the result of a task that is called like this."""
+    called = inspect.signature(task.fn).bind(*given)
+    called.apply_defaults()
+    key: str | None = task.cache_policy.compute_key(None, called.arguments, {})  # type: ignore[arg-type]
+    return key
