@@ -35,12 +35,12 @@ from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedde
 from rag_eval.errors import ArtifactError as ArtifactError
 from rag_eval.errors import BenchmarkFailedError as BenchmarkFailedError
 from rag_eval.errors import ConfigurationError as ConfigurationError
-from rag_eval.errors import EvaluationFailedError as EvaluationFailedError
 from rag_eval.errors import CorpusError as CorpusError
 from rag_eval.errors import CorpusFolderError as CorpusFolderError
 from rag_eval.errors import DataError as DataError
 from rag_eval.errors import DuplicateDocumentError as DuplicateDocumentError
 from rag_eval.errors import EmptyCorpusError as EmptyCorpusError
+from rag_eval.errors import EvaluationFailedError as EvaluationFailedError
 from rag_eval.errors import EvaluatorError as EvaluatorError
 from rag_eval.errors import ExperimentError as ExperimentError
 from rag_eval.errors import ExperimentFailedError as ExperimentFailedError

@@ -35,7 +35,6 @@ from rag_eval.embedding.embedder import (
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.parts import digest, is_remote
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.progress import tell_progress
 from rag_eval.types.ids import text_sha256
 
 T = TypeVar("T")
@@ -352,7 +351,6 @@ class CachedEmbedder:
                     tokens[here] = counts[0]
                 ready += batch
                 done.update(batch)
-                tell_progress(len(done), len(places))
                 if len(ready) >= self._keep_every or is_remote(self._embedder):
                     keep()
         finally:

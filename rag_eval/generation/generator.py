@@ -21,7 +21,7 @@ from rag_eval.generation.candidates import (
     tallied,
     unverified,
 )
-from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions, OnProgress
 from rag_eval.generation.questions import (
     Assignment,
     Brief,
@@ -38,7 +38,6 @@ from rag_eval.llm.asking import Asker, Reply
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts.settings import Record
-from rag_eval.progress import OnProgress
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth

@@ -23,7 +23,7 @@ from rag_eval.formatting import counted
 from rag_eval.generation.candidates import GenerationReport
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
-from rag_eval.generation.options import GenerationOptions
+from rag_eval.generation.options import GenerationOptions, OnProgress
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.judgements import lock_path, rejected_path
@@ -32,7 +32,6 @@ from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surround
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
 from rag_eval.parts import PartOf, Running, identity, part
-from rag_eval.progress import OnProgress
 from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.documents import Corpus

@@ -1,5 +1,6 @@
 """What can be asked for when ground truth is generated."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
@@ -9,6 +10,9 @@ from rag_eval.parts.settings import Name, Settings
 from rag_eval.tokens import check_encoding
 
 Difficulty = Literal["easy", "medium", "hard"]
+
+OnProgress = Callable[[int, int], None]
+"""Is told how many are done, and of how many."""
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 MAX_LINE = 300

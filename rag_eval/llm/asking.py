@@ -12,7 +12,6 @@ from rag_eval.errors import RequestRefusedError, ServiceError, preview
 from rag_eval.llm.chat import Answer, AnswerCache, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
 from rag_eval.llm.client import CallFailure
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
-from rag_eval.progress import tell_progress
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.types.ids import text_sha256
 
@@ -111,8 +110,7 @@ class Asker:
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="asker") as pool:
             futures = [pool.submit(self.ask, assignment) for assignment in assignments]
             try:
-                for number, future in enumerate(as_completed(futures), start=1):
-                    tell_progress(number, len(futures))
+                for future in as_completed(futures):
                     reply = future.result()
                     if reply is not None:
                         on_reply(reply)

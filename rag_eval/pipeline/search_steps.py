@@ -36,7 +36,6 @@ from rag_eval.pipeline.hits import (
 )
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen
 from rag_eval.pipeline.step import Context, Shards, spent, step
-from rag_eval.progress import followed
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
 from rag_eval.retrieval.retriever import Numbers, Ranking, Retriever, checked_hits
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
@@ -606,7 +605,7 @@ def ask_system(
         if not isinstance(system, Retriever):
             texts = [query.text for query in asked_queries]
             search_many = getattr(system, "search_many", None)
-            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in followed(texts)]
+            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in texts]
             read = [reader.read_all(one, query.id, depth) for query, one in zip(asked_queries, given, strict=True)]
             return answers_table(level, [query.id for query in asked_queries], read)
         found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
-from rag_eval.progress import followed
 from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, Numbers, Ranking, check_k, cut
 from rag_eval.retrieval.scoring import Moments, moments_of
 from rag_eval.retrieval.tokenizers import WordTokenizer
@@ -394,7 +393,7 @@ def search_words(
     found = [(np.empty(0, np.int64), np.empty(0))] * len(asked)
     for begin, part in index.parts(asked):
         here = slice(begin, begin + len(part))
-        for number, text in enumerate(followed(asked)):
+        for number, text in enumerate(asked):
             before, known = found[number]
             scores = part.scores(text) if among is None else np.where(among[here], part.scores(text), 0)
             best = best_first(scores, k, None if place is None else place[here], known[-1] if len(known) == k else 0.0)

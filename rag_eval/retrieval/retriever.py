@@ -18,7 +18,6 @@ from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.foreign_chunkers import as_chunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.progress import followed
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
@@ -198,7 +197,7 @@ def rerank(
     Raises as ``reranked`` does.
     """
     found = []
-    for text, numbers in zip(followed(texts), ranking.by_search(len(texts)), strict=True):
+    for text, numbers in zip(texts, ranking.by_search(len(texts)), strict=True):
         order = reranked(reranker, text, [chunks[number] for number in numbers[:first].tolist()])
         order += range(len(order), len(numbers))
         found.append((numbers[order], 1 / np.arange(1, len(order) + 1)))

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.progress import tell_progress
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult, StoreHit
 
 ROWS_AT_ONCE = 8192
@@ -162,7 +161,6 @@ def near_pairs(units: Vectors, k: int, tiles: Tiles, blocks: Blocks) -> Iterator
     for begin in range(0, len(units), blocks.queries):
         block = slice(begin, min(begin + blocks.queries, len(units)))
         yield from _near(units, block, k, tiles, blocks, buffer)
-        tell_progress(block.stop, len(units))
 
 
 def _near(
