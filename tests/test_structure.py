@@ -22,7 +22,7 @@ from rag_eval import errors
 ROOT = Path(__file__).parent.parent
 LAYERS = (
     "rag_eval.disk rag_eval.distribution rag_eval.documents rag_eval.errors rag_eval.formatting rag_eval.lazy "
-    "rag_eval.parts rag_eval.progress rag_eval.retry rag_eval.tables rag_eval.tokens rag_eval.types",
+    "rag_eval.parts rag_eval.retry rag_eval.tables rag_eval.tokens rag_eval.types",
     "rag_eval.chunking rag_eval.embedding rag_eval.llm rag_eval.metrics rag_eval.retrieval "
     "rag_eval.sample rag_eval.stats rag_eval.stores",
     "rag_eval.generation rag_eval.ground_truth rag_eval.services",

@@ -483,7 +483,7 @@ class BenchmarkRecord(Settings):
     copies: Copies = "off"
     shards: int | None = None
     search: str = "full"
-    tolerance: float | None = None  # of a search that is gone, in runs of earlier versions
+    tolerance: float | None = Field(default=None, exclude=True)  # of a search that is gone, in runs of earlier versions
     holdout: float = 0.0
     max_cost: str | None = None
     allowed_cost: str | None = None

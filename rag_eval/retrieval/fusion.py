@@ -287,8 +287,6 @@ class HybridRetriever(Generic[C]):
         self._reranker = reranker
         self._fetch_k = fetch_k
         self._fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
-        if getattr(self._fusion, "reference", None) is not None:
-            raise ConfigurationError("a fusion with a reference is for benchmarks, which cut by it too: leave it out")
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Filtered and selected searches in the engine: what they find, against the whole ranking; and the same everywhere."""
+"""Filtered and selected searches: what they find, against the whole ranking; and the same in a notebook."""
 
 from pathlib import Path
 from typing import Any
@@ -7,30 +7,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
-from rag_eval.benchmark.stage import Stage, unused_name
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import StageWork, summarise
+from rag_eval.benchmark.in_memory import EvaluatedTables, InMemoryInputs, evaluate
 from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.cli.benchmark import check_files
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
-from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.ground_truth_steps import ground_truth, load_ground_truth
-from rag_eval.pipeline.references import effort_of
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.selection import Selection
-from rag_eval.tables import TruthTables, documents_to_table, truth_to_tables
+from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import generate_chunk_id
+from tests import pipeline
 
 CHUNKER = RecursiveTokenChunker(12)
 TOPICS = ("bus", "ferry", "train")
@@ -66,16 +60,10 @@ def truth_of(corpus: Corpus, level: str) -> list[Any]:
     return found
 
 
-def in_memory(parts: Configuration, corpus: Corpus, level: Any, depth: int = 10) -> tuple[Any, list[Any]]:
+def in_memory(parts: dict[str, Any], corpus: Corpus, level: Any, depth: int = 10) -> EvaluatedTables:
     truth = truth_to_tables(truth_of(corpus, level))
-    inputs = InMemoryInputs(level, [documents_to_table(corpus)], truth, METRICS[level], [3], depth)
-    efforts: list[Any] = []
-
-    def run(stage: Stage, *given: Any) -> Any:
-        efforts.append((stage.name, stage.compute(*given, context=stages.Context())[1]))
-        return run_in_memory(stage, *given)
-
-    return evaluate(run, parts, inputs), efforts
+    inputs = InMemoryInputs(level, documents_to_table(corpus), truth, METRICS[level], [3], depth)
+    return evaluate(Configuration.model_validate(parts), inputs)
 
 
 def rows(hits: pa.Table) -> dict[str, list[tuple[Any, ...]]]:
@@ -122,40 +110,30 @@ def test_a_filtered_search_finds_as_many_and_what_the_whole_ranking_has(corpus: 
     for retrieval in ("vector", "bm25"):
         given = {"chunker": CHUNKER, "retrieval": retrieval}
         given |= {"embedder": "local", "store": kept} if retrieval == "vector" else {}
-        everything, _ = in_memory(Configuration.model_validate(given), corpus, level, 10_000)
+        everything = in_memory(given, corpus, level, 10_000)
         selection = Selection(where={"folder": {"like": "*[rs]*"}}, query_filters=True)
-        filtered, _ = in_memory(Configuration.model_validate(given | {"selection": selection}), corpus, level, 4)
+        filtered = in_memory(given | {"selection": selection}, corpus, level, 4)
         whole, found = (rows(next(iter(one.hits.values()))) for one in (everything, filtered))
         languages = {item.query.id: item.query.metadata["filter"]["lang"] for item in truth_of(corpus, level)}
         assert found.keys() == whole.keys()
         for query, hits in found.items():
             wanted = [hit for hit in whole[query] if f"lang: {languages[query]}" in corpus.by_id()[hit[0]].content]
             assert hits == wanted[:4], (retrieval, query)
-        assert filtered.searches.column("filter").null_count == 0
-
-
-def test_a_retriever_that_takes_no_filter_is_asked_for_more_and_what_it_lacks_is_counted(corpus: Corpus) -> None:
-    parts = Configuration(chunker=CHUNKER, retrieval=Overlap(), selection=Selection(where={"lang": "de"}))
-    evaluated, efforts = in_memory(parts, corpus, "token-level", 15)
-    found = evaluated.hits["overlap"]
-    german = [one.id for one in corpus if "lang: de" in one.content]
-    assert {*found.column("doc_id").to_pylist()} <= {*german}
-    lacking = [query for query, hits in rows(found).items() if len(hits) < 15]
-    assert dict(efforts)["retrieve"].fallbacks == len(lacking) > 0
 
 
 @pytest.mark.parametrize("level", ["token-level", "chunk-level"])
 def test_thresholds_and_near_duplicates_leave_what_a_plain_loop_leaves(corpus: Corpus, level: str) -> None:
     given = {"chunker": CHUNKER, "retrieval": "hybrid", "embedder": "local", "store": "memory", "reranker": "lexical"}
     selection = Selection(score_threshold=0.5, near_duplicates=0.6, fetch_k=30)
-    evaluated, efforts = in_memory(Configuration.model_validate(given | {"selection": selection}), corpus, level)
+    evaluated = in_memory(given | {"selection": selection}, corpus, level)
     assert list(evaluated.hits) == ["vector", "words", "fused", "selected", "reranked"]
+    assert evaluated.chunks is not None
     texts = {
         (row["doc_id"], row["ordinal"] if level == "chunk-level" else row["start"]): row["content"].lower().split()
-        for row in pa.concat_tables(evaluated.chunks).to_pylist()
+        for row in evaluated.chunks.to_pylist()
     }
     left = rows(evaluated.hits["selected"])
-    assert {*left} < {*rows(evaluated.hits["fused"])} or left
+    assert left
     for query, hits in rows(evaluated.hits["fused"]).items():
         kept: list[tuple[Any, ...]] = []
         shingled: list[set[Any]] = []
@@ -169,11 +147,6 @@ def test_thresholds_and_near_duplicates_leave_what_a_plain_loop_leaves(corpus: C
         assert len(kept) < len(hits)
     assert sorted(map(str, rows(evaluated.hits["reranked"]))) == sorted(map(str, left))
     assert max(evaluated.hits["vector"].column("rank").to_pylist()) == 30
-    empty, efforts = in_memory(
-        Configuration.model_validate(given | {"selection": Selection(score_threshold=99.0)}), corpus, level
-    )
-    assert dict(efforts)["select"].fallbacks == 9
-    assert {*empty.scores.column("value").to_pylist()} == {0.0}
 
 
 def benchmark(folder: Path, corpus: Corpus, level: str, selection: str) -> BenchmarkConfig:
@@ -192,64 +165,81 @@ def benchmark(folder: Path, corpus: Corpus, level: str, selection: str) -> Bench
 
 
 @pytest.mark.parametrize("level", ["token-level", "chunk-level"])
-def test_a_workspace_keeps_what_memory_gives_and_the_losses_add_up(tmp_path: Path, corpus: Corpus, level: str) -> None:
+def test_losses_of_selected_hits_add_up_and_an_index_says_what_it_misses(
+    tmp_path: Path, corpus: Corpus, level: str
+) -> None:
     selection = "[none, {where: {kind: new}, metadata: about.csv, near_duplicates: 0.8}, {query_filters: true}]"
     config, workspace = benchmark(tmp_path, corpus, level, selection), Workspace(root=tmp_path / "work")
-    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
-    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
-    inputs = BenchmarkInputs.of(config, documents, truth)
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    given = InMemoryInputs(level, [workspace.read_tables(documents)], tables, config.metrics, [3], inputs.depth)  # type: ignore[arg-type]
     names = [one.name for one in config.configurations()]
     assert [name.partition("hybrid")[2] for name in names if "hybrid" in name and "ivf" not in name] == [
         "",
         ", select where kind new metadata=about.csv near_duplicates=0.8",
         ", select query_filters=true",
     ]
-    for configuration in config.configurations():
-        work: dict[str, StageWork] = {}
-
-        def run(stage: Stage, *inputs: Any, work: dict[str, StageWork] = work) -> Any:
-            made = stage(workspace, *inputs)
-            work[unused_name(stage.name, work)] = StageWork(work="computed", effort=effort_of(made), seconds=0)
-            return made
-
-        kept = evaluate(run, configuration, inputs)
-        outcome = summarise(workspace, configuration, kept, work, inputs)
-        if configuration.store is not None and configuration.store.index is None:  # type: ignore[attr-defined]
-            parts = configuration.model_copy(update={"chunker": CHUNKER, "store": "memory"})
-            made = evaluate(run_in_memory, Configuration.model_validate(dict(parts)), given)
-            assert list(made.hits) == list(kept.hits)
-            for name, table in made.hits.items():
-                assert table.equals(workspace.read_table(kept.hits[name])), (configuration.name, name)
-        final = workspace.read_table(outcome.hits)
-        if configuration.selection is not None and configuration.selection.where:
-            assert {*final.column("doc_id").to_pylist()} == {"bus/1.md", "ferry/3.md"}
-        whole: Any = type("Run", (), {"inputs": inputs, "configurations": [outcome]})
-        losses = configuration_losses(workspace, whole, outcome, [3])
+    run = pipeline.run_benchmark(workspace, config)
+    assert [one.name for one in run.configurations] == names
+    for outcome, configuration in zip(run.configurations, config.configurations(), strict=True):
+        own = configuration.selection or Selection(near_duplicates=1.0)
+        if own.where:
+            found = workspace.read_table(outcome.hits).column("doc_id").to_pylist()
+            assert {*found} == {"bus/1.md", "ferry/3.md"}
+        losses = configuration_losses(workspace, run, outcome, [3])
         assert losses is not None
         row = {name: pc.mean(losses.parts.column(name)).as_py() for name in losses.parts.column_names[2:]}
         assert sum(row.values()) == pytest.approx(1, abs=1e-12)
         assert row["final_recall"] == pytest.approx(outcome.metrics[f"{METRICS[level][0]}@3"])
-        filtered = configuration.selection is not None and configuration.selection.filters
-        assert (row["selection"] > 0.1) == (filtered and configuration.selection.where is not None), row  # type: ignore[union-attr]
-        recall = next(one.effort.recall for name, one in work.items() if name == "retrieve-by-vector" and one.effort)
-        is_exact = configuration.store is None or configuration.store.index is None  # type: ignore[attr-defined]
-        assert (recall is None) == is_exact
-        told = [f"its index finds {recall:.1%} of the nearest"] if recall is not None and recall < 0.95 else []
+        assert (row["selection"] > 0.1) == (own.where is not None), row
+        effort = outcome.stages["search 0"].effort
+        assert effort is not None
+        assert (effort.recall is None) == ("ivf-pq" not in outcome.name)
+        is_poor = effort.recall is not None and effort.recall < 0.95
+        told = [f"its index finds {effort.recall:.1%} of the nearest"] if is_poor else []
         assert all(part in note for part, note in zip(told, outcome.notes, strict=True)), outcome.notes
 
 
-def test_a_filter_that_leaves_nothing_of_a_question_is_told_and_of_all_refused(tmp_path: Path, corpus: Corpus) -> None:
-    parts = {"chunker": CHUNKER, "retrieval": "bm25"}
-    narrow = Selection(where={"lang": ["en", "de"]}, query_filters=True)
-    evaluated, efforts = in_memory(Configuration.model_validate(parts | {"selection": narrow}), corpus, "token-level")
-    assert dict(efforts)["filter-documents"].fallbacks == 3
-    assert len({*evaluated.hits["words"].column("query_id").to_pylist()}) == 6
+FALLBACKS: dict[str, tuple[dict[str, Any], str, int]] = {
+    "a filter that matches no document": (
+        {"selection": Selection(where={"lang": ["en", "de"]}, query_filters=True)},
+        "questions find nothing: their filter matches no document",
+        3,
+    ),
+    "a retriever that takes no filter": (
+        {"retrieval": Overlap(), "selection": Selection(where={"lang": "de"})},
+        "questions have fewer hits than were fetched: their filter leaves no more",
+        9,
+    ),
+    "a threshold": (
+        {"selection": Selection(score_threshold=99.0)},
+        "questions have no hit left: all were below score_threshold",
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FALLBACKS)
+def test_questions_for_which_a_selection_leaves_too_little_are_counted_and_told(
+    tmp_path: Path, corpus: Corpus, kind: str
+) -> None:
+    parts, sentence, count = FALLBACKS[kind]
+    config, workspace = benchmark(tmp_path, corpus, "token-level", "none"), Workspace(root=tmp_path / "work")
+    one = Configuration.model_validate({"chunker": CHUNKER, "retrieval": "bm25"} | parts)
+    (outcome,) = pipeline.run_benchmark(workspace, config, [one]).configurations
+    assert outcome.notes == [f"{outcome.name}: {count} {sentence}."]
+    found = rows(workspace.read_table(outcome.hits))
+    by_id = corpus.by_id()
+    if kind == "a retriever that takes no filter":  # it is asked for more, as long as it has any
+        assert {hit[0] for hits in found.values() for hit in hits} == {
+            one.id for one in corpus if "lang: de" in by_id[one.id].content
+        }
+    assert len(found) == {"a threshold": 0, "a filter that matches no document": 6}.get(kind, 9)
+    if kind == "a threshold":
+        assert outcome.metrics["span_recall@3"] == 0
+
+
+def test_a_selection_that_leaves_no_document_or_too_few_hits_is_refused(tmp_path: Path, corpus: Corpus) -> None:
+    nowhere = {"chunker": CHUNKER, "retrieval": "bm25", "selection": Selection(where={"lang": "it"})}
     with pytest.raises(ConfigurationError, match="matches none of 9 documents"):
-        in_memory(
-            Configuration.model_validate(parts | {"selection": Selection(where={"lang": "it"})}), corpus, "token-level"
-        )
+        in_memory(nowhere, corpus, "token-level")
     with pytest.raises(ConfigurationError, match=r"benchmark.yaml: a selection has fetch_k 2 and the largest k is 3"):
         benchmark(tmp_path, corpus, "token-level", "{fetch_k: 2}")
     with pytest.raises(ConfigurationError, match=r"selection.where: lang cannot be compared by 'is': use"):
@@ -270,18 +260,11 @@ def test_a_notebook_takes_the_same_parts_and_gives_the_numbers_of_a_benchmark(
         config.model_dump() | listed | {"stores": ["memory"], "retrieval": ["vector"]}
     )
     workspace = Workspace(root=tmp_path / "work")
-    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
-
-    def run(stage: Stage, *inputs: Any) -> Any:
-        return stage(workspace, *inputs)
-
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
-    inputs = BenchmarkInputs.of(config, documents, truth)
-    kept = evaluate(run, config.configurations()[0], inputs)
+    stored = pipeline.evaluate(workspace, config.configurations()[0], pipeline.load_inputs(workspace, config))
     kind: Any = TokenLevelEvaluation if level == "token-level" else ChunkLevelEvaluation
     result = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], metrics=METRICS[level], **given)
     # A benchmark is scored within a budget of tokens too.
-    asked = workspace.read_table(kept.scores).filter(pc.field("metric") == METRICS[level][0])
+    asked = workspace.read_table(stored.scores.table).filter(pc.field("metric") == METRICS[level][0])
     assert result.raw_results.scores.equals(asked.filter(pc.field("cut") == "hits"))
     assert (result.raw_results.passages is None) == (level == "chunk-level")
     if level == "token-level":

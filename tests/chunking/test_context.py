@@ -6,15 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rag_eval.benchmark.engine import run_in_memory
 
-from rag_eval.benchmark import stages
 from rag_eval.chunking import CONTEXT
 from rag_eval.chunking.context import CutDocument, HeadingContext, NeighbourContext, WrittenContext
 from rag_eval.chunking.markdown import Outline
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
+from rag_eval.pipeline.document_steps import add_context, chunk
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
@@ -27,14 +26,15 @@ TEXT = "# Ferries\n\nAll are white.\n\n## Storvåg\n\nThe last leaves at 22:40.\
 CORPUS = Corpus(
     [Document(DocumentId("guide/ferries.md"), TEXT), Document(DocumentId("notes.txt"), "No headings here.")]
 )
-DOCUMENTS = [documents_to_table(CORPUS)]
-CHUNKS: list[pa.Table] = run_in_memory(stages.chunk, DOCUMENTS, RecursiveCharacterChunker(30), None)
-TEXTS = CHUNKS[0].column("content").to_pylist()
+DOCUMENTS = documents_to_table(CORPUS)
+CHUNKS: pa.Table = chunk(DOCUMENTS, RecursiveCharacterChunker(30))[0]
+TEXTS = CHUNKS.column("content").to_pylist()
+MISSING = "chunks are searched without a context: the model gave none to use"
 
 
 def searched(part: Any, context: Context | None = None) -> tuple[list[str], Any]:
-    (made,), effort = stages.contextualise.compute(CHUNKS, DOCUMENTS, part, context=context or Context())
-    assert made.drop_columns(["searched"]).equals(CHUNKS[0].drop_columns(["searched"]))
+    made, effort = add_context(CHUNKS, DOCUMENTS, part, context=context)
+    assert made.drop_columns(["searched"]).equals(CHUNKS.drop_columns(["searched"]))
     return made.column("searched").to_pylist(), effort
 
 
@@ -44,7 +44,7 @@ def test_headings_and_the_title_stand_before_the_chunk() -> None:
     last = next(text for text in TEXTS if "22:40" in text)
     assert by_text[last] == f"Ferries: Storvåg: {last}"
     assert by_text["No headings here."] == "notes: No headings here."
-    assert (effort.fresh, effort.total, effort.cost, effort.fallbacks) == (len(TEXTS), len(TEXTS), 0.0, 0)
+    assert (effort.fresh, effort.total, effort.cost, effort.fallbacks) == (len(TEXTS), len(TEXTS), 0.0, {})
 
 
 def test_a_title_in_the_metadata_comes_first_and_a_chunk_takes_the_heading_that_it_begins_with() -> None:
@@ -74,7 +74,7 @@ def test_a_model_writes_a_context_once_and_what_it_does_not_give_is_counted(tmp_
         assert effort.fresh == effort.total == len(TEXTS)
         assert len(server.requests) == 2 * len(TEXTS) - 1  # asked twice where nothing was given
         assert effort.cost > 0
-        assert effort.fallbacks == len(TEXTS) - 1
+        assert effort.fallbacks == {MISSING: len(TEXTS) - 1}
         again, kept = searched(part, context)
         assert again == texts
         assert (kept.fresh, kept.cost, kept.tokens, kept.fallbacks) == (0, 0.0, effort.tokens, effort.fallbacks)
@@ -88,7 +88,7 @@ def test_a_refused_context_is_asked_for_again_and_then_left_out(tmp_path: Path) 
         part = WrittenContext("m", base_url=server.base_url, concurrency=1)
         texts, effort = searched(part, Context(Workspace(root=tmp_path)))
         assert texts == [TEXTS[0], *(f"So.\n\n{text}" for text in TEXTS[1:])]
-        assert (effort.fallbacks, effort.cost) == (1, None)
+        assert (effort.fallbacks, effort.cost) == ({MISSING: 1}, None)
 
 
 def test_all_shards_of_a_stage_share_one_budget(tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def test_a_place_that_cannot_hold_a_lock_is_named(tmp_path: Path) -> None:
 def test_in_turn_each_has_it_alone_and_nothing_stays_behind(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
     inside: list[int] = []
-    most, waits = [], []
+    most: list[int] = []
     ready = threading.Barrier(8)
 
     def take(number: int) -> None:
         ready.wait()
         for _ in range(20):
-            with wait_for_lock(path, lambda: waits.append(number)):
+            with wait_for_lock(path):
                 inside.append(number)
                 most.append(len(inside))
                 time.sleep(0.0002)
@@ -70,17 +70,27 @@ def test_in_turn_each_has_it_alone_and_nothing_stays_behind(tmp_path: Path) -> N
         list(pool.map(take, range(8)))
     assert len(most) == 160
     assert set(most) == {1}
-    assert waits
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_turn_comes_when_its_holder_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with holding("wait_for_lock", path) as holder:
+def test_a_turn_comes_when_its_holder_is_killed_and_who_is_stopped_waits_no_more(tmp_path: Path) -> None:
+    path, stopped = tmp_path / "lock", threading.Event()
+
+    def take(stopped: threading.Event | None = None) -> None:
+        with wait_for_lock(path, stopped):
+            pass
+
+    with holding("wait_for_lock", path) as holder, ThreadPoolExecutor(2) as pool:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "None\n"
-        with wait_for_lock(path, holder.kill):
-            assert holder.wait(10) == -9
+        waiting, impatient = pool.submit(take), pool.submit(take, stopped)
+        with pytest.raises(TimeoutError):
+            impatient.result(0.2)
+        stopped.set()
+        impatient.result(60)
+        assert not waiting.done()
+        holder.kill()
+        waiting.result(60)
     assert not path.exists()
 
 

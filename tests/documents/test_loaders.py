@@ -14,7 +14,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import export_run
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tests.documents.made_files import docx, packed, pdf
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style><script>alert("gone")</script>
 </head><body onload="alert(1)"><nav hidden>Menu <div>of divs</div></nav><h1>Ferry &amp; pier</h1>
@@ -210,7 +210,7 @@ def test_a_benchmark_on_mixed_files(tmp_path: Path, shards: int) -> None:
         "chunkers: {type: sentence, max_chunk_size: 20}\nk: [1]\nobjective: span_recall@1\n"
     )
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    outcome = run(load_config(tmp_path / "benchmark.yaml"), workspace)
+    outcome = run_benchmark(workspace, load_config(tmp_path / "benchmark.yaml"))
     assert outcome.configurations[0].metrics["span_recall@1"] == 1.0
     assert outcome.documents == 4
     assert texts["c.pdf"].place_at(texts["c.pdf"].content.index("Guests")) == "page 2"

@@ -8,7 +8,6 @@ from typing import Any
 
 import psutil
 import pytest
-from rag_eval.benchmark.records import made_once
 
 from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.config_files import load_config
@@ -21,15 +20,15 @@ from rag_eval.documents.loaders import LoadedText
 from rag_eval.documents.pdf import PdfLoader
 from rag_eval.documents.reading import Loaders
 from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
-from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, load_corpus
-from rag_eval.pipeline.ground_truth_steps import load_ground_truth
-from rag_eval.pipeline.references import effort_of
+from rag_eval.pipeline import document_steps
+from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.documents import Corpus, LeftOutWarning
+from tasks.corpus import load_corpus
 from tests.cli.commands import wait_for
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
-from tests.reports.report_runs import run
+from tests.pipeline import load_documents, load_truth, run_benchmark
 
 MODULE = '''
 import os
@@ -190,12 +189,17 @@ def test_a_benchmark_file_says_which_loaders(folder: Path) -> None:
             load_config(benchmark(folder, "wrong", f"loaders: {wrong}\n"))
 
 
+def whole(folder: Path, glob: str, loaders: dict[str, Any] | None = None) -> CorpusSource:
+    """All files of a folder, as one shard."""
+    return CorpusSource.of(folder, glob, loaders).shards(1)[0]
+
+
 def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
     workspace, docs = Workspace(root=folder / "work"), folder / "docs"
 
     def loaded(loaders: dict[str, Any]) -> dict[str, str]:
-        tables = made_once(workspace, load_corpus, CorpusSource.of(docs, "*.pdf", loaders))
-        stored = StoredDocuments([workspace.read_table(one) for one in tables], workspace=workspace)
+        table = load_corpus.fn(whole(docs, "*.pdf", loaders), workspace)
+        stored = StoredDocuments([workspace.read_table(table)], workspace=workspace)
         assert stored["a.pdf"].boxes(0, 5)
         return {name: document.content for name, document in stored.items()}
 
@@ -209,27 +213,25 @@ def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
     assert check_files(load_config(benchmark(folder, "again", "")), workspace).documents == 2
     assert reading._parser._process is None, "nothing was parsed"
     assert loaded({".pdf": "own_loaders:AsDrawn"})["a.pdf"] != first["a.pdf"]
-    keys = [load_corpus.key(CorpusSource.of(docs, "*.pdf", one)) for one in ({}, {".pdf": {"type": "pdf"}})]
-    assert keys[0] == keys[1]
-    assert load_corpus.key(CorpusSource.of(docs, "*.pdf", {".pdf": "own_loaders:AsDrawn"})) not in keys
+    given: tuple[Any, ...] = ({}, {".pdf": {"type": "pdf"}}, {".pdf": "own_loaders:AsDrawn"})
+    none, same, own = (document_steps.load_corpus.cache_key({"source": whole(docs, "*.pdf", one)}) for one in given)
+    assert none == same != own
 
 
 def test_a_file_that_took_too_long_is_tried_again_by_the_next_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace, source = Workspace(root=folder / "work"), CorpusSource.of(folder / "docs", "*.pdf")
+    workspace = Workspace(root=folder / "work")
     (folder / "docs" / "slow.pdf").write_bytes(pdf([["Slow."] * 40] * 300))
-    source = CorpusSource.of(folder / "docs", "*.pdf")
-    made_once(workspace, load_corpus, CorpusSource.of(folder / "docs", "a.pdf"))  # which is parsed by now
+    source = whole(folder / "docs", "*.pdf")
+    load_corpus.fn(whole(folder / "docs", "a.pdf"), workspace)  # which is parsed by now
     with monkeypatch.context() as patched:
         patched.setattr(reading, "SECONDS", 0.01)
         patched.setattr(reading, "BYTES_A_SECOND", 10**12)
-        (table,) = made_once(workspace, load_corpus, source)
-    effort = effort_of([table])
-    assert effort is not None
-    assert (table.rows, effort.skipped, effort.unfinished) == (1, 1, 1)
-    (table,) = made_once(workspace, load_corpus, source)
-    assert table.rows == 2
+        table = load_corpus.fn(source, workspace)
+    assert table.effort is not None
+    assert (table.rows, table.effort.skipped, table.effort.unfinished) == (1, 1, 1)
+    assert load_corpus.fn(source, workspace).rows == 2
 
 
 def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) -> None:
@@ -247,7 +249,7 @@ def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) ->
     workspace, outcomes = Workspace(root=folder / "work"), list[BenchmarkOutcome]()
     for name, loaders in (("built-in", ""), ("drawn", "loaders: {.pdf: 'own_loaders:AsDrawn'}\n")):
         config = load_config(benchmark(folder, name, loaders))
-        outcomes.append(run(config, workspace, reanchor=name == "drawn"))
+        outcomes.append(run_benchmark(workspace, config, reanchor=name == "drawn"))
     before, after = outcomes
     assert before.corpus.digest == after.corpus.digest
     (told, *_) = data_differences(before, after)
@@ -272,9 +274,9 @@ def test_a_change_of_the_loader_is_an_edit_that_spans_survive(folder: Path) -> N
     (folder / "truth.jsonl").write_text(json.dumps({"query": "What?", "relevant_spans": [span]}))
     config = load_config(benchmark(folder, "one", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: 'New. '}}\n"))
     workspace = Workspace(root=folder / "work")
-    load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
-    documents = load_corpus(workspace, CorpusSource.of(config.corpus, config.glob, config.loaders))
-    truth = load_ground_truth(workspace, config.ground_truth[0], documents, "token-level", True)
+    load_corpus.fn(whole(config.corpus, "*.pdf"), workspace)
+    documents = load_documents(workspace, config)
+    truth = load_truth(workspace, config, documents, reanchor=True)
     (answer,) = workspace.read_table(truth.answers).to_pylist()
     stored = StoredDocuments([workspace.read_table(one) for one in documents])["a.pdf"].content
     assert answer["start"] != start

@@ -14,7 +14,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import write_data
 from tests.cli.commands import rag_eval
 from tests.doubles.openai_server import OpenAIServer
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 KEY = "sk-answers-0123456789"
 
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         k=[1],
         objective="span_recall@1",
     )
-    run(config, Workspace(root=folder / ".rag-eval"))
+    run_benchmark(Workspace(root=folder / ".rag-eval"), config)
     return folder
 
 

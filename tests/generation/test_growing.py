@@ -16,10 +16,12 @@ from rag_eval.ground_truth.drift import reanchor
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.ground_truth.sources import Surroundings
-from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
-from rag_eval.pipeline.ground_truth_steps import ground_truth
+from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.types.ids import EvaluationType
+from tasks.corpus import load_corpus
+from tasks.ground_truth import load_ground_truth, pull_ground_truth
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import Change, Disconnect, OpenAIServer, Status
@@ -40,28 +42,15 @@ def docs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def load(server: OpenAIServer, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Loads the ground truth as a run does, without Prefect: kept work is used again."""
-    from rag_eval.benchmark.records import find_record, keep_record
-    from rag_eval.benchmark.stage import Stage
-
+    """Loads the ground truth as a run does, without Prefect."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     workspace = Workspace(root=tmp_path / "work")
-    (workspace.root / "locks").mkdir(parents=True)
 
-    def run(stage: Stage, *inputs: Any) -> Any:
-        looked = stage.looked(workspace, *inputs)
-        found = find_record(workspace, stage, stage.key(*looked))
-        if found is not None:
-            return found
-        made = stage(workspace, *looked)
-        keep_record(workspace, stage, stage.key_after(*looked), made)
-        return made
-
-    def loaded(level: str = "token-level", **settings: Any) -> TruthRef:
+    def loaded(level: EvaluationType = "token-level", **settings: Any) -> TruthRef:
         given = {"model": "tiny", "queries_per_doc": 2, "base_url": server.base_url, "file": tmp_path / "truth.jsonl"}
-        documents = run(load_corpus, CorpusSource.of(docs, "*.md"))
+        documents = [load_corpus.fn(one, workspace) for one in CorpusSource.of(docs, "*.md").shards()]
         source = GeneratedTruth(**(given | {"max_retries": 0} | settings))
-        return ground_truth(run, [source], documents, level)  # type: ignore[arg-type]  # a level
+        return load_ground_truth.fn(pull_ground_truth.fn(source, level, workspace), documents, level, workspace)
 
     return loaded
 
@@ -79,7 +68,7 @@ def test_a_second_time_nothing_is_asked_and_a_new_document_alone_is(
     before = (tmp_path / "truth.jsonl").read_bytes()
     server.requests.clear()
     again = load()
-    assert (again.queries, again.made, server.requests) == (first.queries, first.made, [])
+    assert (again.queries, again.effort and again.effort.fresh, server.requests) == (first.queries, 0, [])
     (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
     grown = load()
     assert (grown.queries.rows, grown.effort and grown.effort.fresh) == (8, 2)

@@ -13,13 +13,20 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.runs import data_differences
 from rag_eval.cli.main import app
-from rag_eval.ground_truth.copies import COPY, LEAST_CHARACTERS, NEAR_COPY, NearCopies, count_copies, credit_copies
-from rag_eval.ground_truth.sources import FileTruth
-from rag_eval.pipeline.ground_truth_steps import add_copies, ground_truth
-from rag_eval.pipeline.references import TruthRef
+from rag_eval.ground_truth.copies import (
+    COPY,
+    LEAST_CHARACTERS,
+    NEAR_COPY,
+    Copies,
+    NearCopies,
+    count_copies,
+    credit_copies,
+)
+from rag_eval.pipeline.ground_truth_steps import add_copies
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.tables import documents_to_table, truth_to_tables
+from rag_eval.tables import truth_from_tables, truth_to_tables
 from tests.benchmark.made_runs import make_run, write_data
+from tests.pipeline import load_documents, load_truth
 
 TEXT = "The ferry leaves at noon from quay seven."
 NEAR = "The ferry leaves at noon from quay eight."
@@ -98,25 +105,22 @@ def test_a_benchmark_file_says_which_copies_count(tmp_path: Path, written: str, 
             BenchmarkConfig(corpus=tmp_path, ground_truth=path, chunkers=["markdown"], copies=wrong)
 
 
-def test_copies_are_a_stage_of_their_own_and_off_is_none(tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path / "work")
+@pytest.mark.parametrize("copies", ["off", "exact", NearCopies(near=0.8)])
+def test_a_run_credits_the_copies_in_all_shards(tmp_path: Path, copies: Copies) -> None:
+    for document in CORPUS:
+        (tmp_path / document.id).write_text(document.content)
     write_token_level(tmp_path / "truth.jsonl", [ASKED])
-    documents = [workspace.write_table("documents", documents_to_table(CORPUS))]
-    ran: list[str] = []
+    given = {"corpus": tmp_path, "ground_truth": tmp_path / "truth.jsonl", "chunkers": ["markdown"]}
+    config = BenchmarkConfig.model_validate(given | {"shards": 4, "copies": copies})
+    workspace = Workspace(root=tmp_path / "work")
+    documents = load_documents(workspace, config)
+    assert len(documents) == 2
+    truth = workspace.read_truth(load_truth(workspace, config, documents))
+    assert truth_from_tables(truth, TokenLevelGroundTruth) == credit_copies([ASKED], CORPUS, copies)
 
-    def run(stage: object, *inputs: object) -> TruthRef:
-        ran.append(stage.name)  # type: ignore[attr-defined]
-        return stage(workspace, *inputs)  # type: ignore[no-any-return,operator]
 
-    sources = [FileTruth(tmp_path / "truth.jsonl")]
-    off = ground_truth(run, sources, documents, "token-level", copies="off")
-    assert ran == ["load-ground-truth"]
-    exact = ground_truth(run, sources, documents, "token-level", copies="exact")
-    assert ran[2:] == ["add-copies"]
-    assert (off.answers.rows, exact.answers.rows) == (2, 4)
-    assert exact.queries.digest == off.queries.digest
-    keys = [add_copies.key(off, documents, copies) for copies in ("exact", NearCopies(near=0.9), NearCopies(near=0.8))]
-    assert len(set(keys)) == 3
+def test_near_copies_are_kept_by_how_near_they_are() -> None:
+    assert len({add_copies.cache_key({"copies": NearCopies(near=near)}) for near in (0.9, 0.8)}) == 2
 
 
 def test_runs_with_other_copies_are_not_compared_without_a_word(tmp_path: Path) -> None:

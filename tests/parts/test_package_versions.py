@@ -1,18 +1,18 @@
-"""An upgrade of a package that decides a result gives its parts and stages other keys, and leaves the rest alone."""
+"""An upgrade of a package that decides a result gives its parts and steps other keys, and leaves the rest alone."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_eval.benchmark import search_stages, stages
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, check_extras, digest
-from rag_eval.pipeline.references import TableRef, TruthRef
+from rag_eval.pipeline.document_steps import count_texts
+from rag_eval.pipeline.score_steps import score
+from rag_eval.pipeline.search_steps import index_words, retrieve, search
 from rag_eval.retrieval import RERANKER
-from rag_eval.retrieval.searching import WordSearch
 from rag_eval.stores import STORE
 
 TRANSFORMERS = {"sentence-transformers", "transformers", "tokenizers", "torch"}
@@ -65,19 +65,13 @@ def test_an_upgrade_changes_the_parts_that_it_decides(
     assert changed == [package in packages for *_, packages in DECIDING]
 
 
-def test_scores_count_tokens_and_so_depend_on_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = TableRef(digest="d", uri="tables/t", rows=1)
-    truth = TruthRef(evaluation_type="token-level", queries=table, answers=table)
-
-    def keys() -> tuple[str, str]:
-        scored = stages.score.key(table, truth, [table], [table], ["span_recall"], [5])
-        return scored, search_stages.retrieve_by_words.key([table], [table], table, table, WordSearch(), 50, "words")
+def test_steps_that_count_tokens_depend_on_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys() -> list[str]:
+        return [step.cache_key({"depth": 5}) for step in (score, retrieve, count_texts, search, index_words)]
 
     before = keys()
     upgrade("tiktoken", tmp_path, monkeypatch)
-    after = keys()
-    assert after[0] != before[0]
-    assert after[1] == before[1]
+    assert [old != new for old, new in zip(before, keys(), strict=True)] == [True, True, True, False, False]
 
 
 def test_an_extra_that_is_missing_is_said_wherever_the_part_is() -> None:

@@ -18,7 +18,7 @@ from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.disk.locks import wait_for_lock
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,7 +63,7 @@ def make_sample_run(workspace: Workspace) -> None:
     grid = load_config(sample.BENCHMARK).model_copy(
         update={"chunkers": chunkers, "returns": [None], "objective": "span_recall@5"}
     )
-    outcome = run(grid, workspace)
+    outcome = run_benchmark(workspace, grid)
     keep_report(workspace, outcome)
 
 

@@ -22,7 +22,7 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import generate_chunk_id
 from tests.benchmark.made_runs import make_run, write_data
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 PAIRS = {"chunk_recall@5": "R@5", "chunk_mrr@5": "RR@5", "chunk_map@5": "AP@5", "chunk_ndcg@5": "nDCG@5"}
 TEXTS = [
@@ -62,7 +62,7 @@ def chunk_level(tmp_path_factory: pytest.TempPathFactory) -> Any:
         objective="chunk_recall@5",
     )
     workspace = Workspace(root=folder / ".rag-eval")
-    return workspace, run(config, workspace)
+    return workspace, run_benchmark(workspace, config)
 
 
 def test_ir_measures_has_the_same_numbers(chunk_level: Any, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_questions_have_the_passages_that_the_objective_counts(tmp_path: Path, o
         objective=objective,
     )
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    outcome = run(config, workspace)
+    outcome = run_benchmark(workspace, config)
     for to in ("jsonl", "csv", "parquet"):
         (file,) = export_run(workspace, outcome, to, tmp_path / "out").files
         assert file.name == f"passages.{to}"
@@ -174,7 +174,7 @@ def test_passages_that_come_again_are_told_in_one_sentence(tmp_path: Path) -> No
     config, workspace = write_data(tmp_path, documents=3, queries=4), Workspace(root=tmp_path / ".rag-eval")
     truth = tmp_path / "truth.jsonl"
     truth.write_text(truth.read_text().replace("Where is", "Guests of"))  # which all chunks have
-    outcome = run(config.model_copy(update={"returns": [PASSAGE.make("document")]}), workspace)
+    outcome = run_benchmark(workspace, config.model_copy(update={"returns": [PASSAGE.make("document")]}))
     assert len(outcome.configurations) == 2
     _, told = export_run(workspace, outcome, "trec", tmp_path / "out").notes
     assert told.startswith("A passage counts once: ")
@@ -212,7 +212,7 @@ def test_passages_that_touch_are_one_and_hold_what_was_scored(tmp_path: Path, ob
         objective=objective,
     )
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    outcome = run(config, workspace)
+    outcome = run_benchmark(workspace, config)
     export_run(workspace, outcome, "jsonl", tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "passages.jsonl").read_text("utf-8").splitlines()]
     truth = {one.get("id"): one for one in map(json.loads, GROUND_TRUTH.read_text("utf-8").splitlines())}
@@ -249,6 +249,6 @@ def test_a_passage_that_joins_two_others_is_at_the_best_rank_of_all(tmp_path: Pa
         objective="span_recall@4",
     )
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    (file,) = export_run(workspace, run(config, workspace), "jsonl", tmp_path / "out").files
+    (file,) = export_run(workspace, run_benchmark(workspace, config), "jsonl", tmp_path / "out").files
     (passage,) = json.loads(file.read_text())["passages"]
     assert (passage["rank"], passage["start"], passage["end"]) == (1, 0, len(text))

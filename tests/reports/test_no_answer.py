@@ -24,8 +24,8 @@ from rag_eval.reports.write import report_html
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.types.documents import Corpus
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept
-from tests.reports.report_runs import run
 
 THINGS = [
     "glacier",
@@ -94,7 +94,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkConfig:
 @pytest.fixture(scope="module")
 def kept(config: BenchmarkConfig, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     workspace = Workspace(root=tmp_path_factory.mktemp("work"))
-    return Kept(workspace, run(config, workspace))
+    return Kept(workspace, run_benchmark(workspace, config))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_as_a_score_threshold_it_gives_the_rate_that_was_told(
     bm25 = next(one for one in found.configurations if "bm25" in one.name)
     assert bm25.threshold is not None
     swept = [Selection(score_threshold=score) for score in (bm25.threshold.score, bm25.abstention.curve[3].score)]
-    outcome = run(config.model_copy(update={"retrieval": ["bm25"], "selection": swept}), kept.workspace)
+    outcome = run_benchmark(kept.workspace, config.model_copy(update={"retrieval": ["bm25"], "selection": swept}))
     told = no_answer(kept.workspace, outcome)
     assert told is not None
     rates = {one.name: one.returned.count for one in told.configurations}

@@ -17,8 +17,8 @@ from rag_eval.reports.wording import copies_note
 from rag_eval.reports.write import keep_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.benchmark.made_runs import write_data
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept, Opened
-from tests.reports.report_runs import run
 
 # Both of the large sizes leave every document whole.
 SIZES = (100_000, 200_000, 400)
@@ -36,7 +36,7 @@ CONFIG = BenchmarkConfig(
 @pytest.fixture(scope="module")
 def tied_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     workspace = Workspace(root=tmp_path_factory.mktemp("tied"))
-    kept = Kept(workspace, run(CONFIG, workspace))
+    kept = Kept(workspace, run_benchmark(workspace, CONFIG))
     keep_report(workspace, kept.outcome)
     return kept
 
@@ -115,7 +115,7 @@ def test_long_names_stay_inside(tmp_path: Path, open_report: Callable[..., Opene
         RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0, separators=separators) for size in (80, 120, 160)
     ]
     config = write_data(tmp_path).model_copy(update={"chunkers": long, "objective": "recall_within_tokens@2000"})
-    kept = Kept(workspace := Workspace(root=tmp_path / "work"), run(config, workspace))
+    kept = Kept(workspace := Workspace(root=tmp_path / "work"), run_benchmark(workspace, config))
     keep_report(workspace, kept.outcome)
     page = open_report(kept.page, viewport={"width": width, "height": 900}).page
     assert page.locator(".drawing svg text").count() > 20

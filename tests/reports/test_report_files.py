@@ -17,8 +17,8 @@ from rag_eval.reports.report import build_report
 from rag_eval.reports.write import ReportMemory, keep_report, page_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.doubles.broken_chunker import BrokenChunker
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept
-from tests.reports.report_runs import run
 
 BROKEN = BrokenChunker()
 SMALL = BenchmarkConfig(
@@ -32,7 +32,7 @@ SMALL = BenchmarkConfig(
 @pytest.fixture
 def small_run(tmp_path: Path) -> Kept:
     workspace = Workspace(root=tmp_path / "work")
-    return Kept(workspace, run(SMALL, workspace))
+    return Kept(workspace, run_benchmark(workspace, SMALL))
 
 
 def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
@@ -74,7 +74,7 @@ def test_the_report_of_a_run_that_found_the_same_is_taken_over_as_it_was_written
 
 def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    outcome = run(SMALL.model_copy(update={"chunkers": [*SMALL.chunkers, BROKEN]}), workspace)
+    outcome = run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [*SMALL.chunkers, BROKEN]}))
     assert list(outcome.failures) == ["recursive-token 60/90, bm25"]
     report = keep_report(workspace, outcome)
     assert report.verdict.notes[-1] == "1 configuration failed."
@@ -86,7 +86,7 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
 
 def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    outcome = run(SMALL.model_copy(update={"chunkers": [BROKEN]}), workspace)
+    outcome = run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]}))
     report = keep_report(workspace, outcome)
     assert report.verdict.headline == "No configuration finished"
     assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from flows.benchmark import benchmark
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import page_of
 from tasks.artifacts import report_run
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 from tests.reports.test_report_files import SMALL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -40,7 +40,7 @@ def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     workspace = Workspace(root=tmp_path)
-    outcome = run(SMALL, workspace)
+    outcome = run_benchmark(workspace, SMALL)
     (tmp_path / outcome.configurations[0].hits.uri).unlink()
     with caplog.at_level(logging.WARNING):
         flow(report_run, validate_parameters=False)(workspace, outcome)

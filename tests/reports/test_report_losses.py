@@ -11,7 +11,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.charts import losses_of_run
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 BOTH = BenchmarkConfig(
     corpus=CORPUS,
@@ -26,7 +26,7 @@ BOTH = BenchmarkConfig(
 def test_the_parts_add_up_and_the_rerankers_part_needs_no_run_without_it(tmp_path: Path, beside: bool) -> None:
     config = BOTH if beside else BOTH.model_copy(update={"rerankers": [LexicalReranker()]})
     workspace = Workspace(root=tmp_path)
-    outcome = run(config, workspace)
+    outcome = run_benchmark(workspace, config)
     found = losses_of_run(workspace, outcome, outcome.configurations)
     assert outcome.ranking_metric == "recall_within_tokens@2000"
     at = {"2,000 tokens": outcome.ranking_metric, "1 hit": "span_recall@1", "5 hits": "span_recall@5"}

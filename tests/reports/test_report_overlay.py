@@ -26,8 +26,8 @@ from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Corpus
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept, Opened
-from tests.reports.report_runs import run
 
 OpenReport = Callable[..., Opened]
 Counts = dict[str, dict[str, int]]
@@ -230,7 +230,7 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
         k=[2, 5],
     )
     workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, renamed(run(config, workspace)))
+    kept = Kept(workspace, renamed(run_benchmark(workspace, config)))
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
     queries = all_queries(kept)
@@ -277,7 +277,7 @@ def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport
         k=[1, 5],
     )
     workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, run(config, workspace))
+    kept = Kept(workspace, run_benchmark(workspace, config))
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
     assert "of the relevant chunks in the first five hits" in report.page.locator("#answer").inner_text()
@@ -345,7 +345,7 @@ def test_a_found_copy_is_found_and_one_that_was_not_retrieved_is_not_missed(
         k=[1, 4],
     )
     workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, run(config, workspace))
+    kept = Kept(workspace, run_benchmark(workspace, config))
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
     for k in (1, 4):

@@ -13,8 +13,8 @@ from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.retrieval import RETRIEVER
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept, Opened, findings
-from tests.reports.report_runs import run
 from tests.reports.test_report_files import BROKEN, SMALL
 
 if TYPE_CHECKING:
@@ -549,7 +549,7 @@ def test_without_a_script_the_answer_and_the_ranking_are_there(budget_run: Kept,
 
 def test_a_run_that_failed_whole_says_so(open_report: OpenReport, tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    kept = Kept(workspace, run(SMALL.model_copy(update={"chunkers": [BROKEN]}), workspace))
+    kept = Kept(workspace, run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]})))
     keep_report(workspace, kept.outcome)
     opened = open_report(kept.page, shows=".alive #failures")
     assert "must be smaller" in opened.page.locator("#failures").inner_text()
@@ -571,7 +571,7 @@ def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metr
     objective = metrics[0] if "@" in metrics[0] or metrics[0] == "precision_omega" else f"{metrics[0]}@5"
     update = {"metrics": metrics, "k": [1, 5], "retrieval": retrieval, "objective": objective}
     workspace = Workspace(root=tmp_path)
-    kept = Kept(workspace, run(SMALL.model_copy(update=update), workspace))
+    kept = Kept(workspace, run_benchmark(workspace, SMALL.model_copy(update=update)))
     keep_report(workspace, kept.outcome)
     opened = open_report(kept.page)
     assert opened.page.locator("#metric").input_value() == metrics[0]

@@ -15,7 +15,7 @@ from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import TruthTables, documents_from_table
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 from tests.reports.test_report_packing import unpack
 
 
@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Benchmark
         | {"context": ["headings"], "queries": [None, REWRITER.take(other_words)], "returns": ["hit", "window"]}
     )
     workspace = Workspace(root=tmp_path_factory.mktemp("work"))
-    return workspace, run(config, workspace)
+    return workspace, run_benchmark(workspace, config)
 
 
 def test_names_tell_the_parts_that_are_not_the_default(made: tuple[Workspace, BenchmarkOutcome]) -> None:

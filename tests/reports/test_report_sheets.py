@@ -23,8 +23,8 @@ from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.reports.write import keep_report
 from rag_eval.types.ids import DocumentId
 from tests.documents.made_files import pdf
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept, Opened
-from tests.reports.report_runs import run
 
 OpenReport = Callable[..., Opened]
 HOSTILE = "<img src=x onerror='window.pwned = 1'>"
@@ -63,7 +63,7 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         metrics=["span_recall"],
     )
     workspace = Workspace(root=folder / "workspace")
-    outcome = run(config, workspace)
+    outcome = run_benchmark(workspace, config)
     keep_report(workspace, outcome)
     return Kept(workspace, outcome)
 

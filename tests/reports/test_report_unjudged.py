@@ -29,7 +29,7 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.types.ground_truth import PERSON, judgements
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import JSON, OpenAIServer
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 MODEL = "judge-1"
 WORDS = ("ferry", "kr", "master")
@@ -49,7 +49,7 @@ def config(truth: Path, **changes: Any) -> BenchmarkConfig:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, BenchmarkOutcome]:
     workspace = Workspace(root=tmp_path_factory.mktemp("unjudged"))
-    return workspace, run(config(GROUND_TRUTH), workspace)
+    return workspace, run_benchmark(workspace, config(GROUND_TRUTH))
 
 
 def judge(flips: Callable[[str], bool] = lambda passage: False) -> Callable[[JSON], str]:
@@ -113,12 +113,12 @@ def test_the_report_tells_what_is_unjudged_and_what_that_leaves_open(
 def test_recall_has_a_bound_above_and_own_metrics_none(
     kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path
 ) -> None:
-    recall = holes_of(kept[0], run(config(GROUND_TRUTH, objective="recall_within_tokens@500"), kept[0]))
+    recall = holes_of(kept[0], run_benchmark(kept[0], config(GROUND_TRUTH, objective="recall_within_tokens@500")))
     assert recall is not None
     assert list(recall.configurations[0].unjudged) == ["unjudged@1", "unjudged@3", "unjudged@500tokens"]
     assert all(one.most is not None and one.value < one.most < 1 for one in recall.configurations)
     assert "but less where relevant text was not retrieved" in " ".join(recall.sentences)
-    ranked = holes_of(kept[0], run(config(GROUND_TRUTH, objective="span_ndcg@3"), kept[0]))
+    ranked = holes_of(kept[0], run_benchmark(kept[0], config(GROUND_TRUTH, objective="span_ndcg@3")))
     assert ranked is not None
     assert all(one.most is None for one in ranked.configurations)
 
@@ -212,7 +212,7 @@ def test_chunk_ids_are_pooled_graded_and_estimated_too(server: OpenAIServer, tmp
     write_truth(tmp_path / "chunks.jsonl", truth)
     workspace, output = Workspace(root=tmp_path / "workspace"), tmp_path / "judged.jsonl"
     asked = {"evaluation_type": "chunk-level", "chunkers": [chunker], "objective": "chunk_precision@3"}
-    outcome = run(config(tmp_path / "chunks.jsonl", **asked), workspace)
+    outcome = run_benchmark(workspace, config(tmp_path / "chunks.jsonl", **asked))
     command = ("--judge", MODEL, "--base-url", server.base_url, "--json")
     told = json.loads(holes((workspace, outcome), output, "--k", "3", "--sample", "20", *command))
     assert told["judge"]["graded"] == told["passages"]["pooled"] > 20
@@ -223,7 +223,7 @@ def test_chunk_ids_are_pooled_graded_and_estimated_too(server: OpenAIServer, tmp
             assert one.grades == {MODEL: 3 if any(word in texts[one.passage] for word in WORDS) else 0}  # type: ignore[index]
     sample = {(item.query.id, one.passage): 0 for item in items for one in judgements(item.query) if one.sampled}
     write_truth(output, entered(items, PERSON, sample))
-    found = holes_of(workspace, run(config(output, **asked), workspace))
+    found = holes_of(workspace, run_benchmark(workspace, config(output, **asked)))
     assert found is not None
     (only,) = found.configurations
     assert only.unjudged["unjudged@3"] == 0.0
@@ -251,7 +251,7 @@ def test_people_who_judge_a_sample_correct_the_model(kept: tuple[Workspace, Benc
         ("both", by_both),
     ):
         write_truth(tmp_path / f"{name}.jsonl", truth)
-        done = run(config(tmp_path / f"{name}.jsonl"), workspace)
+        done = run_benchmark(workspace, config(tmp_path / f"{name}.jsonl"))
         found[name] = holes_of(workspace, done)
         values[name] = {one.name: one.metrics["span_precision@3"] for one in done.configurations}
     estimated = found["both"]

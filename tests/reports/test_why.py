@@ -21,8 +21,8 @@ from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.verdict import verdict_of
 from rag_eval.reports.why import Why, why
 from rag_eval.reports.wording import points
+from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept
-from tests.reports.report_runs import run
 
 
 def explained(kept: Kept) -> Report:
@@ -41,7 +41,7 @@ def words_alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, Why]:
     sets = {"chunkers": [RecursiveTokenChunker(100)], "returns": [None], "k": [1, 3]}
     grid = load_config(sample.BENCHMARK).model_copy(update=sets)
     alone = grid.model_copy(update={"retrieval": [one for one in grid.retrieval if one == grid.retrieval[1]]})
-    kept = Kept(workspace, run(alone, workspace))
+    kept = Kept(workspace, run_benchmark(workspace, alone))
     return kept, explained(kept).why
 
 

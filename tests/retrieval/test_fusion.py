@@ -10,22 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval import BM25Retriever, Corpus, HybridRetriever, LocalEmbedder, Query, SentenceChunker, VectorRAGRetriever
+from rag_eval import BM25Retriever, Corpus, HybridRetriever, LocalEmbedder, Query, VectorRAGRetriever
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.retrieval import FUSION, RETRIEVER
-from rag_eval.retrieval.fusion import (
-    Found,
-    FrozenZScoreFusion,
-    MinMaxFusion,
-    ReciprocalRankFusion,
-    ZScoreFusion,
-    standardised,
-)
+from rag_eval.retrieval.fusion import Found, MinMaxFusion, ReciprocalRankFusion, ZScoreFusion
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.scoring import Moments, VectorSums, moments_of
-from rag_eval.retrieval.searching import with_reference
 from rag_eval.sample import CORPUS
 from rag_eval.stores.exact_search import exact_scores, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
@@ -46,9 +38,6 @@ class Known:
 
     def moments(self, search: int) -> Moments:
         return moments_of(self.all)
-
-    def rough(self, search: int) -> tuple[np.ndarray, float]:
-        return self.all + 0.01 * np.cos(np.arange(len(self.all)) + search), 0.02
 
 
 def best(scores: Sequence[float], depth: int) -> list[int]:
@@ -98,20 +87,6 @@ def test_scores_are_made_comparable_and_added_up(
 def best_of(fused: Ranking) -> list[int]:
     pairs = zip(fused.scores.tolist(), fused.chunks.tolist(), strict=True)
     return [chunk for _, chunk in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(all_scores, st.integers(1, CHUNKS), st.one_of(st.none(), st.lists(st.booleans(), min_size=8, max_size=8)))
-def test_frozen_scores_rank_all_chunks_whatever_a_retriever_finds(
-    scores: list[list[float]], depth: int, mask: list[bool] | None
-) -> None:
-    fusion, known = FrozenZScoreFusion(), [Known(one) for one in scores]
-    added = np.mean([standardised(one.all, one.moments(0)) for one in known], axis=0)
-    expected = [one for one in best(list(added), CHUNKS) if mask is None or mask[one]][:depth]
-    among = None if mask is None else np.array(mask)
-    ranked = fusion.best(known, depth, np.array([0, 1]), among)
-    assert ranked.chunks.tolist() == 2 * expected
-    assert ranked.scores.tolist() == pytest.approx(list(added[2 * expected]))
 
 
 def test_ranks_are_weighted() -> None:
@@ -176,19 +151,6 @@ def test_labels_say_what_is_not_the_default() -> None:
     made = RETRIEVER.load("hybrid")(retrievers=[RETRIEVER.make("vector"), own])
     assert label(made).endswith(f"({label(own)} by rank)")
     assert not label(RETRIEVER.load("hybrid")(retrievers=made.retrievers, fusion=FUSION.make("rrf"))).endswith("rank)")
-
-
-def test_whether_a_score_depends_on_other_chunks_is_said_by_the_part() -> None:
-    assert RETRIEVER.make("vector").independent
-    assert RETRIEVER.make("bm25").independent
-    fusions = ("z-score", "frozen-z-score", "min-max", "rrf")
-    hybrid = {one: RETRIEVER.make({"type": "hybrid", "fusion": one}) for one in fusions}
-    assert [one for one, made in hybrid.items() if made.independent] == ["frozen-z-score"]
-    frozen = hybrid["frozen-z-score"]
-    assert with_reference(hybrid["z-score"], frozen.fusion.reference) == frozen
-    assert with_reference(hybrid["rrf"], frozen.fusion.reference) is hybrid["rrf"]
-    with pytest.raises(ConfigurationError, match="a fusion with a reference is for benchmarks"):
-        HybridRetriever([BM25Retriever(SentenceChunker()), BM25Retriever(SentenceChunker())], fusion=frozen.fusion)
 
 
 @pytest.mark.parametrize(

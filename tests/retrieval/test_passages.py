@@ -1,26 +1,30 @@
 """What is returned for hits, against sets of characters: every metric, every cut, and the tokens that are paid for."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rag_eval.benchmark.engine import run_in_memory
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import Configuration
+from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.search_steps import retrieve
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
-from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables
+from rag_eval.retrieval.searching import WordSearch
+from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, documents_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
-from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
@@ -146,12 +150,25 @@ METRICS = (
 CUTS = [("hits", k) for k in KS] + [("tokens", budget) for budget in BUDGETS]
 
 
+BEYOND = "hits are returned as they are: the text around them has over max_tokens"
+
+
+def returned(
+    hits: pa.Table, cut: Sequence[PositionAwareChunk], corpus: Corpus, returns: Any
+) -> tuple[pa.Table, Effort]:
+    """The passages that a search by words with these hits returns."""
+    parts = Configuration(chunker=SentenceChunker(), retrieval=WordSearch(), returns=returns)
+    queries, documents = QUERIES.empty_table(), [documents_to_table(corpus)]
+    given = [[hits]], [{"chunks": [chunks_to_table(cut)]}], queries, as_searches(queries), None, documents, 50, 50
+    made, effort = retrieve(parts, *given)
+    return made.passages, effort
+
+
 @pytest.mark.parametrize("returns", RETURNS, ids=repr)
 @settings(max_examples=50)
 @given(case=cases())
 def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case: Case) -> None:
     corpus = Corpus(case.documents)
-    shards = [documents_to_table(corpus)]
     cut = [one.chunk_at(*place) for one, places in zip(corpus, case.chunks, strict=True) for place in places]
     rows = [
         ("q", rank, 1 / rank, f"{number}.md", *case.chunks[number][place], place)
@@ -161,10 +178,11 @@ def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case:
     hits = table_of(HITS, rows, names, variant=0, stage="made")
     spans = [case.documents[number].span(start, end) for number, start, end in case.truth]
     truth = truth_to_tables([TokenLevelGroundTruth(Query("q", "?"), spans)])  # type: ignore[arg-type]  # a short id
-    passages, effort = stages.return_passages.compute(hits, [chunks_to_table(cut)], shards, returns, context=Context())
+    passages, effort = returned(hits, cut, corpus, returns)
 
     expected = [returned_for(case, returns, hit) for hit in case.hits]
-    assert effort.fallbacks == sum(is_beyond for _, is_beyond in expected)
+    beyond = sum(is_beyond for _, is_beyond in expected)
+    assert effort.fallbacks == ({BEYOND: beyond} if beyond else {})
     extents = [characters for characters, _ in expected]
     spent, fitting = [], []
     for rank in range(1, len(extents) + 1):
@@ -185,25 +203,22 @@ def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case:
 
 def test_what_returns_passages_is_given_the_chunks_of_a_document_in_their_order() -> None:
     document = Document(DocumentId("a.md"), "0123456789")
-    asked: list[tuple[int, ...]] = []
+    asked: list[int] = []
 
-    class Noting(WindowPassage):
-        def passages(self, *given: Any) -> Any:
-            asked.append(tuple(given[2]))
-            return super().passages(*given)
+    def note(chunk: Any) -> None:
+        asked.append(chunk.start)
 
-    cut = [chunks_to_table([document.chunk_at(place, place + 1) for place in range(10)])]
+    cut = [document.chunk_at(place, place + 1) for place in range(10)]
     rows = [("q", rank, 1 / rank, "a.md", place, place + 1, place) for rank, place in enumerate((8, 9, 1), start=1)]
     names = ("query_id", "rank", "score", "doc_id", "start", "end", "ordinal")
     hits = table_of(HITS, rows, names, variant=0, stage="made")
-    run_in_memory(stages.return_passages, hits, cut, [documents_to_table(Corpus([document]))], Noting())
-    assert asked == [(1, 8, 9)]
+    returned(hits, cut, Corpus([document]), PASSAGE.take(note))
+    assert asked == [1, 8, 9]
 
 
 def test_no_hits_return_nothing() -> None:
     corpus = Corpus([Document(DocumentId("a.md"), "text")])
-    cut = [chunks_to_table([corpus.documents[0].chunk_at(0, 4)])]
-    made = run_in_memory(stages.return_passages, HITS.empty_table(), cut, [documents_to_table(corpus)], WindowPassage())
+    made, _ = returned(HITS.empty_table(), [corpus.documents[0].chunk_at(0, 4)], corpus, WindowPassage())
     assert made.num_rows == 0
 
 
@@ -238,10 +253,10 @@ def test_a_function_says_what_is_returned_and_its_places_are_checked(function: A
     rows = [("q", rank, 1 / rank, "a.md", cut[n].start, cut[n].end, n) for rank, n in enumerate((1, 0), start=1)]
     names = ("query_id", "rank", "score", "doc_id", "start", "end", "ordinal")
     hits = table_of(HITS, rows, names, variant=0, stage="made")
-    given = hits, [chunks_to_table(cut)], [documents_to_table(Corpus([document]))], PASSAGE.take(function)
+    given = hits, cut, Corpus([document]), PASSAGE.take(function)
     if isinstance(places, str):
         with pytest.raises(ConfigurationError, match=places):
-            run_in_memory(stages.return_passages, *given)
+            returned(*given)
         return
-    made = run_in_memory(stages.return_passages, *given)
+    made, _ = returned(*given)
     assert [(row["start"], row["end"]) for row in made.to_pylist()] == places

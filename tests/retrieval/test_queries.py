@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.in_memory import EvaluatedTables, InMemoryInputs, evaluate
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.parts import label
-from rag_eval.pipeline.search_steps import filter_searches
+from rag_eval.pipeline.search_steps import prepare_queries
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.questions import searched_texts_of
@@ -23,18 +22,20 @@ from rag_eval.retrieval.queries import HypotheticalAnswers, QueryVariants, Rewri
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import documents_to_table, truth_to_tables
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ids import DocumentId
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_server import OpenAIServer
 
 TRUTH = truth_to_tables(read_token_level(GROUND_TRUTH))
 QUERIES = TRUTH.queries.slice(0, 4)
 QUESTIONS = QUERIES.column("text").to_pylist()
+AS_ASKED = "questions are searched as they are asked: the model gave nothing to use in their place"
 
 
 def rewritten(part: Any, root: Path | None = None) -> tuple[list[tuple[int, str]], Any]:
     context = Context() if root is None else Context(Workspace(root=root))
-    made, effort = stages.rewrite.compute(QUERIES, part, context=context)
+    (made, _), effort = prepare_queries(QUERIES, part, None, [], context=context)
     return list(zip(made.column("variant").to_pylist(), made.column("text").to_pylist(), strict=True)), effort
 
 
@@ -46,7 +47,7 @@ def test_a_model_gives_another_text_and_else_the_question_is_searched_and_counte
         part = cls("m", base_url=server.base_url, input_price=1.0, output_price=1.0, concurrency=1)
         rows, effort = rewritten(part, tmp_path)
         assert rows == [(0, QUESTIONS[0]), *[(0, "Better.")] * 3]
-        assert (effort.total, effort.unit, effort.fallbacks) == (4, "queries", 1)
+        assert (effort.total, effort.unit, effort.fallbacks) == (4, "queries", {AS_ASKED: 1})
         assert effort.cost > 0
         assert effort.query_seconds > 0
         assert rewritten(part, tmp_path)[0] == rows
@@ -59,30 +60,30 @@ def test_variants_stand_beside_the_question_each_once(tmp_path: Path) -> None:
         part = QueryVariants("m", base_url=server.base_url, count=2)
         rows, effort = rewritten(part, tmp_path)
         assert rows[:3] == [(0, QUESTIONS[0]), (1, "One"), (2, "Two")]
-        assert effort.fallbacks == 0
+        assert effort.fallbacks == {}
         server.reply = lambda body: json.dumps({"texts": []})
         rows, effort = rewritten(QueryVariants("n", base_url=server.base_url), tmp_path)
-        assert ([text for _, text in rows], effort.fallbacks) == (QUESTIONS, 4)
+        assert ([text for _, text in rows], effort.fallbacks) == (QUESTIONS, {AS_ASKED: 4})
 
 
 def test_a_function_rewrites_and_anything_but_texts_is_refused() -> None:
     assert rewritten(REWRITER.take(str.upper))[0] == [(0, text.upper()) for text in QUESTIONS]
     rows, effort = rewritten(REWRITER.take(lambda text: [text, "ferry"] if text == QUESTIONS[0] else None))
     assert rows == [(0, QUESTIONS[0]), (1, "ferry"), *((0, text) for text in QUESTIONS[1:])]
-    assert effort.fallbacks == 3
+    assert effort.fallbacks == {AS_ASKED: 3}
     with pytest.raises(ConfigurationError, match="gave '3': give a text, or a list of texts"):
         rewritten(REWRITER.take(lambda text: 3))
 
 
-def evaluated(**parts: Any) -> Any:
+def evaluated(**parts: Any) -> EvaluatedTables:
     config = BenchmarkConfig.model_validate(
         {"corpus": CORPUS, "ground_truth": GROUND_TRUTH, "stores": ["memory"]}
         | {"chunkers": [{"type": "recursive-token", "chunk_size": 100}], "rerankers": ["lexical"]}
         | {name: [part] for name, part in parts.items()}
     )
-    documents = [documents_to_table(Corpus.from_folder(CORPUS))]
+    documents = documents_to_table(Corpus.from_folder(CORPUS))
     inputs = InMemoryInputs("token-level", documents, TRUTH, ["span_recall"], [5], 50)
-    return evaluate(run_in_memory, config.configurations()[0], inputs)
+    return evaluate(config.configurations()[0], inputs)
 
 
 @pytest.mark.parametrize("retrieval", ["vector", "bm25", "hybrid"])
@@ -96,7 +97,6 @@ def test_variants_are_fused_to_one_ranking_and_equal_ones_change_nothing(retriev
     def places(table: pa.Table) -> list[Any]:
         return table.select(["query_id", "rank", "doc_id", "start", "end"]).sort_by("query_id").to_pylist()
 
-    assert alone.searches is None
     assert list(same.hits)[-2:] == ["variants", "reranked"]
     for made in (same, twice):
         assert places(made.hits["variants"]) == places(alone.hits[first])
@@ -135,7 +135,8 @@ def test_variants_are_fused_by_the_fusion_that_they_are_given(fusion: str) -> No
 
 
 def test_the_report_shows_what_was_searched_beside_the_question() -> None:
-    made = run_in_memory(stages.rewrite, QUERIES, REWRITER.take(lambda text: [text, "ferry"]))
+    (made, _), _ = prepare_queries(QUERIES, REWRITER.take(lambda text: [text, "ferry"]), None, [])
     assert searched_texts_of(made, QUERIES) == [["ferry"]] * 4
-    filtered = run_in_memory(filter_searches, QUERIES, QUERIES, Selection(where={"lang": "en"}))
+    documents = [documents_to_table(Corpus([Document(DocumentId("a.md"), "A text.", {"lang": "en"})]))]
+    (filtered, _), _ = prepare_queries(QUERIES, None, Selection(where={"lang": "en"}), documents)
     assert searched_texts_of(filtered, QUERIES) == [[f'{text} (where {{"lang":"en"}})'] for text in QUESTIONS]

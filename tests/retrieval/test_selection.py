@@ -254,7 +254,6 @@ def test_in_a_file_the_type_of_a_selection_need_not_be_said() -> None:
     assert SELECTION.make("none") is None
     with pytest.raises(ConfigurationError, match="select has no such key \\(did you mean score_threshold"):
         SELECTION.make({"score_treshold": 0.5})
-    assert (made.independent, Selection(score_threshold=0.1).independent) == (False, True)
     assert json.loads(json.dumps(made.where)) == {"lang": "en"}
 
 

@@ -15,7 +15,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.traces import TracedSystem, read_traces
-from tests.reports.report_runs import run
+from tests.pipeline import run_benchmark
 
 TEXT = "The ferry leaves at nine.\n\nThe pier is red.\n\nGuests pay on board.\n"
 FOUND = {
@@ -137,7 +137,7 @@ def test_a_system_is_measured_by_its_traces(folder: Path) -> None:
         "\n".join(json.dumps({"attributes": openinference(*one)}) for one in FOUND.items())
     )
     workspace = Workspace(root=folder / ".rag-eval")
-    outcome = run(load_config(folder / "benchmark.yaml"), workspace)
+    outcome = run_benchmark(workspace, load_config(folder / "benchmark.yaml"))
     (one,) = outcome.configurations
     assert one.name == "traces traces.jsonl"
     assert (one.metrics["span_recall@2"], one.unplaced) == (0.5, 1)

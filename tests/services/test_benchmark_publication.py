@@ -23,10 +23,15 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.outbox import outbox_of
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
+from tasks.caching import result_storage
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.flows.benchmarks import folder_of
 
 DONE, FAILED = "markdown 1000, bm25", "markdown 1000, vector, openai text-embedding-3-small"
+
+
+def run_flow(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
+    return benchmark.with_options(result_storage=result_storage(workspace))(config, workspace)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def finished(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> 
         for name in ("LANGSMITH_API_KEY", "OPENAI_API_KEY"):
             environment.delenv(name, raising=False)
         with pytest.raises(BenchmarkFailedError, match="1 of 2 configurations failed"):
-            benchmark(config, Workspace(root=folder / "workspace"))
+            run_flow(config, Workspace(root=folder / "workspace"))
     return folder / "workspace"
 
 
@@ -176,7 +181,7 @@ def test_an_outbox_that_cannot_be_used_loses_no_run(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / "workspace")
     workspace.root.mkdir()
     (workspace.root / "outbox").write_text("no folder")
-    outcome = benchmark(config, workspace)
+    outcome = run_flow(config, workspace)
     assert outcome.configurations[0].metrics["span_recall@5"] == 1.0
     shown = rag_eval("show", workspace=workspace)
     assert (shown.exit_code, DONE in shown.output) == (0, True)
@@ -199,7 +204,7 @@ def test_a_run_with_a_key_is_published_by_the_flow_in_chunks_too(server: LangSmi
         langsmith_dataset="chunks",
     )
     workspace = Workspace(root=tmp_path / "workspace")
-    outcome = benchmark(config, workspace)
+    outcome = run_flow(config, workspace)
     (publication,) = read_publications(workspace, outcome.run)
     (found,) = experiments(server).values()
     assert str(publication.url).endswith(found["id"])
