@@ -33,6 +33,8 @@ logger = logging.getLogger("rag_eval.tasks")
 
 UNKEYED = {"workspace", "name"}
 """Parameters that do not change a result."""
+SERIALIZER = "rag-eval"
+NOTHING = "null"
 
 
 class LockFiles(LockManager):
@@ -115,11 +117,11 @@ def cached(step: Step) -> StepCachePolicy:
 class ReferenceSerializer(Serializer):
     """Writes references as JSON, and reads nothing else."""
 
-    type: str = "rag-eval"
+    type: str = SERIALIZER
 
-    def dumps(self, obj: Result) -> bytes:
-        """Return a reference as JSON."""
-        return RESULT.dump_json(obj)
+    def dumps(self, obj: Result | BaseException) -> bytes:
+        """Return a reference as JSON; null for what a task raised, which is not stored."""
+        return NOTHING.encode() if isinstance(obj, BaseException) else RESULT.dump_json(obj)
 
     def loads(self, blob: bytes) -> Result:
         """Return the reference of a JSON text; raises ``ValidationError`` on anything else."""
@@ -163,7 +165,7 @@ class WorkspaceResults(WritableFileSystem):
         metadata = {
             "storage_key": path,
             "expiration": stored.expiration and stored.expiration.isoformat(),
-            "serializer": {"type": "rag-eval"},
+            "serializer": {"type": SERIALIZER},
             "prefect_version": prefect.__version__,
             "storage_block_id": None,
         }
@@ -172,9 +174,12 @@ class WorkspaceResults(WritableFileSystem):
     def write_path(self, path: str, content: bytes, _sync: bool = True) -> None:  # type: ignore[override]
         """Store the result in Prefect's record under a cache key.
 
-        An unfinished result is not stored. Where the file cannot be written, the log says so and the run continues.
+        An unfinished result is not stored, and neither is what a task or a flow raised. Where the file cannot be
+        written, the log says so and the run continues.
         """
-        record = json.loads(content)
+        record = _record_of_result(content)
+        if record is None:
+            return
         result = RESULT.validate_json(record["result"], strict=True)
         if result.effort is not None and result.effort.unfinished:
             return
@@ -206,6 +211,15 @@ class WorkspaceResults(WritableFileSystem):
                 touch(used)
             workspace.ensure(used)
         return stored
+
+
+def _record_of_result(content: bytes) -> dict[str, Any] | None:
+    """Return Prefect's record of the result of one of our tasks; None for what a task or a flow raised."""
+    with suppress(ValueError, LookupError, TypeError):  # what a flow raised is no record
+        record: dict[str, Any] = json.loads(content)
+        if record["metadata"]["serializer"]["type"] == SERIALIZER and record["result"] != NOTHING:
+            return record
+    return None
 
 
 def result_file(workspace: Workspace, key: str) -> Path:

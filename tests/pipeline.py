@@ -1,10 +1,10 @@
 """The pipeline without a Prefect server: the functions of the tasks, called one after the other."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefect import Task
 
@@ -29,9 +29,8 @@ from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence
 from rag_eval.parts import digest, is_remote, locations
 from rag_eval.pipeline.document_steps import CorpusSource, texts_left
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
-from rag_eval.pipeline.search_steps import SearchDepth
 from rag_eval.pipeline.workspace import Workspace
-from tasks.chunk import add_context, chunk
+from tasks.chunk import add_context, chunk, hits_to_fetch
 from tasks.corpus import load_corpus
 from tasks.embed import count_texts, embed
 from tasks.ground_truth import (
@@ -78,7 +77,7 @@ def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool
 
 def cut(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> list[ChunksRef]:
     """The chunks of a configuration, with their context."""
-    parts = configuration.chunker, workspace, inputs.chunk_truth
+    parts: tuple[Any, ...] = configuration.chunker, workspace, inputs.chunk_truth
     chunks = [chunk.fn(shard, *parts) for shard in inputs.documents]
     if configuration.context is not None:
         both = zip(chunks, inputs.documents, strict=True)
@@ -105,6 +104,15 @@ def build_index(
     return index
 
 
+class _Done(NamedTuple):
+    """A task run that is done."""
+
+    made: ChunksRef
+
+    def result(self) -> ChunksRef:
+        return self.made
+
+
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> Evaluated:
     """What the steps of a configuration return."""
     documents, truth = inputs.documents, inputs.truth
@@ -115,7 +123,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
         return Evaluated(configuration, {"retrieve": [hits], "score": [scores]}, [], [], None, hits, scores)
     chunks = cut(workspace, configuration, inputs)
     steps: dict[str, Any] = {"chunk": chunks}
-    depth = inputs.depth.hits(chunks) if isinstance(inputs.depth, SearchDepth) else inputs.depth
+    depth = hits_to_fetch([_Done(one) for one in chunks], configuration.chunker, inputs.depth)  # type: ignore[arg-type,misc]
     ((_, searches),) = Chunking(configurations=[configuration]).plan(depth).configurations
     vectors = None
     if configuration.embedder is not None:
@@ -123,7 +131,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     asked = searches[0].queries
     searched = prepare_queries.fn(truth.queries, asked.rewriter, asked.selection, documents, workspace)
     steps["prepare queries"] = [searched]
-    rankings: list[dict[str, Any]] = []
+    rankings: list[Mapping[str, Any]] = []
     for number, one in enumerate(searches):
         index = build_index(one.index, chunks, vectors if one.embedder is not None else None, workspace)
         parts = index_shards(one.index, index)
@@ -196,7 +204,7 @@ def run_benchmark(
     reanchor: bool = False,
 ) -> BenchmarkOutcome:
     """Run a benchmark and keep it; configurations that fail are in its failures."""
-    begun = datetime.now(UTC)
+    begun, workspace = datetime.now(UTC), workspace.in_a_run_now()
     inputs = load_inputs(workspace, config, reanchor=reanchor)
     choice = choose_configurations(workspace, config, inputs)
     if configurations is not None:

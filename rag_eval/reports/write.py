@@ -14,7 +14,6 @@ from rag_eval.reports.html import asset, render_page
 from rag_eval.reports.markdown import HEADS, report_markdown
 from rag_eval.reports.report import Report, build_report, facts, ledger
 
-CODE = (".py", ".html", ".js", ".css")
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")
 SCRIPTS = ("page", "questions", "spans", "ladder", "list", "explorer", "charts", "why", "start")

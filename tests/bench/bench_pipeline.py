@@ -1,10 +1,10 @@
-"""The pipeline against the plain library on the same work, and what a second run and an edit cost.
+"""What a run costs on Prefect: the sample, a run that finds nothing changed, a large corpus, and an edit of it.
 
-Each figure is the CPU time of whole processes: ``rag-eval run``, and a script that does the
-same with the library and LanceDB, recall within the largest budget of a report included. Both have a fixed start-up,
-stated apart: that of the same benchmark on a corpus of one short document. The two sides take turns, and of each time
-the least over the rounds counts: whatever else the machine does can only add to it, and on two cores it adds a third
-at times.
+Each figure is the CPU time of whole processes with their children, the temporary Prefect server among them. The sample
+is compared with a Prefect flow of the same subflows and tasks that do nothing, and with the same configurations
+evaluated in memory. The large corpus is compared with the plain library on the same work; both have a fixed start-up,
+that of the same benchmark on a corpus of one or two short documents. Of each time the least over the rounds counts:
+whatever else the machine does can only add to it.
 """
 
 import json
@@ -15,14 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from tests.bench.distinct_texts import distinct_texts
 
-DOCUMENTS, CHARACTERS = 100, 16_000_000
-ROUNDS = 3
+DOCUMENTS, CHARACTERS = 100, 19_000_000
+ROUNDS = 2
 BENCHMARK = "corpus: {corpus}\nground_truth: {truth}\nchunkers: {{type: recursive-token, chunk_size: [200, 400]}}\n"
 LIBRARY = """
 import sys
@@ -36,86 +35,53 @@ for size in (200, 400):
 """
 
 
-@dataclass(frozen=True)
-class Round:
-    """CPU seconds: the start-ups, the library's work, the pipeline's, and the pipeline's again.
-
-    A run that computes nothing imports less, so that its start-up is its own.
-    """
-
-    startup: float
-    warm_startup: float
-    library_startup: float
-    library: float
-    cold: float
-    warm: float
-
-    @property
-    def work(self) -> float:
-        return self.library - self.library_startup
-
-    @property
-    def overhead(self) -> float:
-        return (self.cold - self.startup) / self.work - 1
-
-    @property
-    def again(self) -> float:
-        return max(0.0, self.warm - self.warm_startup) / (self.cold - self.startup)
-
-
 def run() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
-        return figures(Path(folder))
+        return [*sample_figures(Path(folder)), *large_figures(Path(folder))]
 
 
-def figures(root: Path) -> list[dict[str, Any]]:
-    large, small = write_corpus(root / "large", DOCUMENTS, CHARACTERS), write_corpus(root / "small", 1, 500)
-    pipeline(root, "warm-up", small)  # the first server on a machine migrates its database
-    rounds, computed_again = [], 0
+def sample_figures(root: Path) -> list[dict[str, Any]]:
+    command = [str(Path(sys.executable).with_name("rag-eval")), "run", "--workspace"]
+    empty, memory, cold, unchanged = [], [], [], []
     for number in range(ROUNDS):
-        found, first, again = one_round(root, large, small, library_first=number % 2 == 0)
-        rounds.append(found)
-        computed_again += computed(again)
-    edited = large[0] / "050.md"
-    edited.write_text("One more line.\n\n" + edited.read_text(encoding="utf-8"), encoding="utf-8")
-    _, third = pipeline(root, "work", large)
-    embedded = fresh_texts(third) / fresh_texts(first)
-
-    least = Round(*(min(getattr(one, field.name) for one in rounds) for field in fields(Round)))
+        place = str(root / f"sample-{number}")
+        empty.append(cpu_of([sys.executable, "-m", "tests.bench.empty_flow", f"{place}-empty"], root)[0])
+        memory.append(cpu_of([sys.executable, "-m", "tests.bench.sample_in_memory"], root)[0])
+        cold.append(cpu_of([*command, place], root)[0])
+        unchanged.append(cpu_of([*command, place], root)[0])
+    ratio = min(cold) / (min(empty) + min(memory))
     return [
-        figure("pipeline: fixed start-up, server included", least.startup, None, "s CPU"),
-        figure("pipeline: that of a run that computes nothing", least.warm_startup, None, "s CPU"),
-        figure("pipeline: the library's start-up", least.library_startup, None, "s CPU"),
-        figure("pipeline: the library, 16 MB, two configurations", least.work, None, "s CPU"),
-        figure("pipeline: beyond its start-up", least.cold - least.startup, None, "s CPU"),
-        figure("pipeline: overhead (at most)", least.overhead, 0.15, "of the library's"),
-        figure("pipeline: a second run (at most)", least.again, 0.05, "of the first"),
-        figure("pipeline: stages computed by the second runs", computed_again, 0, ""),
-        figure("pipeline: texts embedded after an edit of 1 of 100 documents (at most)", embedded, 0.05, "of all"),
+        figure("sample: a flow of the same tasks that do nothing", min(empty), None, "s CPU"),
+        figure("sample: the same configurations in memory", min(memory), None, "s CPU"),
+        figure("sample: the first run", min(cold), None, "s CPU"),
+        figure("sample: the first run, of both together (at most)", ratio, 1.3, "x"),
+        figure("sample: a run that finds nothing changed (at most)", min(unchanged), 2.5, "s CPU"),
     ]
 
 
-def one_round(
-    root: Path, large: tuple[Path, Path], small: tuple[Path, Path], *, library_first: bool
-) -> tuple[Round, dict[str, Any], dict[str, Any]]:
-    """What each side takes, and the outcomes of the pipeline's two runs on the large corpus."""
-    for name in ("work", "startup", "lance", "lance-small"):
-        shutil.rmtree(root / name, ignore_errors=True)
-    library: list[float] = []
+def large_figures(root: Path) -> list[dict[str, Any]]:
+    large, small = write_corpus(root / "large", DOCUMENTS, CHARACTERS), write_corpus(root / "small", 2, 1_000)
+    base = min(pipeline(root, f"small-{number}", small)[0] for number in range(ROUNDS))
+    start = min(library(root, small) for _ in range(ROUNDS))
+    work = library(root, large) - start
+    cold, _ = pipeline(root, "work", large)
+    edited = large[0] / "050.md"
+    edited.write_text("One more line.\n\n" + edited.read_text(encoding="utf-8"), encoding="utf-8")
+    edit, outcome = pipeline(root, "work", large)
+    return [
+        figure("pipeline: a cold run of two documents", base, None, "s CPU"),
+        figure("pipeline: the library, 19 MB, two configurations, beyond its start-up", work, None, "s CPU"),
+        figure("pipeline: the first run of them, less the run of two documents", cold - base, None, "s CPU"),
+        figure("pipeline: of the library's", (cold - base) / work, None, "x"),
+        figure("pipeline: an edit of 1 of 100 documents (at most)", (edit - base) / (cold - base), 0.1, "of the first"),
+        figure("pipeline: texts embedded after it (at most)", fresh_texts(outcome), None, "texts"),
+        figure("pipeline: shards", len(outcome["inputs"]["documents"]), None, ""),
+    ]
 
-    def measure_library() -> None:
-        for corpus, store in ((small, "lance-small"), (large, "lance")):
-            arguments = [*map(str, corpus), str(root / store)]
-            library.append(cpu_of([sys.executable, "-c", LIBRARY, *arguments], root)[0])
 
-    if library_first:
-        measure_library()
-    startup, warm_startup = pipeline(root, "startup", small)[0], pipeline(root, "startup", small)[0]
-    cold, first = pipeline(root, "work", large)
-    warm, again = pipeline(root, "work", large)
-    if not library_first:
-        measure_library()
-    return Round(startup, warm_startup, library[0], library[1], cold, warm), first, again
+def library(root: Path, corpus: tuple[Path, Path]) -> float:
+    shutil.rmtree(root / "lance", ignore_errors=True)
+    return cpu_of([sys.executable, "-c", LIBRARY, *map(str, corpus), str(root / "lance")], root)[0]
 
 
 def figure(name: str, value: float, most: float | None, unit: str) -> dict[str, Any]:
@@ -140,11 +106,6 @@ def cpu_of(command: list[str], cwd: Path) -> tuple[float, str]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
-def computed(outcome: dict[str, Any]) -> int:
-    groups = [outcome["stages"], *(one["stages"] for one in outcome["configurations"])]
-    return sum(stage["work"] == "computed" for stages in groups for stage in stages.values())
-
-
 def fresh_texts(outcome: dict[str, Any]) -> int:
     return sum(int(one["stages"]["embed"]["effort"]["fresh"]) for one in outcome["configurations"])
 
@@ -158,7 +119,7 @@ def write_corpus(folder: Path, documents: int, characters: int) -> tuple[Path, P
     for number in range(documents):
         content = text[number * size : (number + 1) * size]
         (folder / "docs" / f"{number:03}.md").write_text(content, encoding="utf-8", newline="")
-        if number == 50:
+        if number == 50 and documents > 50:
             continue  # edited later, so nothing is asked of it
         start = rng.randrange(len(content) - 150)
         span = {"doc_id": f"{number:03}.md", "start": start, "end": start + 120, "text": content[start : start + 120]}

@@ -1,22 +1,22 @@
-"""``make bench-large``: millions of chunks through the stages of the pipeline, written to ``RESULTS-large.md``.
+"""``make bench-large``: millions of chunks through ``rag-eval run``, written to ``RESULTS-large.md``.
 
 A corpus of real text, repeated with edits, is cut, embedded with the local model, stored in LanceDB, counted by words
-and searched by both, and the report is written; then one document is edited and all is run again. Each size runs in a
-process of its own. Figures are CPU seconds of all threads, peak memory (without files mapped from the disk) and bytes
-written. With numbers as arguments, those sizes are run in place of ``SIZES`` and the file is left alone.
+and searched by both, and the report is written; then one document is edited and all is run again. Settings are the
+defaults. Figures are CPU seconds of all processes, the temporary Prefect server among them, less those of a run of two
+documents; peak memory of the command (without files mapped from the disk); and bytes written. With numbers as
+arguments, those sizes are run in place of ``SIZES`` and the file is left alone.
 """
 
-import gc
 import json
-import math
 import platform
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,130 +31,102 @@ EDITED = 8
 """Of so many words one is another in each copy of the text."""
 RESULTS = Path(__file__).parent / "RESULTS-large.md"
 CHROMA = Path(__file__).parents[3] / "shared" / "data" / "chroma"
-MAKING = ("load-corpus", "chunk", "embed", "index", "count-words")
 MOST_MEMORY = {1_000_000: 1.5, 5_000_000: 2.0}
 """In GB, by the number of chunks."""
-OUTLOOK = 100_000_000
+BENCHMARK = f"""corpus: corpus
+ground_truth: truth.jsonl
+retrieval: [vector, bm25]
+k: 5
+chunkers: {{type: recursive-token, chunk_size: {CHUNK_TOKENS}}}
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of the command: CPU seconds with children, real seconds, bytes of peak memory, and its summary."""
+
+    cpu: float
+    seconds: float
+    peak: int
+    outcome: dict[str, Any]
 
 
 def main(sizes: list[int]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        write_corpus(Path(folder), 2)
+        base = run(Path(folder)).cpu
     measured = {}
     for size in sizes or SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "tests.bench.large", "--measure", str(size), folder]
-            measured[size] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            measured[size] = figures(size, Path(folder), base)
         print(json.dumps(measured[size], indent=2), flush=True)
-    text, missed = report(measured)
+    text, missed = report(measured, base)
     print(text)
     if not sizes:
         RESULTS.write_text(text, encoding="utf-8")
     return min(missed, 1)
 
 
-class Measured:
-    """Runs stages in a workspace, and notes the CPU seconds, the real seconds and the peak memory of each."""
-
-    def __init__(self, workspace: Any) -> None:
-        self.workspace = workspace
-        self.taken: dict[str, dict[str, float]] = {}
-
-    def __call__(self, stage: Any, *inputs: Any) -> Any:
-        from rag_eval.benchmark.records import do_once
-
-        return self.measured(stage.name, lambda: do_once(self.workspace, stage, inputs).result)
-
-    def measured(self, name: str, work: Callable[[], Any]) -> Any:
-        cpu, real, peak, done = time.process_time(), time.perf_counter(), [0], threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.05):
-                peak[0] = max(peak[0], memory())
-
-        watching = threading.Thread(target=watch)
-        watching.start()
-        try:
-            made = work()
-        finally:
-            peak[0] = max(peak[0], memory())
-            done.set()
-            watching.join()
-        before = self.taken.get(name, {"cpu": 0.0, "seconds": 0.0, "peak": 0})
-        self.taken[name] = {
-            "cpu": before["cpu"] + time.process_time() - cpu,
-            "seconds": before["seconds"] + time.perf_counter() - real,
-            "peak": max(before["peak"], peak[0]),
-        }
-        print(f"{name}: {self.taken[name]}", file=sys.stderr, flush=True)
-        return made
-
-
-def measure(size: int, folder: Path) -> dict[str, Any]:
+def figures(size: int, folder: Path, base: float) -> dict[str, Any]:
     """What the work on so many chunks takes, and what it takes after an edit."""
-    from rag_eval.benchmark.engine import evaluate
-
-    from rag_eval.benchmark import stages
-    from rag_eval.benchmark.config_files import load_config
-    from rag_eval.benchmark.inputs import BenchmarkInputs
-    from rag_eval.benchmark.outcome import keep_outcome, summarise
-    from rag_eval.cli.main import GARBAGE
-    from rag_eval.pipeline.document_steps import CorpusSource
-    from rag_eval.pipeline.ground_truth_steps import ground_truth
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.reports.write import keep_report
-
-    gc.set_threshold(*GARBAGE)
     text = write_corpus(folder, size)
-    (folder / "benchmark.yaml").write_text(
-        "corpus: corpus\nground_truth: truth.jsonl\nretrieval: [vector, bm25]\nk: 5\nshards: 64\n"
-        f"chunkers: {{type: recursive-token, chunk_size: {CHUNK_TOKENS}}}\n"
-    )
-    config, workspace = load_config(folder / "benchmark.yaml"), Workspace(root=folder / "work")
-
-    def run() -> tuple[dict[str, Any], Any]:
-        measured = Measured(workspace)
-        source = measured.measured("look at the files", lambda: CorpusSource.of(config.corpus, config.glob))
-        documents = measured(stages.load_corpus, source, config.shards)
-        truth = ground_truth(
-            measured, config.ground_truth, documents, config.evaluation_type, reanchor=False, copies=config.copies
-        )
-        inputs = BenchmarkInputs.of(config, documents, truth)
-        made = [(one, evaluate(measured, one, inputs)) for one in config.configurations()]
-
-        def report() -> None:
-            done = [summarise(workspace, one, found, {}, inputs) for one, found in made]
-            keep_report(workspace, keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {}))
-
-        measured.measured("report", report)
-        return measured.taken, made[0][1].chunks
-
-    first, chunks = run()
-    written = files(workspace.root)
+    first = run(folder)
+    written = files(folder / ".rag-eval")
     edited = folder / "corpus" / "000007.md"
     edited.write_text(edited.read_text("utf-8") + "\n\nA sentence that was not there before, about a new ferry.\n")
-    second, _ = run()
-    now = files(workspace.root)
+    second = run(folder)
+    now = files(folder / ".rag-eval")
     return {
         "text": text,
-        "chunks": sum(shard.rows for shard in chunks),
-        "shards": len(chunks),
+        "chunks": first.outcome["configurations"][0]["chunks"]["count"],
+        "shards": len(first.outcome["inputs"]["documents"]),
         "megabytes": sum(path.stat().st_size for path in (folder / "corpus").iterdir()) / 1e6,
+        "cpu": first.cpu - base,
+        "cpu_after_edit": second.cpu - base,
+        "minutes": first.seconds / 60,
+        "minutes_after_edit": second.seconds / 60,
+        "peak": max(first.peak, second.peak) / 2**30,
         "written": sum(written.values()),
         "written_after_edit": sum(now[name] for name in now.keys() - written.keys()),
-        "stages": first,
-        "stages_after_edit": second,
     }
 
 
+def run(folder: Path) -> Measured:
+    """Run the benchmark of a folder."""
+    (folder / "benchmark.yaml").write_text(BENCHMARK)
+    command = [str(Path(sys.executable).with_name("rag-eval")), "run", "benchmark.yaml", "--json"]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE)
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            peak[0] = max(peak[0], memory(process.pid))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    output, _ = process.communicate()
+    done.set()
+    watching.join()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(cpu, time.perf_counter() - began, peak[0], json.loads(output))
+
+
 def files(folder: Path) -> dict[str, int]:
-    """What the stages have written, which is all but the reports."""
+    """What a run has written but for the reports."""
     paths = (path for path in folder.rglob("*") if path.is_file() and "runs" not in path.relative_to(folder).parts)
     return {str(path): path.stat().st_size for path in paths}
 
 
-def memory() -> int:
-    """The memory of this process without the files that it maps, which the system takes back when it needs room."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
+def memory(process: int) -> int:
+    """The memory of a process without the files that it maps, which the system takes back when it needs room."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    line = next((line for line in status.splitlines() if line.startswith("RssAnon")), "RssAnon: 0")
+    return 1024 * int(line.split()[1])
 
 
 def write_corpus(folder: Path, chunks: int) -> str:
@@ -192,89 +164,47 @@ def write_corpus(folder: Path, chunks: int) -> str:
     return "the sample's and Chroma's" if CHROMA.is_dir() else "the sample's"
 
 
-def report(measured: dict[int, dict[str, Any]]) -> tuple[str, int]:
+def report(measured: dict[int, dict[str, Any]], base: float) -> tuple[str, int]:
     """The figures as Markdown, and how many targets were missed."""
-    sizes = list(measured)
-    counts = " | ".join(f"{one['chunks']:,} chunks" for one in measured.values())
-    lines = [f"| | {counts} |", "|---|" + "---:|" * len(sizes)]
-
-    def add(name: str, cell: Callable[[dict[str, Any]], str]) -> None:
-        lines.append(f"| {name} | {' | '.join(cell(measured[size]) for size in sizes)} |")
-
-    add("corpus, MB", lambda one: f"{one['megabytes']:.0f}")
-    add("shards", lambda one: f"{one['shards']}")
-    for stage in measured[sizes[0]]["stages"]:
-        add(f"{stage}, ms CPU a chunk", lambda one, stage=stage: f"{1_000 * cpu(one, stage) / one['chunks']:.3f}")
-    for stage in measured[sizes[0]]["stages"]:
-        add(f"{stage}, GB at most", lambda one, stage=stage: f"{one['stages'][stage]['peak'] / 2**30:.2f}")
-    for stage in measured[sizes[0]]["stages_after_edit"]:
-        add(f"{stage} after an edit, s CPU", lambda one, stage=stage: f"{one['stages_after_edit'][stage]['cpu']:.2f}")
-    add("minutes of the first run", lambda one: f"{sum(stage['seconds'] for stage in one['stages'].values()) / 60:.1f}")
-
-    targets = []
-    for size in sizes:
-        one = measured[size]
-        edit, most = total(one["stages_after_edit"]) / total(one["stages"]), 0.05 if size < 1_000_000 else 0.03
-        targets.append(
-            (f"{size:,}: the stages after an edit, of the first run's CPU", f"{edit:.3f}", most, edit <= most)
-        )
+    every = list(measured.values())
+    rows = {
+        "corpus, MB": [f"{one['megabytes']:.0f}" for one in every],
+        "shards": [f"{one['shards']}" for one in every],
+        "first run, s CPU": [f"{one['cpu']:.1f}" for one in every],
+        "first run, ms CPU a chunk": [f"{1_000 * one['cpu'] / one['chunks']:.3f}" for one in every],
+        "first run, minutes": [f"{one['minutes']:.1f}" for one in every],
+        "after an edit, s CPU": [f"{one['cpu_after_edit']:.1f}" for one in every],
+        "after an edit, minutes": [f"{one['minutes_after_edit']:.1f}" for one in every],
+        "written, MB": [f"{one['written'] / 1e6:.0f}" for one in every],
+        "peak memory, GB": [f"{one['peak']:.2f}" for one in every],
+    }
+    heads = " | ".join(f"{one['chunks']:,} chunks" for one in every)
+    lines = [f"| | {heads} |", "|---|" + "---:|" * len(every)]
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+    targets: list[tuple[str, float, float]] = []
+    for size, one in measured.items():
+        most = 0.05 if size < 1_000_000 else 0.03
+        targets.append((f"{size:,}: an edit, of the first run's CPU", one["cpu_after_edit"] / one["cpu"], most))
         share = one["written_after_edit"] / one["written"]
-        targets.append((f"{size:,}: bytes written after it, of the first run's", f"{share:.3f}", most, share <= most))
-        both = [*one["stages"].values(), *one["stages_after_edit"].values()]
-        peak = max(stage["peak"] for stage in both) / 2**30
+        targets.append((f"{size:,}: bytes written after it, of the first run's", share, most))
         limit = MOST_MEMORY.get(size, min(MOST_MEMORY.values()))
-        targets.append((f"{size:,}: peak memory, GB", f"{peak:.2f}", limit, peak <= limit))
-    growth = cost(measured[sizes[-1]]) / cost(measured[sizes[0]])
-    targets.append((f"cost a chunk at {sizes[-1]:,} against {sizes[0]:,}", f"{growth:.2f}", 1.2, growth <= 1.2))
-    verdicts = [f"| {name} | {seen} | {most} | {'reached' if ok else 'missed'} |" for name, seen, most, ok in targets]
+        targets.append((f"{size:,}: peak memory, GB", one["peak"], limit))
+    growth = (every[-1]["cpu"] / every[-1]["chunks"]) / (every[0]["cpu"] / every[0]["chunks"])
+    targets.append(("cost a chunk, the largest against the smallest", growth, 1.2))
+    verdicts = [
+        f"| {name} | {seen:.3f} | {most} | {'reached' if seen <= most else 'missed'} |" for name, seen, most in targets
+    ]
     heading = (
         "# Millions of chunks\n\n"
         f"Seen on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on {platform.system()} "
-        f"{platform.machine()}, by `make bench-large`: real text ({measured[sizes[-1]]['text']}), repeated with edits, "
-        f"cut into chunks of {CHUNK_TOKENS} tokens, embedded by the local model, stored in LanceDB, and asked "
-        f"{QUERIES} questions, by vectors and by words. Memory is that of the process "
-        f"without files mapped from the disk.\nThe cost of a chunk is the CPU time of {', '.join(MAKING)}. The report, "
-        "which every run writes, is apart from the stages.\n"
+        f"{platform.machine()}, by `make bench-large`: `rag-eval run` on real text ({every[-1]['text']}), repeated "
+        f"with edits, cut into chunks of {CHUNK_TOKENS} tokens, embedded by the local model, stored in LanceDB, and "
+        f"asked {QUERIES} questions, by vectors and by words. CPU seconds are those of all processes, less the "
+        f"{base:.1f} of a run of two documents. Memory is that of the command without files mapped from the disk.\n"
     )
-    targets_table = "\n".join(["| figure | seen | at most | |", "|---|---:|---:|---|", *verdicts])
-    told = f"{heading}\n{targets_table}\n\n{outlook([*measured.values()])}\n\n"
-    return told + "\n".join(lines) + "\n", sum(not ok for *_, ok in targets)
-
-
-def outlook(every: list[dict[str, Any]]) -> str:
-    """What the figures mean for a hundred million chunks."""
-    first, last = every[0], every[-1]
-    line = ", ".join(f"{1_000 * cost(one):.3f} ms at {one['chunks']:,}" for one in every)
-    hours, shards = cost(last) * OUTLOOK / 3_600, 2 ** math.ceil(math.log2(OUTLOOK / 100_000))
-    peak = max(last["stages"][stage]["peak"] for stage in (*MAKING, "retrieve-by-vector")) / 2**30
-    words, vectors = (1e6 * cpu(last, f"retrieve-by-{what}") / last["chunks"] for what in ("words", "vector"))
-    peaks = [one["stages"]["retrieve-by-words"]["peak"] for one in (first, last)]
-    grows = max(0.0, peaks[1] - peaks[0]) / max(1, last["chunks"] - first["chunks"])
-    return (
-        f"The cost of a chunk against the size: {line}. So {OUTLOOK:,} chunks take about {hours:.0f} hours of a core "
-        f"until they can be searched: {hours / 8:.1f} hours on 8 workers, {60 * hours / 64:.0f} minutes on 64, with "
-        f"`shards: {shards}`, each as large as those of {last['chunks']:,} chunks here, in {peak:.1f} GB a worker.\n"
-        f"{QUERIES} questions by vectors take {vectors:.1f} s of a core a million chunks, shared by all workers; by "
-        f"words {words:.1f} s a million, on one worker, whose memory grew by {grows:.0f} bytes a chunk: about "
-        f"{grows * OUTLOOK / 2**30:.0f} GB for {OUTLOOK:,}."
-    )
-
-
-def total(taken: dict[str, dict[str, float]]) -> float:
-    return sum(stage["cpu"] for name, stage in taken.items() if name != "report")
-
-
-def cpu(one: dict[str, Any], stage: str) -> float:
-    return float(one["stages"][stage]["cpu"])
-
-
-def cost(one: dict[str, Any]) -> float:
-    """CPU seconds a chunk until it can be searched."""
-    return sum(cpu(one, stage) for stage in MAKING) / float(one["chunks"])
+    table = "\n".join(["| figure | seen | at most | |", "|---|---:|---:|---|", *verdicts])
+    return f"{heading}\n{table}\n\n" + "\n".join(lines) + "\n", sum(seen > most for _, seen, most in targets)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--measure"]:
-        json.dump(measure(int(sys.argv[2]), Path(sys.argv[3])), sys.stdout)
-    else:
-        sys.exit(main([int(size) for size in sys.argv[1:]]))
+    sys.exit(main([int(one) for one in sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""What a service charges for is bought once: by whichever thread, process, stage or attempt comes to it first."""
+"""What a service charges for is bought once: by whichever thread, process, step or attempt comes to it first."""
 
 import json
 import subprocess
@@ -9,27 +9,36 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
 from rag_eval.parts import replaced
-from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.document_steps import keep_chunks
+from rag_eval.pipeline.references import ChunksRef, HitsRef, QueriesRef, TableRef
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
+from rag_eval.retrieval.searching import WordSearch
 from rag_eval.tables import chunks_to_table, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from tests.benchmark.made_runs import found_by_words
+from tasks.chunk import chunk
+from tasks.embed import embed
+from tasks.index import index_words, sum_words
+from tasks.retrieve import prepare_queries, retrieve, search
+from tests.benchmark.made_runs import write_data
 from tests.doubles.cohere_server import KEY, CohereServer
 from tests.doubles.loopback import Request
 from tests.doubles.openai_server import OpenAIServer, Status
+from tests.pipeline import run_benchmark
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"text number {number}" for number in range(40)]
@@ -122,7 +131,7 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     embedder = tiny(server, price_per_million_tokens=1000.0)
     for percentile in (90.0, 50.0):
         chunker = SemanticChunker(embedder=embedder, breakpoint_percentile=percentile)
-        effort = stages.chunk(workspace, [documents], chunker, None)[0].effort
+        effort = chunk.fn(documents, chunker, workspace).effort
         assert effort is not None
         assert effort.fresh == 1
         # What is kept was read all the same, and costs nothing.
@@ -131,16 +140,68 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     assert len(server.texts) == len(set(server.texts)) > 5
 
 
-def made_table(workspace: Workspace, count: int) -> tuple[TableRef, TableRef]:
-    """So many chunks, and so many queries with truth."""
-    places = [Document(DocumentId(f"{number}.md"), f"ship {number} leaves at {number}") for number in range(count)]
+def test_a_run_that_makes_everything_anew_buys_each_text_once(server: OpenAIServer, tmp_path: Path) -> None:
+    data = write_data(tmp_path, documents=4, queries=2)
+    given = {"embedders": [tiny(server)], "retrieval": ["vector", "hybrid"], "shards": 3}
+    config = BenchmarkConfig.model_validate(data.model_dump() | given)
+    for refresh in (False, True):
+        server.requests.clear()
+        run = run_benchmark(Workspace(root=tmp_path / "work", refresh=refresh), config)
+        assert run.failures == {}
+        assert len(server.texts) == len(set(server.texts)) > 20
+
+
+def chunk_table(workspace: Workspace, count: int) -> ChunksRef:
+    texts = [f"ship {number} leaves at {number}" for number in range(count)]
     chunks = [
-        PositionAwareChunk(generate_pa_chunk_id(one.content), one.content, one.id, 0, len(one.content))
-        for one in sorted(places, key=lambda one: one.id)
+        PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(f"{number:05}"), 0, len(text))
+        for number, text in enumerate(texts)
     ]
+    return keep_chunks(workspace, chunks_to_table(chunks))
+
+
+@pytest.mark.skipif(not hasattr(psutil.Process, "io_counters"), reason="this system does not tell what is read")
+def test_stored_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    embed.fn(chunk_table(workspace, 3_000), LocalEmbedder(), workspace)
+    stored = sum(path.stat().st_size for path in (workspace.root / "cache" / "embeddings").rglob("*.arrow"))
+    few = chunk_table(workspace, 10)
+    before = psutil.Process().io_counters().read_chars
+    embed.fn(few, LocalEmbedder(), workspace)
+    assert psutil.Process().io_counters().read_chars - before < stored / 10
+
+
+def test_tokens_read_are_the_same_number_whatever_was_embedded_before(tmp_path: Path) -> None:
+    efforts = []
+    for name, count in (("at once", 300), ("in two", 200), ("in two", 300)):
+        workspace = Workspace(root=tmp_path / name)
+        effort = embed.fn(chunk_table(workspace, count), LocalEmbedder(), workspace).effort
+        assert effort is not None
+        efforts.append(effort)
+    whole, part, rest = efforts
+    assert (whole.fresh, part.fresh, rest.fresh) == (300, 200, 100)
+    assert rest.tokens == whole.tokens
+    assert 0 < (part.tokens or 0) < (whole.tokens or 0)
+
+
+def ranking(workspace: Workspace, count: int, depth: int) -> tuple[dict[str, Any], TableRef]:
+    """What words find for so many queries among so many chunks, and the queries."""
+    chunks = chunk_table(workspace, count)
+    places = [Document(DocumentId(f"{number:05}"), f"ship {number} leaves at {number}") for number in range(count)]
     truth = [TokenLevelGroundTruth(Query.from_text(f"When leaves {one.id}?"), [one.span(0, 4)]) for one in places]
-    queries = truth_to_tables(truth).queries
-    return workspace.write_table("chunks", chunks_to_table(chunks)), workspace.write_table("queries", queries)
+    queries = workspace.write_table("queries", truth_to_tables(truth).queries)
+    words = WordSearch()
+    postings = index_words.fn(chunks, words.tokenizer, workspace)
+    statistics = sum_words.fn([chunks], [postings], workspace)
+    index = {"chunks": [chunks], "postings": [postings], "statistics": statistics}
+    searched: QueriesRef = prepare_queries.fn(queries, None, None, [], workspace)
+    hits = search.fn(words, index, searched, depth, workspace)
+    return {"hits": [hits], "index": index, "queries": searched, "depth": depth}, queries
+
+
+def rerank(workspace: Workspace, found: dict[str, Any], queries: TableRef, reranker: CohereReranker) -> HitsRef:
+    configuration = Configuration.model_validate({"chunker": "markdown", "retrieval": "bm25", "reranker": reranker})
+    return retrieve.fn(configuration, [found], queries, [], 50, workspace)
 
 
 def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
@@ -148,31 +209,29 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("CO_API_KEY", KEY)
     workspace = Workspace(root=tmp_path)
-    chunks, queries = made_table(workspace, 7)
-    hits = found_by_words(workspace, [chunks], queries, 5)
+    found, queries = ranking(workspace, 7, 5)
     with CohereServer() as server:
         reranker = CohereReranker(base_url=server.url, max_retries=0)
         server.refused_after = 4
         with pytest.raises(ServiceError, match="status 500"):
-            stages.rerank(workspace, hits, [chunks], queries, reranker)
+            rerank(workspace, found, queries, reranker)
         server.refused_after = None
-        done = stages.rerank(workspace, hits, [chunks], queries, reranker)
+        done = rerank(workspace, found, queries, reranker)
         assert done.effort is not None
         assert (done.effort.fresh, done.effort.total, done.effort.cost) == (3, 7, None)
         assert done.effort.query_seconds > 0
         assert len(server.requests) == 4 + 1 + 3
-        again = stages.rerank(workspace, hits, [chunks], queries, reranker)
+        again = rerank(workspace, found, queries, reranker)
         assert again.effort is not None
-        assert (again.effort.fresh, again.effort.cost, again.digest) == (0, 0.0, done.digest)
+        assert (again.effort.fresh, again.effort.cost, again.last.digest) == (0, 0.0, done.last.digest)
         assert again.effort.query_seconds >= done.effort.query_seconds
         assert len(server.requests) == 8
         # Other candidates, another model and a refresh are other questions.
-        stages.rerank(workspace, found_by_words(workspace, [chunks], queries, 4), [chunks], queries, reranker)
-        stages.rerank(workspace, hits, [chunks], queries, replaced(reranker, model="other"))
-        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, [chunks], queries, reranker)
+        rerank(workspace, ranking(workspace, 7, 4)[0], queries, reranker)
+        rerank(workspace, found, queries, replaced(reranker, model="other"))
+        rerank(workspace.model_copy(update={"refresh": True}), found, queries, reranker)
         assert len(server.requests) == 8 + 3 * 7
-        alone = stages.rerank(Workspace(root=tmp_path), hits, [chunks], queries, reranker)
-        assert alone.digest == done.digest
+        assert rerank(workspace, found, queries, reranker).last.digest == done.last.digest
 
 
 def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServer, tmp_path: Path) -> None:
@@ -193,13 +252,12 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
 RERANK = """
 import sys
 from pathlib import Path
-from rag_eval.benchmark import stages
-from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
-hits, chunks, queries = map(TableRef.model_validate_json, sys.argv[3:])
+from tests.benchmark.test_paid_work import ranking, rerank
+workspace = Workspace(root=Path(sys.argv[1]))
 reranker = CohereReranker(base_url=sys.argv[2], max_retries=0)
-print(stages.rerank(Workspace(root=Path(sys.argv[1])), hits, [chunks], queries, reranker).digest)
+print(rerank(workspace, *ranking(workspace, 5, 5), reranker).last.digest)
 """
 
 
@@ -221,17 +279,14 @@ def test_a_process_killed_inside_a_reranking_call_repeats_that_call_alone(
 ) -> None:
     monkeypatch.setenv("CO_API_KEY", KEY)
     workspace = Workspace(root=tmp_path / "killed")
-    chunks, queries = made_table(workspace, 5)
-    hits = found_by_words(workspace, [chunks], queries, 5)
-    refs = [ref.model_dump_json() for ref in (hits, chunks, queries)]
     kills = (1, 4, 6)
     with DeadlyServer() as server:
         for server.at in (*kills, 0):
-            command = [sys.executable, "-c", RERANK, str(workspace.root), server.url, *refs]
-            started = server.victim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            said, _ = started.communicate(timeout=60)
+            command = [sys.executable, "-c", RERANK, str(workspace.root), server.url]
+            started = server.victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            said, _ = started.communicate(timeout=120)
             assert started.returncode == (-9 if server.at else 0)
         assert len(server.requests) == 5 + len(kills)
         anew = workspace.model_copy(update={"refresh": True})
-        undisturbed = stages.rerank(anew, hits, [chunks], queries, CohereReranker(base_url=server.url))
-        assert said.strip() == undisturbed.digest
+        undisturbed = rerank(anew, *ranking(workspace, 5, 5), CohereReranker(base_url=server.url))
+        assert said.strip() == undisturbed.last.digest

@@ -15,7 +15,6 @@ from typing import NoReturn
 import httpx  # noqa: F401
 import lance_namespace  # noqa: F401  # most of what importing LanceDB takes
 import pandas as pd  # noqa: F401
-import rag_eval.benchmark.search_stages
 import scipy.stats  # noqa: F401
 
 import rag_eval.reports.write  # noqa: F401

@@ -2,6 +2,9 @@
 
 import json
 import shlex
+import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,90 +15,207 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
 from rag_eval.types.documents import Corpus
-from tests.cli.commands import TWO, rag_eval
+from tests.cli.commands import CLEAN, COMMAND, TWO, rag_eval
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(TWO)
-    first = rag_eval("run", "two.yaml", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+    """A folder with a benchmark, and its first run, on a server of its own."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "two.yaml").write_text(TWO)
+    return folder, rag_eval("run", "two.yaml", cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def api(prefect_server: None) -> dict[str, str]:
+    """The setting that names the server of the tests."""
+    return {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+
+
+def runs_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / ".rag-eval" / "runs").iterdir())
+
+
+def test_a_benchmark_is_ranked(ran: "tuple[Path, subprocess.CompletedProcess[str]]") -> None:
+    folder, first = ran
     assert first.returncode == 0, first.stderr
-    assert "Prefect" not in first.stderr  # of which no server is there to show it
+    start, *finished = first.stderr.splitlines()
+    assert start == "rag-eval: starting a temporary Prefect server"  # of which no page is named: it ends with the run
+    assert [line.partition(":")[2][:3] for line in finished] == [" 1:", " 2:"]
+    assert {line.split(": ", 2)[2] for line in finished} == {
+        "recursive-token 60/0: completed",
+        "recursive-token 300/0: completed",
+    }
     assert "14 documents, 72 questions, of which 70 have an answer\nranked" in first.stdout
     assert first.stdout.index("recursive-token 60/0") < first.stdout.index("recursive-token 300/0")
     assert "28 of 28 documents" in first.stdout
-    again = rag_eval("run", "two.yaml", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "Nothing computed: all 13 stages reused." in again.stdout
-    (run,) = [line for line in again.stdout.splitlines() if line.startswith("Kept in ")]
-    assert (Path(run.removeprefix("Kept in ")) / "summary.json").is_file()
-    assert not again.stderr  # nor is a server started for it
-    pages = sorted((tmp_path / ".rag-eval" / "runs").glob("*/report.html"))
-    assert pages[1].parent == Path(run.removeprefix("Kept in "))
-    assert pages[1].read_bytes() == pages[0].read_bytes()  # which is not made again either
-
-    shown = rag_eval("show", cwd=tmp_path)
+    (run,) = [Path(line.removeprefix("Kept in ")) for line in first.stdout.splitlines() if line.startswith("Kept in ")]
+    assert {"summary.json", "report.html"} <= {path.name for path in run.iterdir()}
+    shown = rag_eval("show", cwd=folder)
     assert shown.returncode == 0
     assert "recursive-token 300/0" in shown.stdout
-    as_json = rag_eval("show", "--json", Path(run).name, cwd=tmp_path)
-    assert json.loads(as_json.stdout)["run"] == Path(run).name
-    (tmp_path / "one.yaml").write_text(TWO.replace("[60, 300]", "60") + "retrieval: bm25\n")
-    api = str(PREFECT_API_URL.value())
-    other = rag_eval("run", "one.yaml", cwd=tmp_path, PREFECT_API_URL=api)
+    as_json = rag_eval("show", "--json", run.name, cwd=folder)
+    assert json.loads(as_json.stdout)["run"] == run.name
+    assert "cache/embeddings" in rag_eval("cache", cwd=folder).stdout
+
+
+def test_where_nothing_has_changed_the_last_run_is_shown(
+    ran: "tuple[Path, subprocess.CompletedProcess[str]]",
+) -> None:
+    folder, first = ran
+    before = runs_in(folder)
+    # It would not answer, and is not asked.
+    again = rag_eval("run", "two.yaml", cwd=folder, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert again.returncode == 0, again.stderr
+    told = f"rag-eval: nothing has changed since run {before[-1]}: --refresh computes it again\n"
+    assert (again.stderr, again.stdout) == (told, first.stdout)
+    traced = rag_eval("run", "two.yaml", cwd=folder, PYTHONPROFILEIMPORTTIME="1")
+    assert told in traced.stderr
+    imported = {line.rpartition("|")[2].strip() for line in traced.stderr.splitlines() if line.startswith("import ")}
+    assert "rag_eval.benchmark.unchanged" in imported
+    assert "prefect" not in imported
+    assert runs_in(folder) == before
+
+
+def test_a_refreshed_run_and_a_changed_one_are_runs_of_their_own(
+    ran: "tuple[Path, subprocess.CompletedProcess[str]]", api: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(ran[0], folder)
+    first = runs_in(folder)[-1]
+    refreshed = rag_eval("run", "two.yaml", "--refresh", "--json", cwd=folder, **api)
+    assert refreshed.returncode == 0, refreshed.stderr
+    assert "rag-eval: starting on the Prefect server\nrag-eval: its page in Prefect: http" in refreshed.stderr
+    told = json.loads(refreshed.stdout)
+    assert runs_in(folder) == [first, told["run"]]
+    works = [one["work"] for each in (told, *told["configurations"]) for one in each["stages"].values()]
+    assert set(works) == {"computed"}
+    (folder / "one.yaml").write_text(TWO.replace("[60, 300]", "60") + "retrieval: bm25\n")
+    other = rag_eval("run", "one.yaml", "--json", cwd=folder, **api)
     assert other.returncode == 0, other.stderr
-    assert f"starting on the Prefect server at {api}" in other.stderr  # a stage of it is not kept
-    held = rag_eval("cache", cwd=tmp_path)
-    assert "cache/embeddings" in held.stdout
-    assert "cleared: " in rag_eval("cache", "--clear", cwd=tmp_path).stdout
+    (one,) = json.loads(other.stdout)["configurations"]
+    assert (one["stages"]["chunk"]["work"], one["stages"]["score"]["work"]) == ("reused", "computed")
+    assert len(runs_in(folder)) == 3
+    assert "cleared: " in rag_eval("cache", "--clear", cwd=folder).stdout
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_workspace_is_computed_again(
+    ran: "tuple[Path, subprocess.CompletedProcess[str]]", api: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(ran[0], folder)
+    before = json.loads(rag_eval("show", "--json", cwd=folder).stdout)
+    damaged = sorted((folder / ".rag-eval" / "tables").glob("*/*.arrow"))
+    for path in damaged:
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-9])
+    for run in (folder / ".rag-eval" / "runs").iterdir():
+        (run / "summary.json").write_text("{")
+    done = rag_eval("run", "two.yaml", "--json", cwd=folder, **api)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    after = json.loads(done.stdout)
+    assert [one["metrics"] for one in after["configurations"]] == [one["metrics"] for one in before["configurations"]]
+
+
+def test_a_failing_configuration_is_exit_1(tmp_path: Path, api: dict[str, str]) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("one two three")
-    span = '{"doc_id": "a.md", "start": 0, "end": 3, "text": "two"}'
+    span = '{"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}'
     (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{span}]}}')
-    wrong = rag_eval("run", "--corpus", "docs", "--truth", "t.jsonl", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert "'a.md' has 'one' at [0, 3), the span says 'two'" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
-    assert len([line for line in wrong.stderr.splitlines() if line.strip()]) == 1, wrong.stderr
-
-    (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{span.replace("two", "one")}]}}')
     (tmp_path / "b.yaml").write_text(
         "corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n"
         "embedders: [local, openai]\nretrieval: [vector, hybrid]\n"
     )
-    failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=str(PREFECT_API_URL.value()))
+    failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path, **api)
     assert failed.returncode == 1, failed.stderr
     outcome = json.loads(failed.stdout)
     assert [one["name"] for one in outcome["configurations"]] == ["markdown 1000, vector", "markdown 1000, hybrid"]
     assert "OPENAI_API_KEY" in str(outcome["failures"])
-    assert "2 of 4 configurations failed" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    start, key, page, chunking, last = failed.stderr.splitlines()
+    assert start == "rag-eval: starting on the Prefect server"
+    assert key == (
+        "rag-eval: openai text-embedding-3-small needs a key: set OPENAI_API_KEY; without it only what is kept can be "
+        "used"
+    )
+    assert page.startswith("rag-eval: its page in Prefect: ")
+    assert chunking == "rag-eval: 1: markdown 1000: failed"
+    assert last.startswith("rag-eval: 2 of 4 configurations failed: ")
     (reason,) = (line for line in rag_eval("show", cwd=tmp_path).stdout.splitlines() if line.startswith("failed: "))
     assert reason.startswith("failed: markdown 1000, vector, openai text-embedding-3-small and 1 other: ")
     assert reason.endswith("set OPENAI_API_KEY")
 
 
+WRONG_SPAN = '{"doc_id": "a.txt", "start": 0, "end": 3, "text": "two"}'
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
+        (["--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
+        (["--corpus", ".", "--truth", "t.jsonl"], "no file in"),
+        (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
+        (["--corpus", ".", "--glob", "*.txt", "--truth", "broken.jsonl"], "broken.jsonl, line 1: not JSON"),
+        (["--corpus", ".", "--glob", "*.txt", "--truth", "t.jsonl"], "has 'one' at [0, 3), the span says 'two'"),
+        (["--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
+    ],
+)
+def test_wrong_documents_and_ground_truth_are_one_sentence_and_exit_2(
+    tmp_path: Path, api: dict[str, str], arguments: list[str], sentence: str
+) -> None:
+    (tmp_path / "a.txt").write_text("one two three")
+    (tmp_path / "caf\udce9").mkdir()
+    (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{WRONG_SPAN}]}}')
+    (tmp_path / "broken.jsonl").write_text("{")
+    done = rag_eval("run", *arguments, cwd=tmp_path, **api)
+    assert (done.returncode, done.stdout) == (2, "")
+    start, *page, last = done.stderr.splitlines()
+    assert start == "rag-eval: starting on the Prefect server"
+    assert len(page) <= 1
+    assert all(line.startswith("rag-eval: its page in Prefect: ") for line in page)
+    assert last.startswith("rag-eval: ")
+    assert sentence in last
+
+
+FULL = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_disk_that_is_full_is_said_in_the_last_line(tmp_path: Path, api: dict[str, str]) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    words = [sys.executable, "-c", FULL, COMMAND, "run", "two.yaml"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=CLEAN | api, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "File too large" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    done = rag_eval("run", "two.yaml", "--workspace", "two.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"rag-eval: the folder '{tmp_path / 'two.yaml'}' cannot be made (File exists): use another\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
         (["run", "--corpus", "."], "corpus and truth go together"),
         (
             ["run", "."],
             "'.' is a folder: give a benchmark file; for a folder of documents write rag-eval run --corpus .",
         ),
         (["validate", "."], "'.' is a folder: give a benchmark file"),
-        (["run", "--corpus", ".", "--truth", "t.jsonl"], "no file in"),
-        (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
-        (["run", "--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
         (["run", "none.yaml"], "none.yaml"),
-        (
-            ["run", "--search", "shure"],
-            "there is no search 'shure' (did you mean sure?): use one of",
-        ),
+        (["run", "--search", "guded"], "there is no search 'guded' (did you mean guided?): use one of full, guided"),
+        (["run", "--search", "sure"], "there is no search 'sure': use one of full, guided"),
+        (["run", "--runner", "processes"], "there is no runner 'processes': use one of threads, dask, ray"),
         (["validate", "bad.yaml"], "bad.yaml, chunkers.chunk_sise"),
         (["show"], "there is no run yet"),
         (["show", "2020"], "there is no run yet"),
@@ -104,8 +224,6 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    (tmp_path / "caf\udce9").mkdir()
     (tmp_path / "t.jsonl").write_text('{"query": "none?", "unanswerable": true}')
     (tmp_path / "bad.yaml").write_text(TWO.replace("chunk_size", "chunk_sise"))
     done = rag_eval(*arguments, cwd=tmp_path)
@@ -399,6 +517,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "rag-eval: no benchmark file is given, so this is the sample's\n"
+        "rag-eval: starting on the Prefect server\n"
         "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
         "PREFECT_API_URL\n"
     )

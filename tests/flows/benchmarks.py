@@ -9,26 +9,10 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=60), RecursiveTokenChunker(chunk_size=300)
 TWO = BenchmarkConfig(corpus=CORPUS, ground_truth=GROUND_TRUTH, chunkers=[SMALL, LARGE])
-STAGES = [
-    "load-corpus",
-    "load-ground-truth",
-    "add-copies",
-    "chunk",
-    "embed",
-    "index",
-    "retrieve-by-vector",
-    "sum-vectors",
-    "count-words",
-    "sum-words",
-    "retrieve-by-words",
-    "fuse",
-    "rerank",
-    "score",
-]
 
 
-def every_stage(tmp_path: Path) -> BenchmarkConfig:
-    """A benchmark of one configuration with every stage, and few questions."""
+def every_step(tmp_path: Path) -> BenchmarkConfig:
+    """A benchmark of one configuration with every step, and few questions."""
     truth = tmp_path / "few.jsonl"
     few = GROUND_TRUTH.read_text(encoding="utf-8").splitlines(keepends=True)[:9]
     truth.write_text("".join(few), encoding="utf-8")

@@ -1,8 +1,10 @@
-"""Run a benchmark in a process of its own, which kills itself with SIGKILL once a stage is done."""
+"""Run a benchmark in a process of its own, which may kill itself with SIGKILL once the result of a step is stored."""
 
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -12,50 +14,51 @@ from prefect.settings import (
     PREFECT_LOGGING_TO_API_ENABLED,
     temporary_settings,
 )
-from rag_eval.benchmark.running import StageEvent, listening
 
-from flows.benchmark import benchmark
-from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config_files import load_config
 from rag_eval.pipeline.workspace import Workspace
+from tests.flows.server_runs import run
 
 # What is slow to import is imported once, by a process that every run is then a fork of.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
 
 
-def start(config: BenchmarkConfig, workspace: Path, log: Path, stage: str = "") -> ForkServerProcess:
-    """A run on the server of the tests, up to the end of the stage; without one it is left alone.
+def start(file: Path, workspace: Path, until: str = "") -> ForkServerProcess:
+    """Run the benchmark of a file on the server of the tests.
 
-    What became of each stage is written to ``log``, a line each.
+    It is killed as soon as a result of the step ``until`` is stored; without one it is left alone.
     """
     # The process that is forked has the environment of the test that started it, not of this one.
-    given = (dict(os.environ), str(PREFECT_API_URL.value()), config, workspace, log, stage)
-    run = PROCESSES.Process(target=run_until, args=given)
-    run.start()
-    return run
+    given = (dict(os.environ), str(PREFECT_API_URL.value()), file, workspace, until)
+    process = PROCESSES.Process(target=run_until, args=given)
+    process.start()
+    return process
 
 
-def ended(run: ForkServerProcess, seconds: float = 120) -> int | None:
-    """The run's exit code, once it has one."""
-    run.join(seconds)
-    return run.exitcode
+def ended(process: ForkServerProcess, seconds: float = 300) -> int | None:
+    """The exit code of a run, once it has one."""
+    process.join(seconds)
+    return process.exitcode
 
 
-def run_until(
-    environment: dict[str, str], api: str, config: BenchmarkConfig, workspace: Path, log: Path, stage: str
-) -> None:
+def stored(workspace: Path, step: str = "*") -> set[str]:
+    """The names of the stored results of a step, or of all."""
+    return {path.name for path in (workspace / "results").glob(f"{step}-v*.json")}
+
+
+def run_until(environment: dict[str, str], api: str, file: Path, workspace: Path, until: str) -> None:
     """Be such a run."""
     os.environ.clear()
     os.environ.update(environment)
-
-    def listener(event: StageEvent) -> None:
-        if event.status in ("started", "waiting"):
-            return
-        with log.open("a") as file:
-            file.write(f"{event.stage} {event.status}\n")
-        if event.stage == stage:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    if until:
+        threading.Thread(target=_kill_at, args=(workspace, until, stored(workspace, until)), daemon=True).start()
     quick = {PREFECT_API_URL: api, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_LOGGING_TO_API_ENABLED: False}
-    with listening(listener), temporary_settings(quick):
-        benchmark(config, Workspace(root=workspace))
+    with temporary_settings(quick):
+        run(load_config(file), Workspace(root=workspace))
+
+
+def _kill_at(workspace: Path, step: str, before: set[str]) -> None:
+    while not stored(workspace, step) - before:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGKILL)

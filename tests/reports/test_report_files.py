@@ -14,7 +14,7 @@ from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import build_report
-from rag_eval.reports.write import ReportMemory, keep_report, page_of
+from rag_eval.reports.write import keep_report, page_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.doubles.broken_chunker import BrokenChunker
 from tests.pipeline import run_benchmark
@@ -49,27 +49,6 @@ def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ") and "indistinguishable" in line]
     assert len(rows) == 5
     assert sample_run.outcome.corpus.digest in text
-
-
-def test_the_report_of_a_run_that_found_the_same_is_taken_over_as_it_was_written(small_run: Kept) -> None:
-    workspace, first = small_run.workspace, small_run.outcome
-    with pytest.raises(OSError, match="report"):
-        ReportMemory.of(workspace, first)  # which has none yet
-    keep_report(workspace, first)
-    memory = ReportMemory.of(workspace, first)
-    again = first.model_copy(update={"run": f"{first.run}-again", "seconds": first.seconds + 1, "stages": {}})
-    taken = memory.take_over(workspace, again)
-    assert taken == ReportMemory.of(workspace, again)
-    assert page_of(workspace, again).read_bytes() == small_run.page.read_bytes()
-    found = [one.model_copy(update={"metrics": one.metrics | {"span_iou@5": 1.0}}) for one in again.configurations]
-    for other in (again.by("span_iou@5"), again.model_copy(update={"configurations": found})):
-        assert memory.take_over(workspace, other) is None
-    page = page_of(workspace, again)
-    page.write_bytes(page.read_bytes().replace(b"<script>", b"<script>// another's\n"))
-    assert taken is not None
-    assert taken.take_over(workspace, first) is None
-    page.unlink()
-    assert taken.take_over(workspace, first) is None
 
 
 def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
