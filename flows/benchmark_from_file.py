@@ -14,6 +14,7 @@ from prefect.states import Cancelled, Scheduled
 
 from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
+from flows.current_folder import enter_project_folder
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
@@ -138,6 +139,7 @@ def benchmark_from_file(
         retry_minutes: When a run is tried again whose services were down; up to three times, each later. 0: never.
         note: Why this run was started, to be shown with its result.
     """
+    enter_project_folder()
     call_off_those_waiting()
     config = chosen_benchmark(
         Path(benchmark_file) if benchmark_file else None,

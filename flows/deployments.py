@@ -6,6 +6,7 @@ A project is a benchmark with a name. All that it has on a server bears that nam
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -13,7 +14,7 @@ from uuid import UUID
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.objects import ConcurrencyLimitConfig
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, VersionInfo
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
@@ -44,6 +45,7 @@ from flows.automations import (
     run_on,
     tell_of_failures,
 )
+from rag_eval.distribution import VERSION
 from rag_eval.documents.watch import CorpusChange
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug
@@ -176,6 +178,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
         automations = [cancel_long_runs(project.name, project.time_limit, late)]
         automations += [tell_of_failures(project.name, told)] if told else []
         for spec in read_deployments():
+            import_module(spec["entrypoint"].rpartition(".")[0])  # by Prefect, the current folder would come first
             accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
             given = {name: value for name, value in project.parameters.items() if name in accepted}
             limit = spec.get("concurrency_limit")
@@ -192,7 +195,9 @@ def deploy(project: Project) -> dict[str, Deployed]:
                 job_variables={"env": environment} if environment else {},
             )
             deployment.storage = ProjectFolder(str(project.folder))
-            number = cast("UUID", deployment.apply())
+            # Prefect would ask Git for a version, and Git runs programs that a repository names.
+            version = VersionInfo(type="prefect:simple", version=VERSION)
+            number = cast("UUID", deployment.apply(version_info=version))
             changes, new = None, _described(client.read_deployment(number))
             for old in (_described(one) for one in before if one.name == deployment.name):
                 both = {what: (old.get(what, ""), new.get(what, "")) for what in old | new}
@@ -215,7 +220,7 @@ class ProjectFolder(LocalStorage):
     """The folder that runs of a project happen in."""
 
     def to_pull_step(self) -> dict[str, Any]:
-        """Enter it so that no package there is taken for ours."""
+        """Name it, for the flow to change to when it has been loaded."""
         return {f"{enter_folder.__module__}.{enter_folder.__name__}": {"directory": str(self.destination)}}
 
 

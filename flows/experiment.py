@@ -8,6 +8,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
+from flows.current_folder import enter_project_folder
 from rag_eval.errors import ExperimentFailedError
 from rag_eval.experiments.file_outputs import experiment_markdown
 from rag_eval.experiments.results import ExperimentResult, below, parse_minimums
@@ -34,6 +35,7 @@ def experiment(
         concurrency: How many calls may be under way at once. 0: as the file says.
         fail_under: Averages to reach, each as metric=value, such as ExactMatch=0.8.
     """
+    enter_project_folder()
     minimums = parse_minimums(fail_under)
     results = run_experiments(file, concurrency)
     with best_effort():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from flows.current_folder import enter_project_folder
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.housekeeping import in_use
 from rag_eval.benchmark.references import CorpusSource, TruthRef
@@ -56,6 +57,7 @@ def generate(
         langsmith_dataset: A LangSmith dataset that gets the questions too. Empty: none.
         workspace: Where answers are kept between runs: a folder of the worker's machine, or s3://bucket/path.
     """
+    enter_project_folder()
     prices = Prices(input=input_price, output=output_price) if input_price or output_price else None
     source = GeneratedTruth(
         model=model,

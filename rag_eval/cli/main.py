@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from flows.current_folder import ignore_settings_here
 from rag_eval.cli.benchmark import estimate, reproduce, run, validate
 from rag_eval.cli.compare import app as baseline_app
 from rag_eval.cli.compare import compare, gate, plan
@@ -89,6 +90,7 @@ GARBAGE = 100_000, 20, 100
 def main() -> None:
     """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
     stop_on_signals()
+    ignore_settings_here()
     gc.set_threshold(*GARBAGE)
     atexit.register(gc.freeze)  # the memory of a process that ends is not looked through for garbage
     try:

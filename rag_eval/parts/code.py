@@ -31,6 +31,9 @@ from rag_eval.parts.definition import versions_of
 OURS = ("rag_eval", "tasks", "flows", "deployments")
 """The top-level packages of this project, which count as one installed package."""
 
+PROJECT_FOLDER = "RAG_EVAL_PROJECT_FOLDER"
+"""The environment variable by which a pull step tells the flow its folder."""
+
 _IMPORTING = frozenset({"import_module", "__import__"})
 _COMPUTED = frozenset({"eval", "exec", "run_path", "run_module", "spec_from_file_location", "exec_module"})
 _READING = frozenset({"open", "read_text", "read_bytes", "environ", "getenv"})
@@ -66,19 +69,19 @@ class Code:
 
 
 def enter_folder(directory: str) -> dict[str, str]:
-    """Be in a folder, our packages imported from where they are installed: what a worker does before it loads a flow.
+    """Have the run happen in a folder: the pull step of a deployment.
 
-    Prefect looks for a flow in the present folder first, and a package there may be called ``flows`` or ``tasks``.
+    The flow changes to it when it begins. Were it to begin there, Prefect would take modules and settings from it.
     """
+    os.environ[PROJECT_FOLDER] = directory
     ours = str(Path(__file__).parents[2])
     sys.path.insert(0, ours)
     try:
-        for name in OURS:
+        for name in OURS:  # a package in the present folder may be called flows or tasks
             import_module(name)
     finally:
         sys.path.remove(ours)
-    os.chdir(directory)
-    return {"directory": directory}
+    return {}
 
 
 def read_code(module: str, name: str, folder: Path) -> Code:

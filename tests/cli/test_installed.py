@@ -124,7 +124,8 @@ import asyncio, os
 from prefect.deployments.steps.core import run_steps
 from prefect.flows import load_flow_from_entrypoint
 asyncio.run(run_steps([STEP]))
-print(load_flow_from_entrypoint("flows.benchmark_from_file.benchmark_from_file").name, os.getcwd())
+flow = load_flow_from_entrypoint("flows.benchmark_from_file.benchmark_from_file")
+print(flow.name, os.environ["RAG_EVAL_PROJECT_FOLDER"])
 """
 
 

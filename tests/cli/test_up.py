@@ -29,6 +29,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.prefect_home import USER, key_file, prefect_home
 from tests.cli.commands import is_running, rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
+from tests.doubles.planted_folder import obeyed, plant
 from tests.flows.benchmarks import folder_of
 
 if TYPE_CHECKING:
@@ -49,11 +50,14 @@ def make_other(folder: Path) -> None:
 def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
     folder = tmp_path_factory.mktemp("daily")
     make_other(folder)
+    canaries = tmp_path_factory.mktemp("daily-canaries") / "made"
+    plant(folder, canaries)  # none of it is obeyed, by the server, the worker or a run
     up = come_up(folder, files=[*FILES.values()])
     yield up
     if up.process.poll() is None:
         up.process.terminate()
         up.process.communicate(timeout=60)
+    assert obeyed(canaries) == set()
 
 
 @pytest.fixture(scope="module")
