@@ -81,7 +81,8 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         temporary_settings,
     )
 
-    from rag_eval.cli.server import answers, start_attended
+    from rag_eval.cli.prefect_api import answers
+    from rag_eval.cli.server import start_attended
     from tests.cli.commands import free_port, migrated_database, wait_for
 
     folder = tmp_path_factory.mktemp("prefect")

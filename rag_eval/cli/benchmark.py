@@ -81,7 +81,7 @@ def _evaluated(
     chosen: "BenchmarkConfig", kept: "Workspace", reanchor: bool, runner: str, file: Path | None
 ) -> "Evaluated":
     """What a benchmark comes to, computed or kept; what is wrong with its files is said before it begins."""
-    from rag_eval.cli.server import lasting_server
+    from rag_eval.cli.prefect_api import lasting_server
 
     checked = check_files(chosen, kept, reanchor=reanchor, file=file)
     notices = [*checked.notes, *chosen.notices()]
@@ -93,7 +93,8 @@ def _evaluated(
     console = Console(stderr=True)
     print_notes(console, notices)
     chosen = _within_limit(console, chosen, kept)
-    api = lasting_server()
+    server = lasting_server(kept)
+    api = None if server is None else server.wait()
     if api is None and (found := _reused(chosen, kept, reanchor)) is not None:
         return found
     if api is None:  # the same as the flow, which nobody would see
@@ -235,7 +236,7 @@ class StartedRun:
         """Take note of the run, as a hook of its flow."""
         from prefect.utilities.urls import url_for
 
-        from rag_eval.cli.server import without_credentials
+        from rag_eval.cli.prefect_api import without_credentials
 
         self._run = flow_run
         page = url_for("flow-run", flow_run.id)
@@ -383,10 +384,7 @@ def _run_on_server(
     console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str, api: str
 ) -> "Evaluated":
     """Run the flow on the server there, which shows it."""
-    from rag_eval.cli.server import use_lasting, without_credentials
-
-    use_lasting(api)
-    where = f"on the Prefect server at {without_credentials(api)}"
+    where = f"on the Prefect server at {api}"
     if not console.is_terminal:
         say(console, f"rag-eval: starting {where}")
     with console.status(f"Starting {where} …"):

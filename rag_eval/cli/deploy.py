@@ -4,7 +4,6 @@
 ``deploy`` and ``watch`` are for a lasting server.
 """
 
-import re
 import socket
 import subprocess
 import threading
@@ -25,17 +24,19 @@ from rag_eval.cli import options
 from rag_eval.cli.console import print_notes, say
 from rag_eval.cli.prefect_home import (
     RETENTION,
+    home_of,
     kept_key,
     key_file,
     new_key,
     prefect_home,
+    running_temporary_servers,
     runs_token,
     use_own_server,
 )
-from rag_eval.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, leaving, watched
+from rag_eval.cli.processes import HEARTBEAT_SECONDS, descendants, end_all, last_words, leaving, watched
 from rag_eval.disk.turns import try_lock
 from rag_eval.documents.watch import CorpusWatch
-from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError, preview
+from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.config import BenchmarkConfig
@@ -45,9 +46,6 @@ AGAIN_SECONDS = 5.0
 START_SECONDS, STOP_SECONDS = 180.0, 15.0
 CHILDREN_SECONDS = 0.5
 """How often what the server and the worker have started is looked for."""
-MOST_SAID = 200
-"""How many characters are quoted of a log."""
-REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
 OWN_DEAD_SECONDS = 90.0
 """After that long without a sign of life a run counts as crashed, on a server that is not away without its worker."""
@@ -60,17 +58,6 @@ WORKER_SETTINGS = {
     "PREFECT_LOGGING_LEVEL": "INFO",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "rag_eval",
 }
-
-
-def last_words(log: Path) -> str:
-    """The last line of a log that names an error, else its last line; empty when there is none."""
-    try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    except OSError:
-        return ""
-    lines = [line for line in lines if line]
-    reasons = [line for line in lines if REASON.match(line)]
-    return preview((reasons or lines or [""])[-1], MOST_SAID)[1:-1]
 
 
 class ProcessGroup:
@@ -203,10 +190,11 @@ def up(
         group = ProcessGroup(home)
         try:
             with console.status("Starting …"):
-                api, runs_url = start_server(group, kept, home, {one.name: one.workspace.runs for one in chosen}, port)
+                homes = [home, *(home_of(one.workspace) for one in chosen)]
+                api, runs_url = start_server(group, kept, homes, {one.name: one.workspace.runs for one in chosen}, port)
                 from flows.deployments import deploy
 
-                if runs_url is not None:
+                if runs_url is not None and not running_temporary_servers(home):  # whose runs go on
                     crash_abandoned_runs()
                 deployed = []
                 for one in chosen:
@@ -297,7 +285,7 @@ def attend(group: ProcessGroup, documents: Sequence[CorpusWatch], console: Conso
 
 def sign_in_row(api: str, console: Console) -> dict[str, str]:
     """Where a person signs in to a server that ``rag-eval up`` started: the address, or, in a log, its file."""
-    from rag_eval.cli.server import running_key
+    from rag_eval.cli.prefect_api import running_key
     from rag_eval.cli.server_gate import SIGN_IN_PATH
 
     key = running_key(api)
@@ -309,22 +297,23 @@ def sign_in_row(api: str, console: Console) -> dict[str, str]:
 
 
 def start_server(
-    group: ProcessGroup, kept: ExitStack, home: Path, runs: Mapping[str, Path], port: int
+    group: ProcessGroup, kept: ExitStack, homes: Sequence[Path], runs: Mapping[str, Path], port: int
 ) -> tuple[str, str | None]:
     """Find or start the server; gives back its address, and below which address it serves the folders ``runs``.
 
-    None where it was not started here, because the user named one, or one of his runs there already. Its key is in a
-    file while ``kept`` is open. Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is
-    not free.
+    None where it was not started here, because the user named one, or one of his runs there already. Its own home is
+    the first; the others are those of further workspaces that it serves. Its key is in a file while ``kept`` is open.
+    Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is not free.
     """
-    from rag_eval.cli.server import RUNS_PATH, RUNS_TOKEN, answers, lasting_server, use_lasting
+    from rag_eval.cli.prefect_api import ConfiguredApi, LastingServer, answers, configured_api, is_open_to_us
+    from rag_eval.cli.server import RUNS_PATH, RUNS_TOKEN
     from rag_eval.cli.server_gate import SIGN_IN_PATH
 
-    api = f"http://127.0.0.1:{port}/api"
-    found = lasting_server(api)
+    home, api = homes[0], f"http://127.0.0.1:{port}/api"
+    found = configured_api() or (ConfiguredApi(api, "--port") if is_open_to_us(api) else None)
     if found is not None:
-        use_lasting(found)
-        return found, None
+        LastingServer(found).wait()
+        return found.address, None
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -335,11 +324,12 @@ def start_server(
             ) from None
     key, token = new_key(), runs_token(home)
     own = use_own_server(home, api, key)
-    kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}"))
     # The address is for links in messages.
     settings = own | RETENTION | {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
     folders = [f"{name}={folder}" for name, folder in runs.items()]
     group.start("server", ["127.0.0.1", str(port), *folders], settings, lambda: answers(api))
+    # Only now: other commands remove the file of a port that nobody listens on.
+    kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}", homes))
     return api, f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
 
 
@@ -378,12 +368,12 @@ def watch(
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, since the last run in the workspace too."""
-    from rag_eval.cli.server import use_lasting_server
+    from rag_eval.cli.prefect_api import use_lasting_server
 
     console = Console(stderr=True)
     print_notes(console)
     corpus = watch_since_last_run(folder, glob, workspace)
-    api = use_lasting_server()
+    api = use_lasting_server(workspace)
     _tell(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
     watched(lambda: emit_changes(corpus, console))
@@ -436,12 +426,13 @@ def deploy(
     ] = None,
 ) -> None:
     """Create or update what a benchmark has on the Prefect server: deployments, a work queue and automations."""
-    from rag_eval.cli.server import use_lasting_server
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.cli.prefect_api import use_lasting_server
 
     console = Console(stderr=True)
     print_notes(console)
     chosen = None if remove else given.benchmark(config)
-    api = use_lasting_server()
+    api = use_lasting_server(Workspace.at(given.workspace))
     import flows.deployments as service
 
     if chosen is None:

@@ -10,10 +10,14 @@ commands that look for a running ``rag-eval up``, in a file that the user alone 
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
 
 from rag_eval.disk.files import (
     data_sha256,
@@ -36,13 +40,17 @@ QUIET = {
 }
 
 
+def home_of(workspace: "Workspace") -> Path:
+    """Return the folder for the servers of a workspace, whether it is there or not."""
+    return user_folder("state") / data_sha256(workspace.remote or str(workspace.root.resolve()))[:16]
+
+
 def prefect_home(workspace: "Workspace") -> Path:
     """The folder for the servers of a workspace: made, for the user alone, and free of what killed commands left.
 
     Raises ``ArtifactError`` when it cannot be made.
     """
-    address = workspace.remote or str(workspace.root.resolve())
-    home = user_folder("state") / data_sha256(address)[:16]
+    home = home_of(workspace)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -59,18 +67,55 @@ RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(30 * 86_400),
     "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P30D",  # a number would stop the server from starting
 }
-"""The settings by which a lasting server removes what is old from its database."""
+"""The settings by which a server removes what is old from its database."""
+
+TEMPORARY = {
+    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
+    for service in (
+        "CANCELLATION_CLEANUP",
+        "CLEANUP_RECONCILER",
+        "FOREMAN",
+        "LATE_RUNS",
+        "PAUSE_EXPIRATIONS",
+        "SCHEDULER",
+        "TRIGGERS",
+    )
+} | {
+    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
+    # Both, else Prefect notes down that blocks were registered, and a lasting server never registers them.
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+}
+"""The settings of a server that only records: what is scheduled or automatic is for a lasting one."""
+
+
+def temporary_log(home: Path, process: int) -> Path:
+    """Return the log of the temporary server that a process has; it is removed when that ends."""
+    return home / f"temporary-server-{process}.log"
+
+
+def running_temporary_servers(home: Path) -> list[int]:
+    """Return the processes that have temporary servers in a home; the logs of those that were killed are removed."""
+    found = []
+    for log in home.glob("temporary-server-*.log"):
+        process = int(log.stem.rpartition("-")[2])
+        if psutil.pid_exists(process):
+            found.append(process)
+        else:
+            log.unlink(missing_ok=True)
+    return found
 
 
 def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
     """Return how many bytes were freed in Prefect's database: pages that are empty.
 
-    Nothing is done while ``rag-eval up`` uses it, and with ``dry_run`` it is only counted.
+    Nothing is done while a server uses it, and with ``dry_run`` it is only counted.
     """
     home, freed = prefect_home(workspace), 0
     database = home / "prefect.db"
     with suppress(OSError, sqlite3.Error, ArtifactError), try_lock(home / "up.lock") as is_free:
-        if is_free and database.is_file():
+        if is_free and not running_temporary_servers(home) and database.is_file():
             with closing(sqlite3.connect(database)) as opened:
                 pages, size = (
                     opened.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
@@ -81,6 +126,7 @@ def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
     return freed
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 USER = "rag-eval"
 """Prefect wants a name before the password."""
 
@@ -90,33 +136,53 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
+class KnownServer(NamedTuple):
+    """A server that ``rag-eval up`` started: the address that signs in, and the homes of the workspaces it serves."""
+
+    port: int
+    sign_in: str
+    homes: frozenset[str]
+
+    @property
+    def key(self) -> str:
+        """The key, which is after the ``#`` of the address."""
+        return self.sign_in.rpartition("#")[2]
+
+
 def key_file(port: int) -> Path:
-    """Where the address that signs in to the server of the user on a port is kept, its key after the ``#``."""
+    """Return where the address that signs in to the user's server on a port is kept."""
     return user_folder("state") / "servers" / str(port)
 
 
 @contextmanager
-def kept_key(port: int, address: str) -> Iterator[None]:
-    """Keep the address that signs in, for the user alone, during the block.
+def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[None]:
+    """Keep the address that signs in and the homes that are served, for the user alone, during the block.
 
     Raises ``ArtifactError`` when it cannot be written.
     """
-    file = key_file(port)
-    write_secret(file, address)
+    file, text = key_file(port), "\n".join([sign_in, *map(str, homes)])
+    write_secret(file, text)
     try:
         yield
     finally:
         with suppress(OSError):
-            if file.read_text(encoding="utf-8") == address:
+            if file.read_text(encoding="utf-8") == text:
                 file.unlink()
 
 
-def find_key(port: int) -> str | None:
-    """The key of the server that ``rag-eval up`` started on a port, if it did; one that was killed leaves its key."""
+def known_server(port: int) -> KnownServer | None:
+    """Return the server that ``rag-eval up`` started on a port, if it did; it may have been killed since."""
     try:
-        return key_file(port).read_text(encoding="utf-8").rpartition("#")[2]
+        sign_in, *homes = key_file(port).read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
+    return KnownServer(port, sign_in, frozenset(homes))
+
+
+def known_servers() -> list[KnownServer]:
+    """Return the servers that ``rag-eval up`` started, by port; some may have been killed since."""
+    ports = sorted(int(path.name) for path in key_file(0).parent.glob("*") if path.name.isdecimal())
+    return [found for found in map(known_server, ports) if found is not None]
 
 
 def write_secret(file: Path, text: str) -> None:
@@ -145,19 +211,42 @@ def use_key(key: str) -> None:
 
 
 def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
-    """Point Prefect, which is imported later, and its children to a server of ours; the settings of that, to start it.
+    """Point Prefect in this process and its children to a server of ours; return the settings that start it.
 
-    They are for its environment alone.
+    Those are for its environment alone.
     """
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
-    os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
-    use_key(key)
+    use_prefect_settings({"PREFECT_HOME": str(home.absolute())} | signing_in(api, key))
     return {
         "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
+        # Slots that a killed run held are freed by the next server too.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        # Task runs are recorded several at a time, after a second at most.
+        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
         # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
         "PREFECT_SERVER_UI_API_URL": "/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
+
+
+def signing_in(api: str, key: str | None) -> dict[str, str]:
+    """Return the settings of a client of the server there, which asks for a key or does not."""
+    settings = {"PREFECT_API_URL": api}
+    if key is not None:
+        settings["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
+    host = urlsplit(api).hostname
+    if host in LOOPBACK:  # which no proxy can reach
+        direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), host]))
+        settings |= {"no_proxy": direct, "NO_PROXY": direct}
+    return settings
+
+
+def use_prefect_settings(settings: Mapping[str, str]) -> None:
+    """Have Prefect in this process and its children use settings, and be quiet unless the environment says more."""
+    os.environ.update({**QUIET, **os.environ, **settings})
+    context = sys.modules.get("prefect.context")
+    if context is not None:  # a module of the user's has imported it, and the settings were settled then
+        context.refresh_global_settings_context()

@@ -6,17 +6,24 @@ kept by then, and nothing else is in a state that matters.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
 import psutil
 
+from rag_eval.errors import preview
+
 GRACE_SECONDS = 10.0
+MOST_SAID = 200
+"""How many characters are quoted of a log."""
+REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 HEARTBEAT_SECONDS = 30
 """How often a run tells its server that it is alive: the least that Prefect knows."""
 
@@ -39,6 +46,17 @@ def end_all(processes: list[psutil.Process]) -> None:
         with suppress(psutil.NoSuchProcess):
             each.kill()
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+
+
+def last_words(log: Path) -> str:
+    """Return the last line of a log that names an error, else its last line; empty when there is none."""
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return ""
+    lines = [line for line in lines if line]
+    reasons = [line for line in lines if REASON.match(line)]
+    return preview((reasons or lines or [""])[-1], MOST_SAID)[1:-1]
 
 
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import httpx
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.cli.prefect_home import USER, find_key, key_file, prefect_home
+from rag_eval.cli.prefect_home import USER, known_server, prefect_home
 from tests.cli.commands import free_port, migrated_database, started, wait_for
 from tests.flows.benchmarks import folder_of
 
@@ -47,12 +47,13 @@ class Daily:
     @property
     def sign_in(self) -> str:
         """The address that opens the dashboard."""
-        return key_file(self.port).read_text()
+        found = known_server(self.port)
+        return found.sign_in if found else ""
 
     @property
     def auth(self) -> tuple[str, str]:
         """What the server asks for."""
-        return USER, find_key(self.port) or ""
+        return USER, self.sign_in.rpartition("#")[2]
 
     @property
     def said(self) -> str:

@@ -3,6 +3,7 @@
 Every attack is first shown to succeed on a plain Prefect server, so that one that fails means something.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -19,9 +20,10 @@ from unittest.mock import patch
 import httpx
 import pytest
 
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.cli.deploy import ProcessGroup, start_server
-from rag_eval.cli.prefect_home import USER, find_key, kept_key, key_file
-from rag_eval.cli.server import answers, is_open_to_us, running_key
+from rag_eval.cli.prefect_api import answers, is_open_to_us, running_key, running_up
+from rag_eval.cli.prefect_home import USER, home_of, kept_key, key_file, known_server
 from tests.cli.commands import CLEAN, free_port, migrated_database, wait_for
 from tests.cli.daily import enter
 
@@ -80,8 +82,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     group = ProcessGroup(home)
     with ExitStack() as kept:
         with patch.dict(os.environ):
-            start_server(group, kept, home, {}, port)
-        yield Target(port, (USER, find_key(port) or ""))
+            start_server(group, kept, [home], {}, port)
+        known = known_server(port)
+        assert known is not None
+        yield Target(port, (USER, known.key))
         group.stop()
 
 
@@ -260,7 +264,7 @@ def test_the_dashboard_asks_nobody_else(plain: Target, target: Target, chromium:
     found = asked_elsewhere(chromium, site, f"{plain.address}/v2/dashboard")
     assert "elsewhere.test" in found
     assert any(host.endswith("amplitude.com") for host in found)
-    assert asked_elsewhere(chromium, site, key_file(target.port).read_text()) == set()
+    assert asked_elsewhere(chromium, site, key_file(target.port).read_text().splitlines()[0]) == set()
 
 
 OWN = "http://127.0.0.1"
@@ -354,6 +358,32 @@ def test_a_server_of_another_user_is_not_used_unless_named(
         assert running_key(api) == target.auth[1]
         assert running_key(f"http://example.test:{target.port}/api") is None
     assert not key_file(target.port).exists()
+
+
+def test_a_running_up_is_found_on_any_port_and_rather_that_of_the_workspace(
+    target: Target, plain: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert target.auth is not None
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own, other = (Workspace(root=tmp_path / name) for name in ("own", "other"))
+    key, killed = f"#{target.auth[1]}", free_port()
+    assert running_up(own) is None
+    with kept_key(killed, "#of-one-that-was-killed", [home_of(own)]), kept_key(target.port, key, [home_of(other)]):
+        assert running_up(own) == f"{target.address}/api"
+        assert not key_file(killed).exists()
+    with kept_key(plain.port, "#", [home_of(own)]), kept_key(target.port, key, [home_of(other)]):
+        assert running_up(own) == f"{plain.address}/api"
+        assert running_up(other) == f"{target.address}/api"
+
+
+def test_a_command_uses_a_running_up(target: Target, tmp_path: Path) -> None:
+    assert target.auth is not None
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-P", str(root / "tests" / "doubles" / "recording_command.py"), str(tmp_path), "hold"]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    environment = CLEAN | {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path)}
+    said = subprocess.run(command, env=environment, input="\n", capture_output=True, text=True, check=True).stdout
+    assert json.loads(said) == {"api": f"{target.address}/api", "auth": ":".join(target.auth)}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
