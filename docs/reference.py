@@ -31,9 +31,12 @@ PLACES = {
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
 kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows
-where an error comes from, and `rag-eval --version` prints the version. With `PREFECT_API_URL`, a Prefect profile, or
-a server that answers on port 4200, runs go there, and its UI shows every run stage by stage; otherwise they
-need none."""
+where an error comes from, and `rag-eval --version` prints the version.
+
+Runs go to the Prefect API that `PREFECT_API_URL` or the active Prefect profile names, else to a running `rag-eval up`,
+else to a temporary server, whose runs the next `rag-eval up` shows. It may take
+`PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS` (180) to start. Prefect's settings in files of the current folder
+count only with `RAG_EVAL_PREFECT_SETTINGS_HERE=1`."""
 
 BENCHMARK = """\
 Files may be YAML or TOML; relative paths start at the file. `rag-eval schema` prints the JSON schema for editors. A

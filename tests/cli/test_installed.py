@@ -19,7 +19,7 @@ from rag_eval.distribution import DISTRIBUTION, VERSION, install_command
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.cli.commands import CLEAN
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SOURCES = ("rag_eval", "tasks", "flows", "deployments", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 BENCHMARK = """

@@ -3,6 +3,7 @@
 Every attack is first shown to succeed on a plain Prefect server, so that one that fails means something.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -373,6 +374,16 @@ def test_a_running_up_is_found_on_any_port_and_rather_that_of_the_workspace(
     with kept_key(plain.port, "#", [home_of(own)]), kept_key(target.port, key, [home_of(other)]):
         assert running_up(own) == f"{plain.address}/api"
         assert running_up(other) == f"{target.address}/api"
+
+
+def test_a_command_uses_a_running_up(target: Target, tmp_path: Path) -> None:
+    assert target.auth is not None
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-P", str(root / "tests" / "doubles" / "recording_command.py"), str(tmp_path), "hold"]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    environment = CLEAN | {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path)}
+    said = subprocess.run(command, env=environment, input="\n", capture_output=True, text=True, check=True).stdout
+    assert json.loads(said) == {"api": f"{target.address}/api", "auth": ":".join(target.auth)}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
