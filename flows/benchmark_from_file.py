@@ -15,7 +15,6 @@ from prefect.states import Cancelled, Scheduled
 
 from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
-from flows.current_folder import enter_project_folder
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.housekeeping import notice_earlier_version
@@ -27,6 +26,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import judged
 from tasks.artifacts import best_effort, hold_against_baseline, show_report
 from tasks.caching import result_storage
+from tasks.current_folder import enter_project_folder
 
 AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 

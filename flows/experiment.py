@@ -8,13 +8,13 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
-from flows.current_folder import enter_project_folder
 from rag_eval.errors import ExperimentFailedError
 from rag_eval.experiments.file_outputs import experiment_markdown
 from rag_eval.experiments.results import ExperimentResult, below, parse_minimums
 from rag_eval.experiments.running import run_file
 from rag_eval.experiments.settings import Session
 from tasks.artifacts import best_effort
+from tasks.current_folder import enter_project_folder
 
 
 # Finished samples are kept by the experiment itself, so that a retry continues it.

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from prefect import flow, unmapped
 
-from flows.current_folder import enter_project_folder
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.housekeeping import in_use
 from rag_eval.generation.growing import GeneratedTruth
@@ -15,6 +14,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import BENCHMARK
 from tasks.artifacts import show_generation, upload_truth
 from tasks.corpus import find_documents, load_corpus
+from tasks.current_folder import enter_project_folder
 from tasks.ground_truth import ground_truth
 from tasks.runners import threads
 

@@ -11,6 +11,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import THREADS, check_runner
 from rag_eval.errors import ServiceError
+from tasks.current_folder import ignore_settings_here
 
 DASK_ADDRESS, RAY_ADDRESS = "DASK_SCHEDULER_ADDRESS", "RAY_ADDRESS"
 
@@ -65,7 +66,10 @@ def _dask() -> Iterator[TaskRunner[Any]]:
         security=True,  # with certificates of its own, so that no other user of this machine can send it work
     )
     with cluster:
-        yield runner(address=cluster.scheduler_address, client_kwargs={"security": cluster.security})
+        address, security = cluster.scheduler_address, {"security": cluster.security}
+        with distributed.Client(address, set_as_default=False, **security) as client:
+            client.run(ignore_settings_here)  # workers import Prefect in the current folder
+        yield runner(address=address, client_kwargs=security)
 
 
 def _check_cluster(address: str) -> None:

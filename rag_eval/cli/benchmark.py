@@ -119,7 +119,8 @@ def _run_flow(
         for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
             hook(follower.notice)
     # By heartbeats a server that stays learns that this process was killed.
-    settings: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: HEARTBEAT_SECONDS}
+    heartbeats = None if server.is_temporary else HEARTBEAT_SECONDS
+    settings: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: heartbeats}
     if workspace.refresh:
         settings[PREFECT_TASKS_REFRESH_CACHE] = True
 

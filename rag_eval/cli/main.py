@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from flows.current_folder import ignore_settings_here
 from rag_eval.cli.benchmark import estimate, reproduce, run, validate
 from rag_eval.cli.compare import app as baseline_app
 from rag_eval.cli.compare import compare, gate, plan
@@ -31,6 +30,7 @@ from rag_eval.cli.truth import app as truth_app
 from rag_eval.disk.files import disk_fault
 from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
+from tasks.current_folder import ignore_settings_here
 
 EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
 

@@ -22,7 +22,6 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from flows.current_folder import profiles_path, reads_settings_here
 from rag_eval.cli.prefect_home import (
     LOOPBACK,
     RETENTION,
@@ -43,6 +42,7 @@ from rag_eval.cli.prefect_home import (
 from rag_eval.cli.processes import last_words
 from rag_eval.cli.server import start_attended
 from rag_eval.errors import ConfigurationError, ServiceError
+from tasks.current_folder import profiles_path, reads_settings_here
 
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace

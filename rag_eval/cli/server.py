@@ -22,9 +22,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from flows.current_folder import ignore_settings_here
 from rag_eval.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
 from rag_eval.errors import RagEvalError
+from tasks.current_folder import ignore_settings_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

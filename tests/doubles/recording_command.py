@@ -4,10 +4,10 @@ import json
 import os
 import sys
 
-from flows.current_folder import ignore_settings_here
 from rag_eval.cli.prefect_api import prefect_api
 from rag_eval.errors import RagEvalError
 from rag_eval.pipeline.workspace import Workspace
+from tasks.current_folder import ignore_settings_here
 
 NUMBERS = 30
 
