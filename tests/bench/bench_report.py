@@ -16,16 +16,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rag_eval.benchmark.engine import Evaluated
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome, summarise
+from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
-from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.document_steps import CorpusSource, keep_chunks
 from rag_eval.pipeline.hits import hits_at
-from rag_eval.pipeline.references import TableRef, TruthRef
-from rag_eval.pipeline.score_steps import score
+from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.retrieval.retriever import Ranking
@@ -33,6 +31,7 @@ from rag_eval.tables import CHUNKS, as_searches, documents_to_table, table_of, t
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from tasks.score import score
 
 DOCUMENTS, LENGTH, DEPTH = 200, 20_000, 20
 SIZES = (400, 600, 800, 1_000, 1_200)
@@ -114,16 +113,18 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
     )
     inputs = BenchmarkInputs.of(config, [documents], truth_ref)
     done = []
-    cut: dict[int, tuple[pa.Table, TableRef]] = {}
+    cut: dict[int, tuple[pa.Table, ChunksRef]] = {}
     for configuration in config.configurations():
         size = configuration.chunker.chunk_size
         if size not in cut:
             table = _windows(corpus, size)
-            cut[size] = (table, workspace.write_table("chunks", table))
+            cut[size] = (table, keep_chunks(workspace, table))
         chunks, chunk_ref = cut[size]
-        hits = workspace.write_table("hits", make_hits(chunks, truth, tables.queries, size, rng))
-        scores = score(workspace, hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks)
-        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}, inputs))
+        table = make_hits(chunks, truth, tables.queries, size, rng)
+        hits = HitsRef(stages={"words": workspace.write_table("hits", table)})
+        scores = score.fn(hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks, workspace)
+        evaluated = Evaluated(configuration, {}, [chunk_ref], [], None, hits, scores)
+        done.append(evaluated.summary(StepWork(datetime.now(UTC)), queries))
     source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)
     return keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {})
 

@@ -4,23 +4,16 @@ Every configuration is scored once on every question. Each strategy is then repl
 with the configurations in a random order; its bounds are compared with the full table at every step.
 """
 
-import os
-import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval import Corpus, TokenLevelGroundTruth
-from rag_eval.benchmark.sweep import COST_WEIGHT, GUIDED, TOLERANCE, Chunking, Rival, SureSearch
+from rag_eval.benchmark.guided import COST_WEIGHT, GUIDED
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.ground_truth.files import read_token_level
@@ -29,12 +22,10 @@ from rag_eval.retrieval.scoring import moments_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tokens import count_tokens
 from tests.bench.chroma_data import chroma_dataset
-from tests.benchmark.made_runs import GRID, sweep_benchmark, write_sentences
-from tests.doubles.openai_server import OpenAIServer
 
 REPLAYS = 500
 CUTS = {"recall@5": 5, "2,000 tokens": 2_000}
-SHARES = (0.25, 0.6)
+NEAR = 0.01
 CHUNKERS = [
     *({"type": "recursive-token", "chunk_size": size} for size in (100, 150, 200, 250, 300, 400, 500, 600, 800)),
     *({"type": "recursive-token", "chunk_size": size, "chunk_overlap": size // 2} for size in (200, 400, 600, 800)),
@@ -192,59 +183,6 @@ class Replay:
         spent = self.grid.costs[self._texts(chosen)].sum()
         return self.best - self.values[taken].mean(axis=1).max(), spent / self.full
 
-    def sure(self, shares: Sequence[float] = ()) -> "Sure":
-        rivals = np.flatnonzero(self.by_vector)
-        grid, cuts = self.grid, self.grid.cuts
-        chunkings = [
-            Chunking(cut.texts, [cut.covers[question][0] for question in self.questions.tolist()]) for cut in cuts
-        ]
-        measured: list[int] = []
-
-        def near(rival: int, question: int) -> Numbers:
-            own = self.ranked[rivals[rival]]
-            found = [np.empty(0, np.int64)]
-            for other in (self.ranked[one] for one in measured):
-                if other.kind == own.kind:
-                    for hit in other.order[self.questions[question], : other.within(self.cut)].tolist():
-                        found.append(own.cut.overlapping(other.cut.starts[hit], other.cut.ends[hit]))
-            return np.concatenate(found)
-
-        free = self.values[~self.by_vector].mean(axis=1).max(initial=-np.inf)
-        means = np.array([self.guide[one].mean() for one in rivals])
-        search = SureSearch(
-            chunkings,
-            [Rival(self.ranked[one].chunking, self.ranked[one].kind) for one in rivals],
-            grid.costs,
-            self.guide[rivals],
-            near,
-            [REFERENCE, self.ranked[rivals[int(means.argmax())]].chunking],
-            known=float(free),
-        )
-        gaps, violations = {}, 0
-        while (step := search.next()) is not None:
-            members = search.members(step.chunking)
-            pool = np.zeros(len(cuts[step.chunking].texts), bool)
-            pool[step.chunks] = True
-            asked = self.questions[step.questions]
-            values = np.stack([self.ranked[rivals[one]].recall(asked, self.cut, pool) for one in members])
-            search.learn(step, values)
-            if step.whole and len(measured) < 2 * len(KINDS):
-                measured += [rivals[one] for one in members]
-            violations += int((search.bounds < self.values[rivals] - 1e-12).sum())  # every question and configuration
-            for share in shares:
-                if search.spent <= share * self.full:
-                    gaps[share] = search.gap
-        return Sure(self.best - search.best, search.spent / self.full, search.gap, violations, gaps)
-
-
-@dataclass
-class Sure:
-    lost: float
-    spent: float
-    gap: float
-    violations: int
-    gaps: dict[float, float]
-
 
 def replays(name: str, grid: Grid, wanted: dict[str, float]) -> Iterator[dict[str, Any]]:
     """The figures of every strategy on random halves of the questions, in random orders."""
@@ -255,23 +193,12 @@ def replays(name: str, grid: Grid, wanted: dict[str, float]) -> Iterator[dict[st
         for _ in range(REPLAYS):
             half = np.sort(rng.choice(count, count // 2, replace=False))
             replay = Replay(grid, cut, half, rng.permutation(len(grid.ranked)))
-            runs.append((replay.guided(), replay.sure(SHARES)))
-        guided, sure = np.array([one for one, _ in runs]), [one for _, one in runs]
-        lost, spent = np.array([one.lost for one in sure]), np.array([one.spent for one in sure])
-        certain = (lost <= np.maximum(TOLERANCE, [one.gap for one in sure]) + 1e-12).mean()
+            runs.append(replay.guided())
+        guided = np.array(runs)
         found = {
-            f"{title}, guided within 0.01": (guided[:, 0] <= TOLERANCE).mean(),
+            f"{title}, guided within 0.01": (guided[:, 0] <= NEAR).mean(),
             f"{title}, guided, share of the tokens": guided[:, 1].mean(),
-            f"{title}, sure within the tolerance": (lost <= TOLERANCE + 1e-12).mean(),
-            f"{title}, sure, what was certified holds": certain,
-            f"{title}, sure, share of the tokens, mean": spent.mean(),
-            f"{title}, sure, share of the tokens, most": spent.max(),
-            f"{title}, sure, bounds violated": sum(one.violations for one in sure),
         }
-        for share in SHARES:
-            found[f"{title}, sure, certified gap at {100 * share:.0f} % of the tokens"] = np.mean(
-                [one.gaps.get(share, 1.0) for one in sure]
-            )
         for figure, value in found.items():
             yield _figure(f"{name}: {figure}", float(value), wanted.get(figure), lower="within" not in figure)
 
@@ -279,9 +206,6 @@ def replays(name: str, grid: Grid, wanted: dict[str, float]) -> Iterator[dict[st
 WANTED = {
     **{f"{title}, guided within 0.01": 0.97 for title in CUTS},
     **{f"{title}, guided, share of the tokens": 0.12 for title in CUTS},
-    **{f"{title}, sure within the tolerance": 1.0 for title in CUTS},
-    **{f"{title}, sure, bounds violated": 0.0 for title in CUTS},
-    "recall@5, sure, share of the tokens, mean": 0.25,
 }
 
 
@@ -290,56 +214,13 @@ def _figure(name: str, value: float, target: float | None, *, lower: bool) -> di
     return {"name": name, "value": value, "unit": "", "target": target, "ok": bool(is_met)}
 
 
-def killed() -> Iterator[dict[str, Any]]:
-    """A sure search with a paid embedder that is killed at random, against one that is not."""
-    rng = np.random.default_rng(7)
-    with TemporaryDirectory() as folder, OpenAIServer(dimension=32) as server:
-        write_sentences(Path(folder))
-        paid = f"{{type: openai, model: tiny, base_url: {server.base_url!r}, max_texts: {AT_ONCE}, concurrency: 1}}"
-        sweep_benchmark(Path(folder), f"{GRID}\nembedders: {paid}", search="sure", tolerance=0.05)
-
-        def start(workspace: str) -> "subprocess.Popen[str]":
-            words = [sys.executable, "-c", CHILD, f"{folder}/benchmark.yaml", f"{folder}/{workspace}"]
-            environment = os.environ | {"OPENAI_API_KEY": "sk-none"}
-            return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
-
-        whole = start("whole").communicate()[0]
-        needed = Counter(server.texts)
-        server.requests.clear()
-        for _ in range(KILLS):
-            search = start("killed")
-            assert search.stdout is not None
-            search.stdout.readline()
-            time.sleep(rng.uniform(0.1, 3))
-            search.kill()
-            search.communicate()
-        is_same = start("killed").communicate()[0] == whole
-        again = (Counter(server.texts) - needed).total()
-    yield _figure(f"killed {KILLS} times: same result", float(is_same), 1.0, lower=False)
-    # The answer to a request that is under way at the kill reaches nobody.
-    yield _figure("killed: texts embedded again, a kill", again / KILLS, float(AT_ONCE), lower=True)
-
-
-KILLS, AT_ONCE = 20, 5
-CHILD = """
-import sys
-from pathlib import Path
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.pipeline.workspace import Workspace
-from tests.benchmark.test_grid_search import searched
-config, workspace = load_config(sys.argv[1]), Workspace(root=Path(sys.argv[2]))
-print("ready", flush=True)
-print(searched(config, workspace).search.model_dump_json(), flush=True)
-"""
-
-
 def run() -> list[dict[str, Any]]:
     """The figures of the sample, and of Chroma where it is at hand."""
     figures = [*replays("sample", grid_of(Corpus.from_folder(CORPUS), sample_truth(), CHUNKERS), {})]
     dataset = chroma_dataset()
     if dataset is not None:
         figures += replays("Chroma", grid_of(*dataset, CHUNKERS), WANTED)
-    return [*figures, *killed()]
+    return figures
 
 
 def sample_truth() -> list[TokenLevelGroundTruth]:
