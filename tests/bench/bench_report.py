@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome
+from rag_eval.benchmark.outcome import BenchmarkOutcome, Evaluated, StepWork, keep_outcome
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.pipeline.document_steps import CorpusSource, keep_chunks
 from rag_eval.pipeline.hits import hits_at
-from rag_eval.pipeline.references import TruthRef
+from rag_eval.pipeline.references import ChunksRef, HitsRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.retrieval.retriever import Ranking
