@@ -29,10 +29,10 @@ from rag_eval.pipeline.workspace import Workspace
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
 
-EARLIER_VERSION = "records"
-"""Where the second version of rag-eval kept the results of its stages, which are not read any more."""
+EARLIER_VERSIONS = ("records", "prefect")
+"""Where earlier versions of rag-eval kept the results of stages, and what Prefect knew; they are not read any more."""
 
-PRUNABLE = ("tables", "indexes", "results", EARLIER_VERSION)
+PRUNABLE = ("tables", "indexes", "results", *EARLIER_VERSIONS)
 CLEARABLE = (*PRUNABLE, "cache")
 SENT = ("receipts", "failures", "unreadable")
 """The folders of the outbox in which nothing waits."""
@@ -213,7 +213,8 @@ def clear(workspace: Workspace) -> Holding:
 
 def notice_earlier_version(workspace: Workspace) -> None:
     """Log, as long as nothing was computed since, that a workspace is an earlier version's."""
-    if not (workspace.root / "results").exists() and (workspace.root / EARLIER_VERSION).exists():
+    earlier = any((workspace.root / name).exists() for name in EARLIER_VERSIONS)
+    if earlier and not (workspace.root / "results").exists():
         logger.warning(
             "the workspace %r was made by an earlier version of rag-eval: its cached results are computed again once; "
             "its runs, baselines and history stay, and so do the vectors and answers that were paid for",

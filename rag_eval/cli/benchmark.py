@@ -95,8 +95,6 @@ def _evaluated(chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool
         print_notes(console, notices)
         notice_earlier_version(workspace)
         chosen = _within_limit(console, chosen, workspace)
-        with console.status("Starting the Prefect server …"):
-            server.wait()
         return _run_flow(console, chosen, workspace, reanchor, runner, server)
 
 
@@ -108,12 +106,14 @@ def _run_flow(
     runner: str,
     server: "PrefectServer",
 ) -> "BenchmarkOutcome":
-    with console.status("Starting …"):
+    with console.status("Starting the Prefect server …"):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
         from flows.benchmark import benchmark, evaluate_chunking, evaluate_system
         from rag_eval.cli.live import RunFollower
         from tasks.caching import result_storage
+
+        server.wait()
     started, follower = StartedRun(console, server), RunFollower(console, len(config.configurations()))
     for subflow in (evaluate_chunking, evaluate_system):
         for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
@@ -289,10 +289,12 @@ class StartedRun:
 
 
 def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
-    """Check what can be known of a benchmark without reading its documents and ground truth.
+    """Check what can be known of a benchmark without looking into its documents and ground truth.
 
-    Raises ``ConfigurationError``, with all that is wrong.
+    Raises ``ConfigurationError``, ``CorpusError`` or ``GroundTruthError``, with all that is wrong.
     """
+    from rag_eval.disk.files import matching_files
+    from rag_eval.ground_truth.files import read_truth_text
     from rag_eval.ground_truth.sources import FileTruth
     from rag_eval.parts import check_extras
 
@@ -307,6 +309,11 @@ def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None
     for part in config.parts():
         with faults.noted():
             check_extras(part)
+    with faults.noted():
+        matching_files(config.corpus, config.glob)
+    for path in files:
+        with faults.noted():
+            read_truth_text(path)
     faults.raise_any()
 
 

@@ -75,10 +75,11 @@ class LiveTable:
                 states = Counter(one.state for one in runs if one.row == row and one.step == step)
                 line.append_text(_cell(states, cells[step]))
             lines.append(line)
+        lines += below
         for line in lines:
             line.truncate(width, overflow="ellipsis")
             line.no_wrap = True
-        return [*lines, *below][: max(height, 1)]
+        return lines[: max(height, 1)]
 
 
 def _cell(states: Counter[str], cells: int) -> Text:
