@@ -82,11 +82,11 @@ def evaluate_chunking(
 ) -> list[ConfigurationOutcome]:
     """Chunk, embed and index once, then retrieve and score with every configuration of the chunking."""
     here, documents, truth = unmapped(workspace), inputs.documents, inputs.truth
-    chunks = chunk.map(documents, unmapped(chunking.chunker), here, unmapped(inputs.chunk_truth))
+    cut = chunks = chunk.map(documents, unmapped(chunking.chunker), here, unmapped(inputs.chunk_truth))
     if chunking.context is not None:
-        chunks = add_context.map(chunks, documents, unmapped(chunking.context), here)
+        chunks = add_context.map(cut, documents, unmapped(chunking.context), here)
     vectors = {one: embed.map(chunks, unmapped(one), here) for one in chunking.embedders}
-    plan = chunking.plan(hits_to_fetch(chunks, chunking.chunker, inputs.depth))
+    plan = chunking.plan(hits_to_fetch(cut, chunking.chunker, inputs.depth))
     indexes = {one: build_index(one, chunks, vectors.get(one.embedder), workspace) for one in plan.indexes}
     queries = {
         one: prepare_queries.submit(truth.queries, one.rewriter, one.selection, documents, workspace)
@@ -98,7 +98,7 @@ def evaluate_chunking(
         rankings = [found[each] for each in searches]
         hits = retrieve.submit(one, rankings, truth.queries, documents, inputs.candidates, workspace)
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, one.name)
-        runs.append(ConfigurationRuns(one, hits, scores, chunks, vectors.get(one.embedder, ()), rankings))
+        runs.append(ConfigurationRuns(one, hits, scores, cut, chunks, vectors.get(one.embedder, ()), rankings))
     outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
     show_chunking(workspace, chunking.name, outcomes)
     return outcomes

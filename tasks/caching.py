@@ -191,6 +191,9 @@ class WorkspaceResults(WritableFileSystem):
         except ArtifactError as error:
             logger.warning("the result %s is not cached: %s", path, error)
 
+    def _resolve_path(self, path: str) -> None:
+        """Return None: a cache key is not a path, as Prefect takes it to be in the processes of Dask and Ray."""
+
     def _read(self, key: str) -> StoredResult:
         workspace = self.workspace
         file = workspace.kept(result_file(workspace, key))

@@ -10,7 +10,7 @@ from rag_eval.benchmark.unchanged import source_digest
 from rag_eval.ground_truth.copies import Copies
 from rag_eval.pipeline import ground_truth_steps as steps
 from rag_eval.pipeline.ground_truth_steps import Observation
-from rag_eval.pipeline.references import TableRef, TruthRef
+from rag_eval.pipeline.references import Effort, TableRef, TruthRef
 from rag_eval.pipeline.step import keep_truth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.ids import EvaluationType
@@ -107,4 +107,11 @@ def ground_truth(
         truth = join_copies(truth, places.result(), workspace)
     elif copies != "off" and level == "token-level":  # chunks of one text have one id
         truth = add_near_copies(truth, documents, copies, workspace)
-    return truth.model_copy(update={"source": source_digest([one.digest for one in found])})
+    return with_sources(truth, found, loaded)
+
+
+def with_sources(truth: TruthRef, found: list[Observation], loaded: list[TruthRef]) -> TruthRef:
+    """Return joined ground truth with the digest of its sources, and what loading them took."""
+    efforts = [one.effort for one in loaded if one.effort is not None]
+    told = {"source": source_digest([one.digest for one in found]), "effort": Effort.total_of(efforts)}
+    return truth.model_copy(update=told)

@@ -41,7 +41,9 @@ class ConfigurationRuns:
     configuration: Configuration
     hits: PrefectFuture[HitsRef]
     scores: PrefectFuture[ScoresRef]
+    cut: Futures = ()
     chunks: Futures = ()
+    """The chunks with what is searched around them; as they were cut, where that is nothing."""
     vectors: Futures = ()
     rankings: Sequence[RankingFutures] = ()
 
@@ -57,7 +59,8 @@ class ConfigurationRuns:
 
     def steps(self) -> Iterator[tuple[str, Futures]]:
         """Yield the task runs by the name of the step, in the order of the pipeline."""
-        yield "chunk", self.chunks
+        yield "chunk", self.cut
+        yield "add context", () if self.chunks is self.cut else self.chunks
         yield "embed", self.vectors
         for one in self.rankings:
             for name, title in INDEX_STEPS.items():
@@ -84,7 +87,10 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int)
     done: list[ConfigurationOutcome] = []
     failed: dict[str, ConfigurationFailure] = {}
     for one in runs:
-        steps = {name: futures for name, futures in one.steps() if futures}
+        steps: dict[str, Futures] = {}
+        for name, futures in one.steps():
+            if futures:  # two retrievers may have a step each, or share it
+                steps[name] = list(dict.fromkeys([*steps.get(name, ()), *futures]))
         error = first_error([future for futures in steps.values() for future in futures])
         if error is not None:
             failed[one.configuration.name] = failure_of(one.configuration, error)

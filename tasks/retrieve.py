@@ -12,9 +12,10 @@ from prefect.futures import PrefectFuture
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.plan import SearchSettings
 from rag_eval.parts import label
-from rag_eval.pipeline import search_steps as steps
+from rag_eval.pipeline import retrieve_steps, search_steps
 from rag_eval.pipeline.references import HitsRef, QueriesRef, TableRef
-from rag_eval.pipeline.search_steps import PreparedQueries, Retrieved
+from rag_eval.pipeline.retrieve_steps import Retrieved
+from rag_eval.pipeline.search_steps import PreparedQueries
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.selection import Selection
 from rag_eval.types.ids import EvaluationType
@@ -26,7 +27,7 @@ IndexRefs = Mapping[str, Any]
 """What a retriever searches, by name: references, or lists of them with one for each shard."""
 
 
-@task(cache_policy=cached(steps.prepare_queries), result_serializer="rag-eval", persist_result=True, **RETRIES)
+@task(cache_policy=cached(search_steps.prepare_queries), result_serializer="rag-eval", persist_result=True, **RETRIES)
 def prepare_queries(
     queries: TableRef, rewriter: Any, selection: Selection | None, documents: list[TableRef], workspace: Workspace
 ) -> QueriesRef:
@@ -44,11 +45,11 @@ def prepare_queries(
         allowed = None if made.allowed is None else workspace.write_table("allowed", made.allowed)
         return QueriesRef(searches=workspace.write_table("searches", made.searches), allowed=allowed)
 
-    return steps.prepare_queries.run(workspace, keep, queries, rewriter, selection, documents)
+    return search_steps.prepare_queries.run(workspace, keep, queries, rewriter, selection, documents)
 
 
 @task(
-    cache_policy=cached(steps.search),
+    cache_policy=cached(search_steps.search),
     result_serializer="rag-eval",
     persist_result=True,
     task_run_name=named_by("retriever"),
@@ -80,7 +81,7 @@ def search(
         The hits of every query, best first.
     """
     given = retriever, index, queries.searches, queries.allowed, embedder, store, depth, shards
-    return steps.search.run(workspace, partial(workspace.write_table, "hits"), *given)
+    return search_steps.search.run(workspace, partial(workspace.write_table, "hits"), *given)
 
 
 class RankingFutures(TypedDict):
@@ -106,7 +107,7 @@ def search_index(
 
 
 @task(
-    cache_policy=cached(steps.retrieve),
+    cache_policy=cached(retrieve_steps.retrieve),
     result_serializer="rag-eval",
     persist_result=True,
     task_run_name="retrieve {configuration.name}",
@@ -134,11 +135,11 @@ def retrieve(
     found, indexes = ([one[name] for one in rankings] for name in ("hits", "index"))
     searched, depth = rankings[0]["queries"], rankings[0]["depth"]
     given = found, indexes, queries, searched.searches, searched.allowed, documents, depth, candidates
-    return steps.retrieve.run(workspace, partial(_keep_hits, workspace), configuration, *given)
+    return retrieve_steps.retrieve.run(workspace, partial(_keep_hits, workspace), configuration, *given)
 
 
 @task(
-    cache_policy=cached(steps.ask_system),
+    cache_policy=cached(retrieve_steps.ask_system),
     result_serializer="rag-eval",
     persist_result=True,
     task_run_name=named_by("system"),
@@ -157,7 +158,9 @@ def ask_system(
         depth: How many hits to ask for.
         workspace: Where tables are read and written.
     """
-    return steps.ask_system.run(workspace, partial(_keep_hits, workspace), documents, queries, system, level, depth)
+    return retrieve_steps.ask_system.run(
+        workspace, partial(_keep_hits, workspace), documents, queries, system, level, depth
+    )
 
 
 def _keep_hits(workspace: Workspace, made: Retrieved) -> HitsRef:

@@ -62,6 +62,7 @@ def _dask() -> Iterator[TaskRunner[Any]]:
         threads_per_worker=1,
         host="127.0.0.1",
         dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # its metrics, else on a port that may be taken
         silence_logs=logging.CRITICAL,
         security=True,  # with certificates of its own, so that no other user of this machine can send it work
     )

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.plan import Chunking, IndexSettings
 from rag_eval.parts import locations
-from rag_eval.pipeline import document_steps, search_steps
+from rag_eval.pipeline import document_steps, retrieve_steps, search_steps
+from rag_eval.pipeline.retrieve_steps import Retrieved
 from rag_eval.pipeline.score_steps import score
-from rag_eval.pipeline.search_steps import Index, Retrieved, SearchDepth
+from rag_eval.pipeline.search_steps import Index, SearchDepth
 from rag_eval.pipeline.step import Context
 from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
 from rag_eval.tables import TruthTables
@@ -60,7 +61,7 @@ def evaluate(
         system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
         level, queries = inputs.evaluation_type, inputs.truth.queries
         chunks = None
-        found, _ = search_steps.ask_system([inputs.documents], queries, system, level, inputs.candidates)
+        found, _ = retrieve_steps.ask_system([inputs.documents], queries, system, level, inputs.candidates)
     returned = list(found.stages.values())[-1] if found.passages is None else found.passages
     given = [] if chunks is None else [chunks]
     scored_by = inputs.metrics, inputs.ks
@@ -98,7 +99,7 @@ def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, c
         found.append([hits])
         indexes.append(index)
     given = found, indexes, queries, prepared.searches, prepared.allowed, [inputs.documents], searches[0].depth
-    retrieved: Retrieved = search_steps.retrieve(parts, *given, inputs.candidates, context=context)[0]
+    retrieved: Retrieved = retrieve_steps.retrieve(parts, *given, inputs.candidates, context=context)[0]
     return retrieved
 
 

@@ -10,7 +10,7 @@ from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import digest
-from rag_eval.pipeline import document_steps, ground_truth_steps, score_steps, search_steps
+from rag_eval.pipeline import document_steps, ground_truth_steps, retrieve_steps, score_steps, search_steps
 from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.step import Step
 from rag_eval.pipeline.workspace import Workspace
@@ -18,7 +18,7 @@ from rag_eval.services.posting import traces_address
 
 STEPS = [
     one
-    for module in (document_steps, ground_truth_steps, search_steps, score_steps)
+    for module in (document_steps, ground_truth_steps, search_steps, retrieve_steps, score_steps)
     for one in vars(module).values()
     if isinstance(one, Step)
 ]

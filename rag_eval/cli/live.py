@@ -104,6 +104,10 @@ class RunFollower:
         self._finished = 0
         self._stopped = threading.Event()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as one that shows nothing: Dask and Ray send flows with their hooks to processes of theirs."""
+        return _unseen, ()
+
     def notice(self, flow: object, flow_run: "FlowRun", state: "State[Any]") -> None:
         """Take note that a flow run is running or has ended."""
         is_subflow = flow_run.parent_task_run_id is not None
@@ -144,7 +148,13 @@ class RunFollower:
                     step, row = steps.get(run.task_key), self._rows.get(run.flow_run_id or run.id)
                     if step is not None and row is not None:
                         self._runs[run.id] = StepRun(row, step, run.state_name or "Pending")
-        self._table.update(dict(self._runs))
+        order = {name: number for number, name in enumerate([*dict.fromkeys(steps.values()), *self._rows.values()])}
+        ordered = sorted(self._runs.items(), key=lambda item: (order[item[1].step], order[item[1].row]))
+        self._table.update(dict(ordered))
+
+
+def _unseen() -> RunFollower:
+    return RunFollower(Console(quiet=True), 0)
 
 
 @functools.cache

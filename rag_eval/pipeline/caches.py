@@ -32,7 +32,7 @@ from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import text_sha256
 
-logger = logging.getLogger("rag_eval.benchmark")
+logger = logging.getLogger("rag_eval.pipeline")
 
 CUTS = schema_of(
     "tokens",

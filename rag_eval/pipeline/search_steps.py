@@ -1,16 +1,10 @@
-"""The steps from chunks to hits: index the chunks, prepare the queries, search, and retrieve.
-
-``search`` asks one retriever. ``retrieve`` combines what the retrievers of a configuration found: it merges shards,
-fuses rankings, selects, reranks, and returns passages. All of these are settings of a retrieval, not steps.
-"""
+"""The steps from chunks to the hits of one retriever: index the chunks, prepare the queries, and search."""
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,49 +12,32 @@ import pyarrow.compute as pc
 
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.parts import label
-from rag_eval.pipeline.caches import CachedReranker
 from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, asked
 from rag_eval.pipeline.hits import (
     IDENTITY,
-    answers_table,
-    found_chunks,
-    fuse_tables,
-    fuse_variants,
     hits_at,
-    hits_of,
-    hits_table,
-    merge_tables,
-    rerank_table,
-    select_table,
-    unsure,
 )
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen
-from rag_eval.pipeline.step import Context, Shards, spent, step
-from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
-from rag_eval.retrieval.retriever import Numbers, Ranking, Retriever, checked_hits
-from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
-from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
+from rag_eval.pipeline.step import Context, Shards, step
+from rag_eval.retrieval.bm25 import BM25Index, Postings, search_words, word_statistics
+from rag_eval.retrieval.retriever import Numbers, Ranking
+from rag_eval.retrieval.scoring import VectorSums
+from rag_eval.retrieval.searching import VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
-from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     CHUNKS,
-    PASSAGES,
-    PLACE,
     SEARCHES,
     as_searches,
     chunks_from_table,
     queries_from_table,
     searched_texts,
     table_of,
-    table_with,
 )
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus
-from rag_eval.types.ids import EvaluationType, text_sha256
+from rag_eval.types.ids import text_sha256
 
 MOST_HITS = 500
 """However small the chunks are, no more hits are fetched for a budget."""
@@ -87,22 +64,6 @@ class SearchDepth(Frozen):
         """Return the number of hits to fetch from so many chunks that have so many characters together."""
         fitting = math.ceil(CHARACTERS_A_TOKEN * self.tokens / max(1.0, characters / count if count else 1.0))
         return max(self.candidates, min(fitting, MOST_HITS))
-
-
-class RetrievalSettings(Protocol):
-    """The parts of a configuration that say how it retrieves."""
-
-    retrieval: Any
-    embedder: Any
-    store: Any
-    queries: Any
-    selection: Selection | None
-    reranker: Any
-    returns: Any
-
-    @property
-    def searches(self) -> list[Any]:
-        """The retrievers whose rankings are fused; one where there is one."""
 
 
 Index = Mapping[str, Any]
@@ -236,7 +197,7 @@ def prepare_queries(
     left = pc.list_value_length(allowed.column("doc_ids"))
     without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
     empty = len(pc.unique(without.column("query_id")))
-    told = _counted("questions find nothing: their filter matches no document", empty)
+    told = fallback_count("questions find nothing: their filter matches no document", empty)
     return PreparedQueries(searches, allowed), effort.model_copy(update={"fallbacks": effort.fallbacks | told})
 
 
@@ -253,7 +214,8 @@ def _rewritten(queries: pa.Table, rewriter: Any, context: Context) -> tuple[pa.T
     return table_of(SEARCHES, rows, ("query_id", "variant", "text")), effort
 
 
-def _counted(sentence: str, count: int) -> dict[str, int]:
+def fallback_count(sentence: str, count: int) -> dict[str, int]:
+    """Return what an effort records of a fallback that happened so often."""
     return {sentence: count} if count else {}
 
 
@@ -275,7 +237,7 @@ def search(
     From one of several ``shards`` only as many hits are fetched as are likely to be among the best of all.
     """
     if isinstance(retriever, VectorSearch):
-        found, effort = _nearest(index, searches, embedder, store, _likely(depth, shards), allowed, context)
+        found, effort = nearest(index, searches, embedder, store, likely_hits(depth, shards), allowed, context)
         # The queries are embedded once for all shards, and ``retrieve`` counts their tokens.
         return found, effort if shards is None else effort.model_copy(update={"tokens": 0})
     if isinstance(retriever, WordSearch):
@@ -283,8 +245,8 @@ def search(
     return _search_chunks(retriever, index, searches, depth, allowed)
 
 
-def _likely(most: int, shards: int | None) -> int:
-    """How many of the best are in one of so many shards at most, unless the shards are very uneven."""
+def likely_hits(most: int, shards: int | None) -> int:
+    """Return how many of the best are in one of so many shards at most, unless the shards are very uneven."""
     return most if shards is None else min(most, -(-4 * most // shards) + SPARE)
 
 
@@ -299,7 +261,7 @@ def _searchable(store: Any, index: Index, context: Context) -> Iterator[VectorSt
         yield used
 
 
-def _nearest(
+def nearest(
     index: Index,
     searches: pa.Table,
     embedder: Any,
@@ -308,6 +270,7 @@ def _nearest(
     allowed: pa.Table | None,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
+    """Return the ``count`` nearest chunks of every query."""
     table = _whole(index["chunks"], IDENTITY)
     eligible = Eligible.of(searches, allowed, table)
     with context.embedder(embedder) as used:
@@ -328,14 +291,14 @@ def _nearest(
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
     told = "questions have fewer hits than were fetched: their filter leaves no more"
-    return effort.model_copy(update={"fallbacks": _counted(told, eligible.lacking(ranking, depth))})
+    return effort.model_copy(update={"fallbacks": fallback_count(told, eligible.lacking(ranking, depth))})
 
 
 def _search_words(
     bm25: WordSearch, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None, context: Context
 ) -> tuple[pa.Table, Effort]:
     chunks, texts = index["chunks"], searches.column("text").to_pylist()
-    table, words = pa.concat_tables(chunks).select(IDENTITY), _word_index(bm25, index, texts)
+    table, words = pa.concat_tables(chunks).select(IDENTITY), word_index(bm25, index, texts)
     order = place_order(chunks) if len(chunks) > 1 else None
     eligible = Eligible.of(searches, allowed, table)
 
@@ -346,7 +309,8 @@ def _search_words(
     return hits_at("words", table, searches, ranking), effort
 
 
-def _word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Index:
+def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Index:
+    """Read the postings of all words of these texts."""
     counts = [shard.num_rows for shard in index["chunks"]]
     return BM25Index.of_tables(index["postings"], counts, index["statistics"], texts, bm25.k1, bm25.b, bm25.tokenizer)
 
@@ -368,252 +332,3 @@ def _search_chunks(
 
     ranking, effort = Context().answered(searches, lambda some: eligible.search(some.num_rows, ask))
     return hits_at(label(retriever), table, searches, ranking), _with_lacking(effort, eligible, ranking, depth)
-
-
-class Retrieved(NamedTuple):
-    """The hits by the stage of the retrieval, and the passages where they are more than the hits."""
-
-    stages: dict[str, pa.Table]
-    passages: pa.Table | None
-
-
-@step(version=1, packages=("tiktoken",))  # which counts the tokens of limits
-def retrieve(
-    settings: RetrievalSettings,
-    found: Sequence[Shards],
-    indexes: Sequence[Index],
-    queries: pa.Table,
-    searches: pa.Table,
-    allowed: pa.Table | None,
-    documents: Shards,
-    depth: int,
-    candidates: int,
-    *,
-    context: Context,
-) -> tuple[Retrieved, Effort]:
-    """Combine what the retrievers found: merge shards, fuse, select, rerank, and return passages.
-
-    Args:
-        settings: The parts of the configuration.
-        found: The hits of each retriever, a table for each of its indexes.
-        indexes: What each retriever searched.
-        queries: The queries as they were asked.
-        searches: What was searched for them.
-        allowed: The documents that their filters allow.
-        documents: All documents.
-        depth: How many hits were fetched.
-        candidates: How many of the first hits are reranked.
-        context: Where the step runs.
-    """
-    asked_queries, stages, efforts = as_searches(queries), dict[str, pa.Table](), list[Effort]()
-
-    def keep(name: str, made: tuple[pa.Table, Effort]) -> None:
-        stages[_unused(name, stages)] = made[0]
-        efforts.append(made[1])
-
-    for retriever, tables, index in zip(settings.searches, found, indexes, strict=True):
-        name = "vector" if isinstance(retriever, VectorSearch) else "words"
-        name = name if isinstance(retriever, VectorSearch | WordSearch) else label(retriever)
-        if len(tables) == 1:
-            stages[_unused(name, stages)] = tables[0]
-        else:
-            keep(name, _merged(settings, tables, index, searches, depth, allowed, context))
-    if isinstance(settings.retrieval, HybridSearch):
-        keep("fused", _fused(settings, list(stages.values()), indexes, searches, depth, context))
-    if settings.queries is not None and settings.queries.several:
-        keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, context))
-    if settings.selection is not None and settings.selection.cuts:
-        keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, context))
-    if settings.reranker is not None:
-        chunks = indexes[0]["chunks"]
-        keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, context))
-    passages = None
-    if settings.returns is not None:
-        passages, effort = _returned(_last(stages), indexes[0]["chunks"], documents, settings.returns)
-        efforts.append(effort)
-    count = queries.num_rows
-    total = Effort.total_of([Effort.of(0, "queries"), *efforts])
-    fresh = min([count, *(effort.fresh for effort in efforts if effort.unit == "answers")])
-    return Retrieved(stages, passages), total.model_copy(update={"fresh": fresh, "total": count})
-
-
-def _last(stages: Mapping[str, pa.Table]) -> pa.Table:
-    return list(stages.values())[-1]
-
-
-def _unused(name: str, used: Mapping[str, object]) -> str:
-    numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
-    return next(one for one in [name, *numbered] if one not in used)
-
-
-def _merged(
-    settings: RetrievalSettings,
-    hits: Shards,
-    index: Index,
-    searches: pa.Table,
-    depth: int,
-    allowed: pa.Table | None,
-    context: Context,
-) -> tuple[pa.Table, Effort]:
-    """Merge the nearest chunks of all shards; a shard that may have more is asked for all that may count."""
-    fetched, found = _likely(depth, len(hits)), list(hits)
-    with context.embedder(settings.embedder) as used:
-        embed_queries(used, searches.column("text").to_pylist())
-
-    def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
-        # All at once: in a workspace the first query would be answered alone before.
-        return Context().answered(searches, lambda some: merge_tables(found, some, depth))
-
-    best, effort = merged()
-    efforts = [effort]
-    for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
-        again = searches.take(pa.array(rows))
-        own = {name: [part[shard]] for name, part in index.items() if name in ("chunks", "vectors")}
-        own |= {"index": index["index"][shard]} if index.get("index") else {}
-        deeper, more = _nearest(own, again, settings.embedder, settings.store, depth, allowed, context)
-        found[shard] = pa.concat_tables([hits_of(found[shard], searches, rows), deeper])
-        efforts.append(more)
-    if efforts[1:]:
-        best, more = merged()
-        efforts.append(more)
-    seconds = round(sum(one.query_seconds for one in efforts), 6)
-    return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
-
-
-def _fused(
-    settings: RetrievalSettings,
-    rankings: Shards,
-    indexes: Sequence[Index],
-    searches: pa.Table,
-    depth: int,
-    context: Context,
-) -> tuple[pa.Table, Effort]:
-    """Fuse several rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
-    fusion, chunks = settings.retrieval.fusion, indexes[0]["chunks"]
-    scorings: list[Scoring | None] = []
-    if fusion.reads_scores:
-        texts = searches.column("text").to_pylist()
-        pairs = zip(settings.searches, indexes, strict=True)
-        scorings = [_scoring(one, index, texts, settings.embedder, context) for one, index in pairs]
-    return context.answered(
-        searches,
-        lambda some: fuse_tables(
-            [hits_of(one, some) for one in rankings], some, fusion, depth, "fused", chunks, scorings
-        ),
-    )
-
-
-def _scoring(retriever: Any, index: Index, texts: Sequence[str], embedder: Any, context: Context) -> Scoring | None:
-    if isinstance(retriever, WordSearch):
-        return WordScoring(_word_index(retriever, index, texts), texts)
-    if not isinstance(retriever, VectorSearch):
-        return None
-    with context.embedder(embedder) as used:
-        queries = unit_vectors(embed_queries(used, texts), "query vectors")
-    vectors = ChunkVectors(index["chunks"], index["vectors"])
-
-    def units(numbers: Numbers) -> Vectors:
-        return unit_vectors(vectors.of(numbers), "embeddings")
-
-    count = sum(shard.num_rows for shard in index["chunks"])
-    return VectorScoring(queries, units, VectorSums.from_tables(index["sums"]), count)
-
-
-def _one_ranking(
-    hits: pa.Table, queries: pa.Table, depth: int, fusion: Any, context: Context
-) -> tuple[pa.Table, Effort]:
-    """Fuse the hits of all variants of each query by their ranks."""
-    count = pc.max(hits.column("rank")).as_py() or depth
-    return context.answered(queries, lambda some: fuse_variants(hits, some, fusion, count))
-
-
-def _selected(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, context: Context
-) -> tuple[pa.Table, Effort]:
-    """Keep the hits that reach the threshold and repeat no better one."""
-    table = found_chunks(chunks, hits)
-    found, effort = context.answered(queries, lambda some: select_table(hits_of(hits, some), table, some, selection))
-    had, left = (len(pc.unique(one.column("query_id"))) for one in (hits, found))
-    told = _counted("questions have no hit left: all were below score_threshold", had - left)
-    return found, effort.model_copy(update={"fallbacks": told})
-
-
-def _reranked(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Any, first: int, context: Context
-) -> tuple[pa.Table, Effort]:
-    """Put the ``first`` hits of every query into the reranker's order, the others after them."""
-    table = found_chunks(chunks, hits)
-    with context.reranker(reranker) as used:
-        if not isinstance(used, CachedReranker):
-            return context.answered(queries, lambda some: rerank_table(hits_of(hits, some), table, some, used, first))
-        found = rerank_table(hits, table, queries, used, first)
-        charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
-        effort = Effort(fresh=used.fresh, total=queries.num_rows, unit="answers", query_seconds=seconds, **charged)
-        return found, effort
-
-
-def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Any) -> tuple[pa.Table, Effort]:
-    """Return the passage of every hit at its rank; the hit itself where the passage is beyond the limit."""
-    doc_ids = pc.unique(hits.column("doc_id"))
-    read = StoredDocuments(documents, doc_ids)
-    started = time.perf_counter()
-    hit_places = list(_columns(hits, "doc_id", "ordinal"))
-    ordinals: dict[str, set[int]] = {}
-    for doc_id, ordinal in hit_places:
-        ordinals.setdefault(doc_id, set()).add(ordinal)
-    own: dict[tuple[str, int], tuple[int, int]] = {}
-    returned: dict[str, Any] = {}
-    for shard in chunks:
-        some = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
-        for doc_id, rows in groupby(_columns(some, *PLACE), key=itemgetter(0)):
-            places = [(start, end) for _, start, end in rows]
-            own |= {(doc_id, ordinal): places[ordinal] for ordinal in ordinals[doc_id]}
-            returned[doc_id] = returns.passages(read[doc_id], places, sorted(ordinals[doc_id]))
-    given = [returned[doc_id][ordinal] for doc_id, ordinal in hit_places]
-    both = [place or own[hit] for place, hit in zip(given, hit_places, strict=True)]
-    starts, ends = zip(*both, strict=True) if both else ((), ())
-    columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
-        "start": pa.array(starts, pa.int64()),
-        "end": pa.array(ends, pa.int64()),
-        "hit_ranks": pa.array([[rank] for rank in hits.column("rank").to_pylist()], PASSAGES.field("hit_ranks").type),
-    }
-    seconds = round(time.perf_counter() - started, 6)
-    told = _counted("hits are returned as they are: the text around them has over max_tokens", given.count(None))
-    effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=told)
-    return table_with(PASSAGES, columns, hits.num_rows), effort
-
-
-def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
-
-
-@step(version=2)
-def ask_system(
-    documents: Shards, queries: pa.Table, system: Any, level: EvaluationType, depth: int, *, context: Context
-) -> tuple[Retrieved, Effort]:
-    """Ask a whole retrieval system, which is given the documents to index if it takes them.
-
-    A text that is not in the documents keeps its rank. Raises what the system raises, and ``ConfigurationError`` if
-    it breaks its interface.
-    """
-    corpus = Corpus(list(StoredDocuments(documents).values()))
-    kind = PositionAwareChunk if level == "token-level" else Chunk
-    reader = AnswerReader(label(system), corpus.documents)
-
-    def ask(some: pa.Table) -> pa.Table:
-        asked_queries = queries_from_table(some)
-        if not isinstance(system, Retriever):
-            texts = [query.text for query in asked_queries]
-            search_many = getattr(system, "search_many", None)
-            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in texts]
-            read = [reader.read_all(one, query.id, depth) for query, one in zip(asked_queries, given, strict=True)]
-            return answers_table(level, [query.id for query in asked_queries], read)
-        found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)
-        return hits_table(level, asked_queries, found, corpus)
-
-    # Timed as in memory, wherever it is: a system is not asked once more to warm up.
-    with getattr(system, "turn", None) or nullcontext():
-        if hasattr(system, "index"):
-            system.index(corpus)
-        hits, effort = Context().answered(queries, ask)
-    return Retrieved({"retrieved": hits}, None), effort

@@ -10,8 +10,9 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, check_extras, digest
 from rag_eval.pipeline.document_steps import count_texts
+from rag_eval.pipeline.retrieve_steps import retrieve
 from rag_eval.pipeline.score_steps import score
-from rag_eval.pipeline.search_steps import index_words, retrieve, search
+from rag_eval.pipeline.search_steps import index_words, search
 from rag_eval.retrieval import RERANKER
 from rag_eval.stores import STORE
 

@@ -18,7 +18,7 @@ from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.search_steps import retrieve
+from rag_eval.pipeline.retrieve_steps import retrieve
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.retrieval.searching import WordSearch

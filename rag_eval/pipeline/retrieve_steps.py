@@ -1,0 +1,324 @@
+"""The step that combines what the retrievers of a configuration found, and the one that asks a whole system.
+
+``retrieve`` merges shards, fuses rankings, selects, reranks and returns passages. All of these are settings of a
+retrieval, not steps.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.embedding.embedder import Vectors, embed_queries
+from rag_eval.parts import label
+from rag_eval.pipeline.caches import CachedReranker
+from rag_eval.pipeline.document_steps import StoredDocuments
+from rag_eval.pipeline.hits import (
+    answers_table,
+    found_chunks,
+    fuse_tables,
+    fuse_variants,
+    hits_of,
+    hits_table,
+    merge_tables,
+    rerank_table,
+    select_table,
+    unsure,
+)
+from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.search_steps import (
+    ChunkVectors,
+    Index,
+    fallback_count,
+    likely_hits,
+    nearest,
+    word_index,
+)
+from rag_eval.pipeline.step import Context, Shards, spent, step
+from rag_eval.retrieval.bm25 import WordScoring
+from rag_eval.retrieval.retriever import Numbers, Retriever, checked_hits
+from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
+from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
+from rag_eval.retrieval.selection import Selection
+from rag_eval.retrieval.systems import AnswerReader
+from rag_eval.stores.exact_search import unit_vectors
+from rag_eval.tables import (
+    PASSAGES,
+    PLACE,
+    as_searches,
+    queries_from_table,
+    table_with,
+)
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ids import EvaluationType
+
+
+class RetrievalSettings(Protocol):
+    """The parts of a configuration that say how it retrieves."""
+
+    retrieval: Any
+    embedder: Any
+    store: Any
+    queries: Any
+    selection: Selection | None
+    reranker: Any
+    returns: Any
+
+    @property
+    def searches(self) -> list[Any]:
+        """The retrievers whose rankings are fused; one where there is one."""
+
+
+class Retrieved(NamedTuple):
+    """The hits by the stage of the retrieval, and the passages where they are more than the hits."""
+
+    stages: dict[str, pa.Table]
+    passages: pa.Table | None
+
+
+@step(version=1, packages=("tiktoken",))  # which counts the tokens of limits
+def retrieve(
+    settings: RetrievalSettings,
+    found: Sequence[Shards],
+    indexes: Sequence[Index],
+    queries: pa.Table,
+    searches: pa.Table,
+    allowed: pa.Table | None,
+    documents: Shards,
+    depth: int,
+    candidates: int,
+    *,
+    context: Context,
+) -> tuple[Retrieved, Effort]:
+    """Combine what the retrievers found: merge shards, fuse, select, rerank, and return passages.
+
+    Args:
+        settings: The parts of the configuration.
+        found: The hits of each retriever, a table for each of its indexes.
+        indexes: What each retriever searched.
+        queries: The queries as they were asked.
+        searches: What was searched for them.
+        allowed: The documents that their filters allow.
+        documents: All documents.
+        depth: How many hits were fetched.
+        candidates: How many of the first hits are reranked.
+        context: Where the step runs.
+    """
+    asked_queries, stages, efforts = as_searches(queries), dict[str, pa.Table](), list[Effort]()
+
+    def keep(name: str, made: tuple[pa.Table, Effort]) -> None:
+        stages[_unused(name, stages)] = made[0]
+        efforts.append(made[1])
+
+    for retriever, tables, index in zip(settings.searches, found, indexes, strict=True):
+        name = "vector" if isinstance(retriever, VectorSearch) else "words"
+        name = name if isinstance(retriever, VectorSearch | WordSearch) else label(retriever)
+        if len(tables) == 1:
+            stages[_unused(name, stages)] = tables[0]
+        else:
+            keep(name, _merged(settings, tables, index, searches, depth, allowed, context))
+    if isinstance(settings.retrieval, HybridSearch):
+        keep("fused", _fused(settings, list(stages.values()), indexes, searches, depth, context))
+    if settings.queries is not None and settings.queries.several:
+        keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, context))
+    if settings.selection is not None and settings.selection.cuts:
+        keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, context))
+    if settings.reranker is not None:
+        chunks = indexes[0]["chunks"]
+        keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, context))
+    passages = None
+    if settings.returns is not None:
+        passages, effort = _returned(_last(stages), indexes[0]["chunks"], documents, settings.returns)
+        efforts.append(effort)
+    count = queries.num_rows
+    total = Effort.total_of([Effort.of(0, "queries"), *efforts])
+    fresh = min([count, *(effort.fresh for effort in efforts if effort.unit == "answers")])
+    return Retrieved(stages, passages), total.model_copy(update={"fresh": fresh, "total": count})
+
+
+def _last(stages: Mapping[str, pa.Table]) -> pa.Table:
+    return list(stages.values())[-1]
+
+
+def _unused(name: str, used: Mapping[str, object]) -> str:
+    numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
+    return next(one for one in [name, *numbered] if one not in used)
+
+
+def _merged(
+    settings: RetrievalSettings,
+    hits: Shards,
+    index: Index,
+    searches: pa.Table,
+    depth: int,
+    allowed: pa.Table | None,
+    context: Context,
+) -> tuple[pa.Table, Effort]:
+    """Merge the nearest chunks of all shards; a shard that may have more is asked for all that may count."""
+    fetched, found = likely_hits(depth, len(hits)), list(hits)
+    with context.embedder(settings.embedder) as used:
+        embed_queries(used, searches.column("text").to_pylist())
+
+    def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
+        # All at once: in a workspace the first query would be answered alone before.
+        return Context().answered(searches, lambda some: merge_tables(found, some, depth))
+
+    best, effort = merged()
+    efforts = [effort]
+    for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
+        again = searches.take(pa.array(rows))
+        own = {name: [part[shard]] for name, part in index.items() if name in ("chunks", "vectors")}
+        own |= {"index": index["index"][shard]} if index.get("index") else {}
+        deeper, more = nearest(own, again, settings.embedder, settings.store, depth, allowed, context)
+        found[shard] = pa.concat_tables([hits_of(found[shard], searches, rows), deeper])
+        efforts.append(more)
+    if efforts[1:]:
+        best, more = merged()
+        efforts.append(more)
+    seconds = round(sum(one.query_seconds for one in efforts), 6)
+    return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
+
+
+def _fused(
+    settings: RetrievalSettings,
+    rankings: Shards,
+    indexes: Sequence[Index],
+    searches: pa.Table,
+    depth: int,
+    context: Context,
+) -> tuple[pa.Table, Effort]:
+    """Fuse several rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
+    fusion, chunks = settings.retrieval.fusion, indexes[0]["chunks"]
+    scorings: list[Scoring | None] = []
+    if fusion.reads_scores:
+        texts = searches.column("text").to_pylist()
+        pairs = zip(settings.searches, indexes, strict=True)
+        scorings = [_scoring(one, index, texts, settings.embedder, context) for one, index in pairs]
+    return context.answered(
+        searches,
+        lambda some: fuse_tables(
+            [hits_of(one, some) for one in rankings], some, fusion, depth, "fused", chunks, scorings
+        ),
+    )
+
+
+def _scoring(retriever: Any, index: Index, texts: Sequence[str], embedder: Any, context: Context) -> Scoring | None:
+    if isinstance(retriever, WordSearch):
+        return WordScoring(word_index(retriever, index, texts), texts)
+    if not isinstance(retriever, VectorSearch):
+        return None
+    with context.embedder(embedder) as used:
+        queries = unit_vectors(embed_queries(used, texts), "query vectors")
+    vectors = ChunkVectors(index["chunks"], index["vectors"])
+
+    def units(numbers: Numbers) -> Vectors:
+        return unit_vectors(vectors.of(numbers), "embeddings")
+
+    count = sum(shard.num_rows for shard in index["chunks"])
+    return VectorScoring(queries, units, VectorSums.from_tables(index["sums"]), count)
+
+
+def _one_ranking(
+    hits: pa.Table, queries: pa.Table, depth: int, fusion: Any, context: Context
+) -> tuple[pa.Table, Effort]:
+    """Fuse the hits of all variants of each query by their ranks."""
+    count = pc.max(hits.column("rank")).as_py() or depth
+    return context.answered(queries, lambda some: fuse_variants(hits, some, fusion, count))
+
+
+def _selected(
+    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, context: Context
+) -> tuple[pa.Table, Effort]:
+    """Keep the hits that reach the threshold and repeat no better one."""
+    table = found_chunks(chunks, hits)
+    found, effort = context.answered(queries, lambda some: select_table(hits_of(hits, some), table, some, selection))
+    had, left = (len(pc.unique(one.column("query_id"))) for one in (hits, found))
+    told = fallback_count("questions have no hit left: all were below score_threshold", had - left)
+    return found, effort.model_copy(update={"fallbacks": told})
+
+
+def _reranked(
+    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Any, first: int, context: Context
+) -> tuple[pa.Table, Effort]:
+    """Put the ``first`` hits of every query into the reranker's order, the others after them."""
+    table = found_chunks(chunks, hits)
+    with context.reranker(reranker) as used:
+        if not isinstance(used, CachedReranker):
+            return context.answered(queries, lambda some: rerank_table(hits_of(hits, some), table, some, used, first))
+        found = rerank_table(hits, table, queries, used, first)
+        charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
+        effort = Effort(fresh=used.fresh, total=queries.num_rows, unit="answers", query_seconds=seconds, **charged)
+        return found, effort
+
+
+def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Any) -> tuple[pa.Table, Effort]:
+    """Return the passage of every hit at its rank; the hit itself where the passage is beyond the limit."""
+    doc_ids = pc.unique(hits.column("doc_id"))
+    read = StoredDocuments(documents, doc_ids)
+    started = time.perf_counter()
+    hit_places = list(_columns(hits, "doc_id", "ordinal"))
+    ordinals: dict[str, set[int]] = {}
+    for doc_id, ordinal in hit_places:
+        ordinals.setdefault(doc_id, set()).add(ordinal)
+    own: dict[tuple[str, int], tuple[int, int]] = {}
+    returned: dict[str, Any] = {}
+    for shard in chunks:
+        some = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
+        for doc_id, rows in groupby(_columns(some, *PLACE), key=itemgetter(0)):
+            places = [(start, end) for _, start, end in rows]
+            own |= {(doc_id, ordinal): places[ordinal] for ordinal in ordinals[doc_id]}
+            returned[doc_id] = returns.passages(read[doc_id], places, sorted(ordinals[doc_id]))
+    given = [returned[doc_id][ordinal] for doc_id, ordinal in hit_places]
+    both = [place or own[hit] for place, hit in zip(given, hit_places, strict=True)]
+    starts, ends = zip(*both, strict=True) if both else ((), ())
+    columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
+        "start": pa.array(starts, pa.int64()),
+        "end": pa.array(ends, pa.int64()),
+        "hit_ranks": pa.array([[rank] for rank in hits.column("rank").to_pylist()], PASSAGES.field("hit_ranks").type),
+    }
+    seconds = round(time.perf_counter() - started, 6)
+    told = fallback_count("hits are returned as they are: the text around them has over max_tokens", given.count(None))
+    effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=told)
+    return table_with(PASSAGES, columns, hits.num_rows), effort
+
+
+def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+@step(version=2)
+def ask_system(
+    documents: Shards, queries: pa.Table, system: Any, level: EvaluationType, depth: int, *, context: Context
+) -> tuple[Retrieved, Effort]:
+    """Ask a whole retrieval system, which is given the documents to index if it takes them.
+
+    A text that is not in the documents keeps its rank. Raises what the system raises, and ``ConfigurationError`` if
+    it breaks its interface.
+    """
+    corpus = Corpus(list(StoredDocuments(documents).values()))
+    kind = PositionAwareChunk if level == "token-level" else Chunk
+    reader = AnswerReader(label(system), corpus.documents)
+
+    def ask(some: pa.Table) -> pa.Table:
+        asked_queries = queries_from_table(some)
+        if not isinstance(system, Retriever):
+            texts = [query.text for query in asked_queries]
+            search_many = getattr(system, "search_many", None)
+            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in texts]
+            read = [reader.read_all(one, query.id, depth) for query, one in zip(asked_queries, given, strict=True)]
+            return answers_table(level, [query.id for query in asked_queries], read)
+        found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)
+        return hits_table(level, asked_queries, found, corpus)
+
+    # Timed as in memory, wherever it is: a system is not asked once more to warm up.
+    with getattr(system, "turn", None) or nullcontext():
+        if hasattr(system, "index"):
+            system.index(corpus)
+        hits, effort = Context().answered(queries, ask)
+    return Retrieved({"retrieved": hits}, None), effort
