@@ -2,11 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
+from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import THREADS, check_runner
@@ -21,9 +22,41 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class InputsFirstTaskRunner(ThreadPoolTaskRunner[Any]):
+    """Runs tasks in threads, each when its inputs are there.
+
+    Prefect takes an input that is still running for the parent of the task, and its graph hides the task in the parent.
+    """
+
+    def __enter__(self) -> Self:
+        """Start the threads."""
+        super().__enter__()
+        executor: Any = self._executor
+        submit = executor.submit
+        executor.submit = lambda run, *args, **kwargs: submit(_run_after_inputs, run, *args, **kwargs)
+        return self
+
+
+def _run_after_inputs(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    for future in _futures_in(kwargs.get("parameters")):
+        future.wait()
+    return run(*args, **kwargs)
+
+
+def _futures_in(value: object) -> Iterator[PrefectFuture[Any]]:
+    if isinstance(value, PrefectFuture):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _futures_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _futures_in(one)
+
+
 def threads() -> TaskRunner[Any]:
     """Return a runner with a thread for each core, and at least two."""
-    return ThreadPoolTaskRunner(max_workers=max(2, cores()))
+    return InputsFirstTaskRunner(max_workers=max(2, cores()))
 
 
 @contextmanager
