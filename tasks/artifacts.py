@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from prefect import task
 from prefect.artifacts import (
@@ -19,7 +18,6 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -72,16 +70,6 @@ def benchmark_run_name() -> str:
     return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def tag_run(*tags: str) -> None:
-    """Add tags to the flow run that this is called in.
-
-    Not by Prefect's ``tags``, which go to every task run below too, and each tag of a task run makes it ask the server
-    for a concurrency slot before it may begin.
-    """
-    with best_effort(), get_client(sync_client=True) as client:
-        client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
-
-
 def show_chunking(workspace: Workspace, name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
     """Show the means of the configurations of a chunking, the work they took, and links to their tables."""
     with best_effort():
@@ -94,7 +82,7 @@ def artifact_key(chunking: str) -> str:
     return f"chunking-{slug(chunking, SLUG_CHARACTERS)}-{text_sha256(chunking)[:8]}"
 
 
-@task(cache_policy=NO_CACHE, persist_result=False)
+@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="report")
 def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
     """Write the report of a run, and show its ranking with the recommendation and a link to the page.
 

@@ -63,7 +63,12 @@ def load_ground_truth(
     return steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
 
 
-@task(cache_policy=cached(steps.join_ground_truth), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.join_ground_truth),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="join ground truth",
+)
 def join_ground_truth(
     truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace
 ) -> TruthRef:
@@ -71,19 +76,34 @@ def join_ground_truth(
     return steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
 
 
-@task(cache_policy=cached(steps.find_copies), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.find_copies),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="find copies",
+)
 def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> TableRef:
     """Find the copies of relevant spans in one shard of the documents."""
     return steps.find_copies.run(workspace, partial(workspace.write_table, "copies"), documents, truth)
 
 
-@task(cache_policy=cached(steps.join_copies), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.join_copies),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="join copies",
+)
 def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace) -> TruthRef:
     """Credit the copies of relevant spans as alternatives to them."""
     return steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
 
 
-@task(cache_policy=cached(steps.add_copies), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.add_copies),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="add near copies",
+)
 def add_near_copies(truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace) -> TruthRef:
     """Credit exact and near copies of relevant spans as alternatives to them."""
     return steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)

@@ -60,13 +60,23 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspac
     return steps.index_words.run(workspace, partial(workspace.write_table, "postings"), chunks, tokenizer)
 
 
-@task(cache_policy=cached(steps.sum_words), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.sum_words),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="sum words",
+)
 def sum_words(chunks: list[ChunksRef], postings: list[TableRef], workspace: Workspace) -> TableRef:
     """Count in how many chunks of the corpus each word is."""
     return steps.sum_words.run(workspace, partial(workspace.write_table, "words"), chunks, postings)
 
 
-@task(cache_policy=cached(steps.sum_vectors), result_serializer="rag-eval", persist_result=True)
+@task(
+    cache_policy=cached(steps.sum_vectors),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="sum vectors",
+)
 def sum_vectors(chunks: ChunksRef, vectors: TableRef, workspace: Workspace) -> TableRef:
     """Sum up the vectors of one shard, from which z-scores of any query follow."""
     return steps.sum_vectors.run(workspace, partial(workspace.write_table, "sums"), chunks, vectors)

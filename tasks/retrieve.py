@@ -27,7 +27,13 @@ IndexRefs = Mapping[str, Any]
 """What a retriever searches, by name: references, or lists of them with one for each shard."""
 
 
-@task(cache_policy=cached(search_steps.prepare_queries), result_serializer="rag-eval", persist_result=True, **RETRIES)
+@task(
+    cache_policy=cached(search_steps.prepare_queries),
+    result_serializer="rag-eval",
+    persist_result=True,
+    task_run_name="prepare queries",
+    **RETRIES,
+)
 def prepare_queries(
     queries: TableRef, rewriter: Any, selection: Selection | None, documents: list[TableRef], workspace: Workspace
 ) -> QueriesRef:
