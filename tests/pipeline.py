@@ -24,7 +24,6 @@ from rag_eval.benchmark.guided import (
 from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, Evaluated, StepWork
 from rag_eval.benchmark.plan import Chunking, IndexSettings, chunkings
-from rag_eval.benchmark.unchanged import source_digest
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence
 from rag_eval.parts import digest, is_remote, locations
 from rag_eval.pipeline.document_steps import CorpusSource, texts_left
@@ -40,6 +39,7 @@ from tasks.ground_truth import (
     join_ground_truth,
     load_ground_truth,
     pull_ground_truth,
+    with_sources,
 )
 from tasks.index import index_shards, index_vectors, index_words, sum_vectors, sum_words
 from tasks.results import Gathered, conclude, failure_of
@@ -66,7 +66,7 @@ def load_truth(
         truth = join_copies.fn(truth, [find_copies.fn(one, truth, workspace) for one in documents], workspace)
     elif config.copies != "off" and level == "token-level":
         truth = add_near_copies.fn(truth, documents, config.copies, workspace)
-    return truth.model_copy(update={"source": source_digest([one.digest for one in seen])})
+    return with_sources(truth, seen, read)
 
 
 def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool = False) -> BenchmarkInputs:
@@ -75,14 +75,21 @@ def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool
     return BenchmarkInputs.of(config, documents, load_truth(workspace, config, documents, reanchor=reanchor))
 
 
+def chunk_steps(
+    workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs
+) -> dict[str, list[ChunksRef]]:
+    """What the steps return that cut the documents, and put a context around the chunks where there is one."""
+    parts: tuple[Any, ...] = configuration.chunker, workspace, inputs.chunk_truth
+    steps = {"chunk": [chunk.fn(shard, *parts) for shard in inputs.documents]}
+    if configuration.context is not None:
+        both = zip(steps["chunk"], inputs.documents, strict=True)
+        steps["add context"] = [add_context.fn(one, shard, configuration.context, workspace) for one, shard in both]
+    return steps
+
+
 def cut(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> list[ChunksRef]:
     """The chunks of a configuration, with their context."""
-    parts: tuple[Any, ...] = configuration.chunker, workspace, inputs.chunk_truth
-    chunks = [chunk.fn(shard, *parts) for shard in inputs.documents]
-    if configuration.context is not None:
-        both = zip(chunks, inputs.documents, strict=True)
-        chunks = [add_context.fn(one, shard, configuration.context, workspace) for one, shard in both]
-    return chunks
+    return list(chunk_steps(workspace, configuration, inputs).values())[-1]
 
 
 def build_index(
@@ -121,8 +128,8 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
         hits = ask_system.fn(configuration.system, documents, truth.queries, level, inputs.candidates, workspace)
         scores = score.fn(hits, truth, documents, [], inputs.metrics, inputs.ks, workspace)
         return Evaluated(configuration, {"retrieve": [hits], "score": [scores]}, [], [], None, hits, scores)
-    chunks = cut(workspace, configuration, inputs)
-    steps: dict[str, Any] = {"chunk": chunks}
+    steps: dict[str, Any] = {**chunk_steps(workspace, configuration, inputs)}
+    chunks = list(steps.values())[-1]
     depth = hits_to_fetch([_Done(one) for one in chunks], configuration.chunker, inputs.depth)  # type: ignore[arg-type,misc]
     ((_, searches),) = Chunking(configurations=[configuration]).plan(depth).configurations
     vectors = None

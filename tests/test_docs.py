@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -14,24 +15,20 @@ from typing import Any
 
 import pytest
 import yaml
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.running import RoundRunner
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import rag_eval
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
 from rag_eval.cli.main import app
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
-from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.ground_truth_steps import ground_truth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.flows.server_runs import asked, edges, settled, step_of, task_runs
+from tests.pipeline import evaluate, load_inputs
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -225,17 +222,34 @@ def test_every_part_of_the_page_on_parts_runs_in_its_benchmark(tmp_path: Path) -
     for name, last in (("timetable.md", answer), ("winter.md", "The last ferry leaves Vik at 18:05.")):
         (tmp_path / "docs" / name).write_text(f"# Times\n\nSee the map.\n\n{last}\n\nBuses wait.\n", encoding="utf-8")
     config, workspace = load_config(tmp_path / "benchmark.yaml"), Workspace(root=tmp_path / ".rag-eval")
-    run = RoundRunner(workspace)
-    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
-    inputs = BenchmarkInputs.of(config, documents, truth)
+    inputs = load_inputs(workspace, config)
     found = {}
     for one in config.configurations():
-        rows = workspace.read_table(evaluate(run, one, inputs).scores).to_pylist()
+        rows = workspace.read_table(evaluate(workspace, one, inputs).scores.table).to_pylist()
         found[one.name] = sum(row["value"] for row in rows if row["metric"] == "found_anything")
     assert len(found) == 4 * 3 + 1
     assert found.pop("my_parts:search") == 1  # it knows one of the two answers
     assert set(found.values()) == {2}
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_flow_of_the_page_on_parts_has_edges_and_is_cached_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (text,) = (text for text in blocks(ROOT / "docs" / "extending.md", "python") if "@flow" in text)
+    (tmp_path / "my_flow.py").write_text(text, encoding="utf-8")
+    for _ in range(2):
+        runpy.run_path("my_flow.py", run_name="__main__")
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert printed[0] == printed[1]
+    first, second = asked("flow_runs", {"flows": {"name": {"any_": ["count-chunks"]}}, "sort": "START_TIME_ASC"})
+    runs = settled(lambda: task_runs([second["id"]]))
+    assert edges(runs) >= {("find_documents", "load_corpus"), ("load_corpus", "chunk"), ("chunk", "embed")}
+    cached = ["chunk"] * 3 + ["embed"] * 3 + ["load_corpus"]
+    assert sorted(step_of(one) for one in runs if one["state"]["name"] == "Cached") == cached
+    assert "Cached" not in {one["state"]["name"] for one in settled(lambda: task_runs([first["id"]]))}
 
 
 def test_the_published_figures_and_the_digests_are_those_that_are_compared() -> None:

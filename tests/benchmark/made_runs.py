@@ -1,4 +1,4 @@
-"""Real runs without Prefect: the stages called one after the other, searching by words."""
+"""Real runs without a Prefect server, searching by words."""
 
 import json
 from collections.abc import Sequence
@@ -120,7 +120,6 @@ def _lose(workspace: Workspace, evaluated: Evaluated, inputs: BenchmarkInputs, s
     hits = HitsRef(stages={"words": workspace.write_table("hits", table.filter(left))})
     given = hits, inputs.truth, inputs.documents, list(evaluated.chunks), inputs.metrics, inputs.ks
     return replace(evaluated, steps={}, hits=hits, scores=score.fn(*given, workspace))
-
 
 
 GRID = """

@@ -15,11 +15,12 @@ import pyarrow as pa
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.errors import ArtifactError
 from rag_eval.disk.files import write_atomically
-from rag_eval.pipeline.search_steps import index
+from rag_eval.pipeline.document_steps import keep_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id, text_sha256
+from tasks.index import index_vectors
 workspace = Workspace(root=Path(sys.argv[1]))
 text = "one text"
 chunks = [
@@ -27,7 +28,7 @@ chunks = [
 ]
 column = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(256, np.float32)), 256)
 vectors = pa.Table.from_arrays([pa.array([text_sha256(text)]), column], schema=embeddings_schema(256))
-kept = [workspace.write_table("chunks", chunks_to_table(chunks))], [workspace.write_table("embeddings", vectors)]
+stored = [keep_chunks(workspace, chunks_to_table(chunks))], [workspace.write_table("embeddings", vectors)]
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 try:
     {work}
@@ -41,7 +42,7 @@ except ArtifactError as error:
     [
         ('workspace.write_table("numbers", pa.table({"n": range(9_999)}))', "tables/numbers"),
         ('write_atomically(workspace.root / "runs" / "summary.json", b"1" * 9_999)', "runs/summary.json"),
-        ("index(workspace, *kept, LanceDBVectorStore())", "indexes"),
+        ("index_vectors.fn(*stored, LanceDBVectorStore(), workspace)", "indexes"),
     ],
     ids=["table", "file", "index"],
 )

@@ -13,8 +13,8 @@ from scipy import stats
 from flows.deployments import read_deployments
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
+from rag_eval.benchmark.guided import full_record
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
-from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
@@ -144,15 +144,7 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     fewer = make_run(own_store.workspace, only)
     gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
     assert gone.missing == {LARGE_NAME: "the run does not have it"}
-    record = {
-        "estimated": {},
-        "unbounded": {},
-        "open": {},
-        "excluded": {LARGE_NAME: 0.4},
-        "objective": METRIC,
-    }
-    figures = dict.fromkeys(("configurations", "tokens", "full_tokens", "gap", "cost", "full_cost"), 2)
-    search = SearchRecord.model_validate(record | figures | {"strategy": "sure", "is_stopped": False, "notes": []})
+    search = full_record(own_store.config, 2).model_copy(update={"strategy": "guided", "estimated": {LARGE_NAME: 0.4}})
     left = run_gate(own_store.workspace, own_store.good, fewer.model_copy(update={"search": search}), METRIC, 0.5)
     assert left.missing[LARGE_NAME].startswith("the search of the run left it out: name the others")
     assert run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5, configurations=[SMALL_NAME]).passed
@@ -212,22 +204,6 @@ def test_the_index_of_a_store_is_told_in_words(own_store: Store, tmp_path: Path)
     (missing,) = run_gate(own_store.workspace, *found, METRIC).missing.values()
     assert "index hnsw m 8 " in missing
     assert " instead of none: gate the two" in missing
-
-
-def test_why_a_sure_search_calls_hybrids_otherwise_is_told(own_store: Store, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    config = write_data(folder).model_dump() | {"retrieval": ["hybrid"], "chunkers": [{"type": "markdown"}]}
-    full, sure = (
-        make_run(own_store.workspace, BenchmarkConfig.model_validate(config | {"search": one}))
-        for one in ("full", "sure")
-    )
-    (name,), (other,) = ([one.name for one in run.configurations] for run in (full, sure))
-    for before, after, fusions in ((full, sure, "frozen-z-score instead of z-score"), (sure, full, "z-score instead")):
-        (told,) = run_gate(own_store.workspace, before, after, METRIC).missing.values()
-        assert told.startswith(f"the run has it with fusion {fusions}")
-        assert ", since search: sure takes mean and deviation for hybrids over one chunking: gate the two" in told
-    assert told.endswith(f"--configuration '{other}={name}'")
 
 
 def test_without_an_allowance_a_metric_may_drop_by_that_of_the_nightly_run(store: Store) -> None:

@@ -1,3 +1,5 @@
+"""What a workspace holds, and what is removed from it to make room."""
+
 import json
 import os
 import re
@@ -6,31 +8,24 @@ import threading
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.running import reuse_outcome
-from rag_eval.benchmark.stage import Stage
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
-from rag_eval.benchmark.inputs import BenchmarkInputs
+from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, notice_earlier_version, prune
 from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
+from rag_eval.benchmark.unchanged import unchanged_run
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch, touch
 from rag_eval.disk.locks import wait_for_lock
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.ground_truth_steps import ground_truth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import build_report
+from tasks.caching import StoredResult, result_file
 from tests.benchmark.made_runs import make_run, write_data
 from tests.doubles.openai_server import OpenAIServer
-from tests.reports import report_runs
+from tests.pipeline import run_benchmark
 
 OLD = time.time() - 10 * 86_400
 
@@ -42,9 +37,9 @@ def filled(root: Path) -> Workspace:
         os.utime(root / ref.uri, (OLD, OLD))
     index = workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"1234") and None)
     os.utime(root / index.uri, (OLD, OLD))
-    kept = ("cache/embeddings/m/x.arrow", "cache/loose", "records/key.json", "runs/r/summary.json")
-    first_version = ("results/key", "prefect/db")
-    for name in (*kept, *first_version):
+    stored = ("cache/embeddings/m/x.arrow", "cache/loose", "results/key.json", "runs/r/summary.json")
+    earlier_versions = ("records/key.json", "prefect/db")
+    for name in (*stored, *earlier_versions):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"12")
         os.utime(root / name, (OLD, OLD))
@@ -79,7 +74,7 @@ def test_pruning_removes_what_was_not_used(tmp_path: Path) -> None:
     used = next((tmp_path / "tables" / "chunks").iterdir())
     touch(used)
     assert prune(workspace, 30) == []
-    expected = {"tables": 2, "indexes": 1, "records": 1, "results": 1, "prefect": 1, "cache": 1}
+    expected = {"tables": 2, "indexes": 1, "results": 1, "records": 1, "prefect": 1, "cache": 1}
     before = holdings(workspace)
     assert files(prune(workspace, 5, dry_run=True)) == expected
     assert holdings(workspace) == before
@@ -127,22 +122,26 @@ def test_the_baseline_and_the_newest_run_of_each_benchmark_stay_with_all_they_ne
 
 
 @pytest.mark.parametrize("shards", [1, 8])
-def test_what_is_needed_to_reuse_the_newest_run_stays_though_that_computed_nothing(tmp_path: Path, shards: int) -> None:
+def test_what_is_needed_to_show_the_newest_run_again_stays_with_the_results_that_refer_to_nothing_else(
+    tmp_path: Path, shards: int
+) -> None:
     workspace, config = Workspace(root=tmp_path / "work"), write_data(tmp_path, documents=3, queries=2)
     config = config.model_copy(update={"shards": shards})
-
-    def run(stage: Stage, *given: Any) -> Any:
-        return made_once(workspace, stage, *stage.looked(workspace, *given))
-
-    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), shards)
-    assert (len(documents) > 1) == (shards > 1)
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
-    for configuration in config.configurations():
-        evaluate(run, configuration, BenchmarkInputs.of(config, documents, truth))
-    assert reuse_outcome(workspace, config)
+    run = run_benchmark(workspace, config)
+    assert (len(run.inputs.documents) > 1) == (shards > 1)
+    results = {"truth": run.inputs.truth, "scores": run.configurations[0].scores}
+    results |= {"other": workspace.write_table("chunks", pa.table({"n": [1]}))}
+    for key, result in results.items():
+        workspace.keep(result_file(workspace, key), StoredResult(key=key, result=result).model_dump_json().encode())
     age(workspace.root, 10)
-    assert not {"tables", "records"} & files(prune(workspace, 5)).keys()
-    assert reuse_outcome(workspace, config)
+    prune(workspace, 5)
+    assert unchanged_run(workspace, config, reanchor=False) is not None
+    build_report(workspace, read_run(workspace, run.run))
+    assert {key: result_file(workspace, key).exists() for key in results} == {
+        "truth": True,
+        "scores": True,
+        "other": False,
+    }
 
 
 def test_nothing_is_removed_from_under_a_run_and_a_killed_one_is_no_hindrance(tmp_path: Path) -> None:
@@ -178,6 +177,21 @@ def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
     assert [holding.kind for holding in holdings(workspace)] == ["runs", "other files"]
 
 
+def test_a_workspace_of_an_earlier_version_is_said_until_something_is_computed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace = Workspace(root=tmp_path)
+    notice_earlier_version(workspace)
+    assert caplog.text == ""
+    (tmp_path / "records").mkdir()
+    notice_earlier_version(workspace)
+    assert "was made by an earlier version of rag-eval: its cached results are computed again once" in caplog.text
+    caplog.clear()
+    (tmp_path / "results").mkdir()
+    notice_earlier_version(workspace)
+    assert caplog.text == ""
+
+
 def test_nothing_outside_is_removed_through_a_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "inner").mkdir(parents=True)
@@ -189,10 +203,10 @@ def test_nothing_outside_is_removed_through_a_link(tmp_path: Path) -> None:
     (workspace.root / "indexes").mkdir(parents=True)
     (workspace.root / "tables").symlink_to(outside)
     (workspace.root / "indexes" / "folder").symlink_to(outside)
-    (workspace.root / "records").mkdir()
-    (workspace.root / "records" / "key.json").symlink_to(files[0])
+    (workspace.root / "results").mkdir()
+    (workspace.root / "results" / "key.json").symlink_to(files[0])
     prune(workspace, -1)
-    assert list((workspace.root / "indexes").iterdir()) == list((workspace.root / "records").iterdir()) == []
+    assert list((workspace.root / "indexes").iterdir()) == list((workspace.root / "results").iterdir()) == []
     clear(workspace)
     assert [file.read_text() for file in files] == ["dear", "dear"]
 
@@ -253,7 +267,7 @@ def test_answers_stay_while_the_newest_run_has_a_model_write(tmp_path: Path) -> 
             server.reply = lambda body: json.dumps({"text": "So."})
             part = {"type": context} | ({"base_url": server.base_url} if context == "written" else {})
             settings = given | {"retrieval": ["bm25"], "context": [part]}
-            report_runs.run(BenchmarkConfig.model_validate(settings), workspace)
+            run_benchmark(workspace, BenchmarkConfig.model_validate(settings))
         answers = list((workspace.root / "cache" / "answers").rglob("*.arrow"))
         for path in answers:
             os.utime(path, (0, 0))

@@ -6,12 +6,13 @@ import pyarrow as pa
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
+from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.sources import FileTruth
-from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
-from rag_eval.pipeline.ground_truth_steps import document_versions, load_ground_truth
+from rag_eval.pipeline.ground_truth_steps import document_versions
+from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
+from tests.pipeline import load_inputs
 
 A, B = DocumentId("a.md"), DocumentId("b.md")
 OLD = "One boat leaves at noon. Tickets cost 5 euro. Tickets are sold on board."
@@ -45,7 +46,7 @@ def test_tables_that_were_altered_or_are_none_are_passed_over(tmp_path: Path) ->
     assert document_versions(workspace, [A]) == {A: ["second"]}
 
 
-def test_the_stage_stops_at_truth_that_no_longer_matches_unless_it_is_carried_over(tmp_path: Path) -> None:
+def test_the_step_stops_at_truth_that_no_longer_matches_unless_it_is_carried_over(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / "work")
     folder, truth = tmp_path / "docs", tmp_path / "truth.jsonl"
     folder.mkdir()
@@ -56,23 +57,25 @@ def test_the_stage_stops_at_truth_that_no_longer_matches_unless_it_is_carried_ov
         f'[{{"doc_id": "a.md", "start": {start}, "end": {start + 7}, "text": "Tickets"}}]}}\n'
     )
 
-    def load(reanchor: bool) -> list[dict[str, object]]:
-        documents = load_corpus(workspace, CorpusSource.of(folder, "*.md"))
-        found = load_ground_truth(workspace, FileTruth(truth), documents, "token-level", reanchor)
+    config = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=["markdown"], copies="off")  # type: ignore[list-item,arg-type]
+
+    def load(*, reanchor: bool) -> TruthRef:
+        return load_inputs(workspace, config, reanchor=reanchor).truth
+
+    def answers(found: TruthRef) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = workspace.read_table(found.answers).to_pylist()
         return rows
 
-    before = load(reanchor=False)
+    (before,) = answers(load(reanchor=False))
     (folder / "a.md").write_text(OLD.replace("noon", "half past two"))
     with pytest.raises(GroundTruthError, match=r"truth\.jsonl, line 1, q1 .*'a\.md' has .*rag-eval truth reanchor"):
         load(reanchor=False)
-    # The text stands there twice: it is the kept version that tells which.
-    assert load(reanchor=True) == [before[0] | {"start": start + 9, "end": start + 16}]
+    # The text stands there twice: it is the stored version that tells which.
+    assert answers(load(reanchor=True)) == [before | {"start": start + 9, "end": start + 16}]
     assert "Tickets" in truth.read_text(), "the file is left alone"
     span = {"doc_id": "a.md", "start": 0, "end": 4, "text": "gone"}
     truth.write_text(f"{truth.read_text()}{json.dumps({'id': 'q2', 'query': 'what?', 'relevant_spans': [span]})}\n")
-    documents = load_corpus(workspace, CorpusSource.of(folder, "*.md"))
-    effort = load_ground_truth(workspace, FileTruth(truth), documents, "token-level", True).effort
+    effort = load(reanchor=True).effort
     assert effort is not None
     assert (effort.fresh, effort.total) == (1, 1), "a question that is left out is none of those that were read"
     (folder / "a.md").write_text("Something else.")

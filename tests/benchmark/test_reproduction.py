@@ -1,7 +1,6 @@
 """Published figures: where Chroma's evaluation puts chunks, and BM25 on BEIR-shaped data as trec_eval scores it."""
 
 import json
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -9,20 +8,15 @@ import ir_measures
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rag_eval.benchmark.engine import evaluate
-from rag_eval.benchmark.records import made_once
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.inputs import BenchmarkInputs
 from rag_eval.benchmark.reproduction import FirstOccurrence, other_files, publication, write_benchmark
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.document_steps import CorpusSource
-from rag_eval.pipeline.ground_truth_steps import ground_truth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, generate_chunk_id
+from tests.pipeline import evaluate, load_inputs
 
 MEASURES = {ir_measures.nDCG @ 10: ("chunk_ndcg", 10), ir_measures.R @ 100: ("chunk_recall", 100)}
 
@@ -73,26 +67,22 @@ def test_bm25_on_beir_shaped_data_has_the_scores_of_trec_eval(tmp_path: Path) ->
     judged = beir_folder(tmp_path / "data")
     config = load_config(write_benchmark("beir", tmp_path / "data", tmp_path / "made"))
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    run = partial(made_once, workspace)
-    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
-    inputs = BenchmarkInputs.of(config, documents, truth)
+    inputs = load_inputs(workspace, config)
     names = {
         generate_chunk_id(row["content"]): row["doc_id"].removesuffix(".txt").removesuffix(".md")
-        for shard in documents
+        for shard in inputs.documents
         for row in workspace.read_table(shard).to_pylist()
     }
     assert len(judged) > 50
     for configuration in config.configurations():
-        found = evaluate(run, configuration, inputs)
-        *_, last = found.hits.values()
+        found = evaluate(workspace, configuration, inputs)
         hits = [
             ir_measures.ScoredDoc(row["query_id"], names[row["chunk_id"]], 1 / row["rank"])
-            for row in workspace.read_table(last).to_pylist()
+            for row in workspace.read_table(found.hits.last).to_pylist()
         ]
         qrels = [ir_measures.Qrel(query, doc, grade) for query, all_ in judged.items() for doc, grade in all_.items()]
         peer = ir_measures.calc_aggregate([*MEASURES], qrels, hits)
-        rows = workspace.read_table(found.scores).to_pylist()
+        rows = workspace.read_table(found.scores.table).to_pylist()
         for measure, metric, size in (
             (ir_measures.nDCG @ 10, "chunk_ndcg", 10),
             (ir_measures.R @ 100, "chunk_recall", 100),

@@ -8,14 +8,14 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.scores import SCORES_FILE, RunScores, collect_scores, keep_scores, read_scores
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.document_steps import chunk
 from rag_eval.pipeline.workspace import Workspace
 from tests.benchmark.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
+from tests.pipeline import load_documents
 
 
 def mean_of(scores: RunScores, configuration: str, metric: str) -> float:
@@ -127,8 +127,8 @@ def test_a_damaged_file_is_made_up_for_by_the_tables_or_is_one_sentence(own_stor
 def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
     data = write_data(tmp_path, documents=7, queries=2)
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    documents = stages.load_corpus(workspace, CorpusSource.of(data.corpus, data.glob))
-    chunks = workspace.read_tables(stages.chunk(workspace, documents, LARGE, None)).to_pylist()
+    documents = workspace.read_tables(load_documents(workspace, data))
+    chunks = chunk(documents, LARGE)[0].to_pylist()
     name = LARGE.name
     lines = [
         {

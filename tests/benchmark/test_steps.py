@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import contents_sha256, files_sha256
-from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError
+from rag_eval.errors import ArtifactError, CorpusError, DamagedError, GroundTruthError
 from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.pipeline import document_steps
@@ -27,6 +28,7 @@ from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText, text_sha256
+from tasks.chunk import chunk
 from tests.made_tables import plain_chunks
 
 DOCUMENTS = [documents_to_table(Corpus([Document(DocumentId("a.md"), "One.")]))]
@@ -45,6 +47,17 @@ def test_a_step_says_when_and_how_long_it_worked(tmp_path: Path) -> None:
     assert before <= made.made <= datetime.now(UTC)
     assert made.effort is not None
     assert (made.effort.total, made.effort.seconds > 0) == (1, True)
+
+
+def test_a_table_that_is_damaged_during_a_run_is_one_sentence(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    ref = workspace.write_table("documents", DOCUMENTS[0])
+    path = tmp_path / ref.uri
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(
+        DamagedError, match=r"^tables/documents/.* was altered \(sha256 .*\): run again to make it anew$"
+    ):
+        chunk.fn(ref, RecursiveTokenChunker(), workspace)
 
 
 def test_a_step_is_the_same_step_in_another_process() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langsmith import utils as langsmith_utils
-from rag_eval.benchmark.stage import Stage
 
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord
 from rag_eval.benchmark.config_files import load_config
@@ -17,8 +16,7 @@ from rag_eval.benchmark.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.sources import FileTruth, join_truth
-from rag_eval.pipeline.document_steps import CorpusSource, load_corpus
-from rag_eval.pipeline.ground_truth_steps import ground_truth, kept_truth
+from rag_eval.pipeline.ground_truth_steps import kept_truth
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
@@ -29,6 +27,7 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevel
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText
 from tests.doubles.langsmith_fixtures import no_langsmith_settings, server
 from tests.doubles.langsmith_server import KEY, LangSmithServer
+from tests.pipeline import load_inputs
 
 __all__ = ["no_langsmith_settings", "server"]
 
@@ -90,16 +89,11 @@ def write(path: Path, *items: TokenLevelGroundTruth) -> Path:
     return path
 
 
-def load(docs: Path, sources: object, *, reanchor: bool = False) -> tuple[TruthRef, list[str]]:
-    """The ground truth of sources as a run loads it, and the names of its stages."""
-    workspace, names = Workspace(root=docs.parent / "work"), []
-
-    def run(stage: Stage, *inputs: Any) -> Any:
-        names.append(stage.name)
-        return stage(workspace, *inputs)
-
-    documents = load_corpus(workspace, CorpusSource.of(docs, "*.md"))
-    return ground_truth(run, read_sources(sources), documents, "token-level", reanchor), names
+def load(docs: Path, sources: object, *, reanchor: bool = False) -> TruthRef:
+    """The ground truth of sources as a run loads it."""
+    given = {"corpus": docs, "ground_truth": sources, "chunkers": ["markdown"], "copies": "off"}
+    config = BenchmarkConfig.model_validate(given)
+    return load_inputs(Workspace(root=docs.parent / "work"), config, reanchor=reanchor).truth
 
 
 def questions(docs: Path, truth: TruthRef) -> dict[str, list[str | None]]:
@@ -129,9 +123,7 @@ def test_a_file_a_dataset_and_a_function_are_joined_and_origins_tell_them_apart(
         "  - {type: 'own_truth:dogs', words: Dogs travel free.}\n"
     )
     sources = load_config(folder / "bench.yaml").ground_truth
-    truth, names = load(docs, sources)
-    assert names == ["load-ground-truth", "pull-ground-truth", "load-ground-truth", "join-ground-truth"]
-    assert questions(docs, truth) == {
+    assert questions(docs, load(docs, sources)) == {
         "When do boats leave?": ["file t.jsonl"],
         "When is the quay closed?": ["langsmith reviewed"],
         "What do dogs pay?": ['own_truth:dogs words="Dogs travel free."'],
@@ -151,8 +143,8 @@ def write_module(tmp_path: Path) -> Callable[[str], Path]:
 
 def test_one_file_is_as_it_always_was_and_is_written_down_as_its_path(docs: Path) -> None:
     path = write(docs.parent / "t.jsonl", WHEN, DOGS)
-    truth, names = load(docs, path)
-    assert (names, set(map(tuple, questions(docs, truth).values()))) == (["load-ground-truth"], {(None,)})
+    truth = load(docs, path)
+    assert set(map(tuple, questions(docs, truth).values())) == {(None,)}
     config = BenchmarkConfig(corpus=docs, ground_truth=path, chunkers=["markdown"])
     assert config.model_dump()["ground_truth"] == str(path)
     assert BenchmarkRecord.model_validate(config.model_dump()).ground_truth == path
@@ -183,13 +175,13 @@ def test_what_was_pulled_is_a_file_and_serves_while_langsmith_is_away(
     docs: Path, push: Push, server: LangSmithServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     push("reviewed", CLOSED)
-    truth, _ = load(docs, {"langsmith": "reviewed"})
+    truth = load(docs, {"langsmith": "reviewed"})
     path = kept_truth(Workspace(root=docs.parent / "work"), LangSmithTruth("reviewed"))
     assert path == docs.parent / "work" / "truth" / "langsmith-reviewed.jsonl"
     assert [one.relevant_spans for one in read_token_level(path)] == [CLOSED.relevant_spans]
     server.fail_after(0, "GET", "/info", 503)
     with caplog.at_level(logging.WARNING):
-        again, _ = load(docs, {"langsmith": "reviewed"})
+        again = load(docs, {"langsmith": "reviewed"})
     assert (again.queries.digest, again.answers.digest) == (truth.queries.digest, truth.answers.digest)
     assert f"the questions that were pulled from it last are used: {path}" in caplog.text
     with pytest.raises(ServiceError, match="it answered 503"):
@@ -218,7 +210,7 @@ def test_what_a_dataset_cannot_be_used_for_is_one_sentence(docs: Path, push: Pus
     (docs / "a.md").write_text("A new page. " + TEXT)
     with pytest.raises(GroundTruthError, match=r"langsmith old, .*the text is at .*; rag-eval run --reanchor carries"):
         load(docs, {"langsmith": "old"})
-    truth, _ = load(docs, {"langsmith": "old"}, reanchor=True)
+    truth = load(docs, {"langsmith": "old"}, reanchor=True)
     (row,) = Workspace(root=docs.parent / "work").read_table(truth.answers).to_pylist()
     assert row["start"] == CLOSED.relevant_spans[0].start + len("A new page. ")
 
@@ -272,7 +264,7 @@ def test_an_origin_that_is_told_stays() -> None:
 
 def test_a_source_of_unanswerable_questions_may_be_joined_but_not_be_all_there_is(docs: Path) -> None:
     nobody, when = write(docs.parent / "nobody.jsonl", NOBODY), write(docs.parent / "when.jsonl", WHEN)
-    truth, _ = load(docs, [nobody, when])
+    truth = load(docs, [nobody, when])
     assert truth.queries.rows == 2
     with pytest.raises(GroundTruthError, match=r"every query of file nobody\.jsonl is declared unanswerable"):
         load(docs, nobody)

@@ -113,7 +113,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_beside_folders_called_flows_and_tasks(bin_folder: Path, project: Path) -> None:
-    run = done(bin_folder / "rag-eval", "run", "benchmark.yaml", "--runner", "processes", cwd=project)
+    run = done(bin_folder / "rag-eval", "run", "benchmark.yaml", "--runner", "dask", cwd=project)
     assert run.returncode == 0, run.stderr
     assert "my_parts:whole, bm25" in run.stdout
     assert "1.000" in run.stdout

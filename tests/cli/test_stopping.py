@@ -2,10 +2,15 @@
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +18,10 @@ import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from rag_eval.cli.processes import watched
-from tests.cli.commands import CLEAN, COMMAND, TWO, children, is_running, rag_eval, started, wait_for
+from rag_eval.cli.processes import descendants, watched
+from tests.cli.commands import CLEAN, COMMAND, TWO, is_running, rag_eval, wait_for
 
-
-def chunks_in(workspace: Path) -> list[Path]:
-    return list((workspace / "tables" / "chunks").glob("*.arrow"))
-
-
-STOPPED = "rag-eval: stopped; what was finished is kept, and the next run continues there\n"
+STOPPED = "rag-eval: stopped; what was finished is cached, and the next run continues there"
 SLOW = """
 import pathlib, time
 
@@ -47,67 +47,104 @@ def digests(configurations: list[Any]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def api(prefect_server: None) -> str:
+    return str(PREFECT_API_URL.value())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, api: str) -> list[Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
     write_slow(folder)
     (folder / "again").touch()
-    return configurations(rag_eval("run", "b.yaml", "--json", cwd=folder))
+    return configurations(rag_eval("run", "b.yaml", "--json", cwd=folder, PREFECT_API_URL=api))
+
+
+def is_continued(folder: Path, undisturbed: list[Any], api: str) -> bool:
+    """Whether the next run takes what was finished from the cache, and finds what a run in one go finds."""
+    (folder / "again").touch()
+    done = configurations(rag_eval("run", "b.yaml", "--json", cwd=folder, PREFECT_API_URL=api))
+    works = [{step: one["stages"][step]["work"] for step in ("chunk", "retrieve")} for one in done]
+    return {"chunk": "reused", "retrieve": "computed"} in works and digests(done) == digests(undisturbed)
+
+
+@contextmanager
+def ended(run: "subprocess.Popen[Any]") -> Iterator[None]:
+    """Have a run end with the block, whatever happens in it."""
+    try:
+        yield
+    finally:
+        if run.poll() is None:
+            run.kill()
+            run.wait()
 
 
 @pytest.mark.parametrize(
     ("runner", "number", "code", "told"),
     [
-        ("threads", signal.SIGINT, 130, STOPPED),
-        ("processes", signal.SIGINT, 130, STOPPED),
-        ("processes", signal.SIGKILL, -9, ""),
-        ("dask", signal.SIGTERM, 143, STOPPED),
+        ("threads", signal.SIGINT, 130, [STOPPED]),
+        ("threads", signal.SIGKILL, -9, []),
+        ("dask", signal.SIGTERM, 143, [STOPPED]),
     ],
 )
 def test_a_stopped_run_leaves_nothing_behind_and_is_continued(
-    undisturbed: list[Any], tmp_path: Path, runner: str, number: int, code: int, told: str
+    undisturbed: list[Any], api: str, tmp_path: Path, runner: str, number: int, code: int, told: list[str]
 ) -> None:
     write_slow(tmp_path)
-    words = ["run", "b.yaml", "--json", "--runner", runner]
+    words = [COMMAND, "run", "b.yaml", "--runner", runner]
     run = subprocess.Popen(  # as a shell starts it: Ctrl-C goes to all that it starts
-        [COMMAND, *words], cwd=tmp_path, env=CLEAN, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words, cwd=tmp_path, env=CLEAN, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait_for((tmp_path / "begun").exists)
-    workers = children(run.pid)
-    assert bool(workers) == (runner != "threads")
-    (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
-    _, err = run.communicate(timeout=60)
+    with ended(run):
+        wait_for((tmp_path / "begun").exists)
+        started_by_it = descendants(run.pid)  # the server of the run, and the workers of Dask
+        assert started_by_it
+        (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
+        _, err = run.communicate(timeout=120)
     assert run.returncode == code, err
-    assert told in ("", err)  # of a killed one Python itself says something
-    wait_for(lambda: not any(map(is_running, workers)))
-    (tmp_path / "again").touch()
-    done = configurations(rag_eval(*words, cwd=tmp_path))
-    work = [{stage: one["stages"][stage]["work"] for stage in ("chunk", "rerank")} for one in done]
-    assert {"chunk": "reused", "rerank": "computed"} in work
-    assert digests(done) == digests(undisturbed)
+    assert err.splitlines() == ["rag-eval: starting a temporary Prefect server", *told]
+    wait_for(lambda: not any(is_running(one.pid) for one in started_by_it))
+    assert is_continued(tmp_path, undisturbed, api)
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(TWO)
-    api = str(PREFECT_API_URL.value())
-    run = started("run", "two.yaml", cwd=tmp_path, PREFECT_API_URL=api)
-    wait_for(lambda: chunks_in(tmp_path / ".rag-eval"))
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 130, err
-    assert f"rag-eval: starting on the Prefect server at {api}" in err
-    (page,) = [line for line in err.splitlines() if "its page in Prefect" in line]
-    run_id = page.rpartition("/")[2]
+def on_a_terminal(folder: Path, *words: str, **settings: str) -> "tuple[subprocess.Popen[bytes], list[str]]":
+    """The command on a terminal of its own, and what it writes there, which grows."""
+    own, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    environment = CLEAN | {"TERM": "xterm", **settings}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    run = subprocess.Popen([COMMAND, *words], cwd=folder, env=environment, start_new_session=True, **streams)
+    os.close(theirs)
+    written: list[str] = []
+
+    def read() -> None:
+        with suppress(OSError):  # at its end
+            while part := os.read(own, 10_000):
+                written.append(part.decode(errors="replace"))
+        os.close(own)
+
+    threading.Thread(target=read, daemon=True).start()
+    return run, written
+
+
+def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(
+    undisturbed: list[Any], api: str, tmp_path: Path
+) -> None:
+    write_slow(tmp_path)
+    run, written = on_a_terminal(tmp_path, "run", "b.yaml", PREFECT_API_URL=api)
+    # The table, from what the server tells of the task runs.
+    row = re.compile(r"recursive-token 60/0[^\n]*✓[^\n]*…")
+    with ended(run):
+        wait_for(lambda: row.search(re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", "".join(written))))
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=120) == 130, "".join(written)
+    wait_for(lambda: STOPPED in " ".join("".join(written).split()))
+    (run_id,) = re.findall(r"its page in Prefect: \S*/([0-9a-f-]{36})", "".join(written))
     # By its heartbeats the server would know of its death if it were killed.
     beats = {"event": {"name": ["prefect.flow-run.heartbeat"]}, "resource": {"id": [f"prefect.flow-run.{run_id}"]}}
     wait_for(lambda: httpx.post(f"{api}/events/filter", json={"filter": beats}, timeout=30).json()["total"])
     state = httpx.get(f"{api}/flow_runs/{run_id}", timeout=30).json()["state"]
     assert (state["type"], state["message"]) == ("CANCELLED", "stopped from the command line")
-    done = rag_eval("run", "two.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=api)
-    assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout)
-    assert len(outcome["configurations"]) == 2
-    assert outcome["stages"]["load-corpus"]["work"] == "reused"
+    assert is_continued(tmp_path, undisturbed, api)
 
 
 def test_what_watched_work_gives_or_raises_comes_through() -> None:

@@ -80,33 +80,31 @@ def test_a_run_obeys_nothing_in_its_workspace(canary: Path, tmp_path: Path) -> N
     (tmp_path / "one.yaml").write_text(ONE)
     workspace = Workspace(root=tmp_path / ".rag-eval")
     plant_home(workspace.root / "prefect", canary)
+    (workspace.root / "records").mkdir()
     for name in ("logging.yml", "profiles.toml", "prefect.toml"):
         (workspace.root / name).write_bytes((workspace.root / "prefect" / "profiles.toml").read_bytes())
     planted = contents(workspace.root / "prefect")
     first = rag_eval("run", "one.yaml", "--json", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert f"note: the workspace '{workspace.root}' is of the first version of rag-eval" in first.stderr
+    assert f"note: the workspace '{workspace.root}' was made by an earlier version of rag-eval" in first.stderr
     assert contents(workspace.root / "prefect") == planted  # not even looked at, as a database would show
     assert not prefect_home(workspace).is_relative_to(workspace.root)
 
-    records = sorted((workspace.root / "records").iterdir())
+    results = sorted((workspace.root / "results").iterdir())
     traps = list(prefect_records(canary).values())
-    (workspace.root / "results").mkdir()
-    for number, record in enumerate(records):
-        record.write_bytes(traps[number % 2])
-        (workspace.root / "results" / record.stem).write_bytes(traps[number % 2])
+    for number, file in enumerate(results):
+        file.write_bytes(traps[number % 2])
+        file.with_suffix("").write_bytes(traps[number % 2])  # where Prefect would keep its own
+    for run in workspace.runs.iterdir():
+        (run / "summary.json").write_bytes(traps[0])  # else nothing would be looked at
     again = rag_eval("run", "one.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=str(PREFECT_API_URL.value()))
     assert again.returncode == 0, again.stderr
-    for record in records:
-        stage = record.name.rpartition("-v")[0]
-        altered = f"note: the record {record.stem} was cut or altered: {stage} is computed again"
-        assert altered in again.stderr.splitlines()
+    for file in results:
+        assert f"note: the stored result {file.stem} is damaged: the task runs again" in again.stderr.splitlines()
     outcomes = [json.loads(run.stdout) for run in (first, again)]
-    assert [one["configurations"][0]["metrics"] for one in outcomes] == [
-        outcomes[0]["configurations"][0]["metrics"]
-    ] * 2
+    assert outcomes[0]["configurations"][0]["metrics"] == outcomes[1]["configurations"][0]["metrics"]
     work = {
         stage["work"] for one in (outcomes[1], outcomes[1]["configurations"][0]) for stage in one["stages"].values()
     }
     assert work == {"computed"}
-    assert "first version" not in again.stderr
+    assert "earlier version" not in again.stderr

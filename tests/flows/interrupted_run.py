@@ -31,7 +31,7 @@ def start(file: Path, workspace: Path, until: str = "") -> ForkServerProcess:
     """
     # The process that is forked has the environment of the test that started it, not of this one.
     given = (dict(os.environ), str(PREFECT_API_URL.value()), file, workspace, until)
-    process = PROCESSES.Process(target=run_until, args=given)
+    process = PROCESSES.Process(target=run_until, args=given, daemon=True)
     process.start()
     return process
 

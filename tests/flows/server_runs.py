@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 from prefect.client.schemas.objects import State
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig
@@ -43,8 +43,9 @@ STEPS = {
 def run(
     config: BenchmarkConfig, workspace: Workspace, *, reanchor: bool = False, runner: str = THREADS
 ) -> BenchmarkOutcome:
-    """Run a benchmark that caches in its workspace."""
-    return benchmark.with_options(result_storage=result_storage(workspace))(config, workspace, reanchor, runner)
+    """Run a benchmark that caches in its workspace, or computes all again where the workspace says so."""
+    with temporary_settings({PREFECT_TASKS_REFRESH_CACHE: True} if workspace.refresh else {}):
+        return benchmark.with_options(result_storage=result_storage(workspace))(config, workspace, reanchor, runner)
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,14 @@ def task_runs(flow_runs: list[str]) -> list[dict[str, Any]]:
 
 
 def settled(read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Read task runs until all have ended and no more come: the server learns of them a little later."""
+    """Read task runs until all have ended and no more come: the server learns of them a little later.
+
+    One that needs what failed stays NotReady.
+    """
     before, until = -1, time.monotonic() + 120
     while True:
         found = read()
-        is_over = bool(found) and all(one["state_type"] in ENDED for one in found)
+        is_over = bool(found) and all(one["state_type"] in ENDED or one["state_name"] == "NotReady" for one in found)
         if (is_over and len(found) == before) or time.monotonic() > until:
             return found
         before = len(found) if is_over else -1

@@ -2,18 +2,12 @@
 
 import json
 import logging
-import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from prefect.settings import PREFECT_API_URL
-from rag_eval.benchmark.running import StageEvent, listening, reuse_outcome
 
-from flows.benchmark import benchmark
 from rag_eval import (
     ChunkLevelGroundTruth,
     Corpus,
@@ -25,26 +19,41 @@ from rag_eval import (
     write_chunk_level,
 )
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.verdict import judged
 from rag_eval.retrieval import RETRIEVER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
-from tests.benchmark.made_runs import sweep_benchmark, write_sentences
 from tests.doubles.broken_chunker import BrokenChunker
-from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of
+from tests.flows.benchmarks import LARGE, SMALL, TWO, every_step, folder_of
+from tests.flows.server_runs import asked, run, run_and_read, step_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+
+STEPS = [
+    "load-corpus",
+    "load-ground-truth",
+    "chunk",
+    "embed",
+    "index vectors",
+    "sum vectors",
+    "index words",
+    "sum words",
+    "prepare queries",
+    "search vector",
+    "search bm25",
+    "retrieve",
+    "score",
+]
 
 
 def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    first = benchmark(TWO, workspace)
+    first = run(TWO, workspace)
     assert [one.name for one in first.configurations] == [one.name for one in TWO.configurations()]
     assert (first.answerable, first.unanswerable) == (70, 2)
     small, large = first.configurations
@@ -57,10 +66,10 @@ def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_
     assert small.metrics["span_precision@5"] > large.metrics["span_precision@5"] + 0.05
     within = [one.metrics[first.ranking_metric] for one in first.ranked()]
     assert within == sorted(within, reverse=True)
-    assert first.work() == (13, 0)
+    assert first.work() == (16, 0)
 
-    again = benchmark(TWO, workspace)
-    assert again.work() == (0, 13)
+    again = run(TWO, workspace)
+    assert again.work() == (0, 16)
     assert [one.metrics for one in again.configurations] == [one.metrics for one in first.configurations]
     assert [one.scores for one in again.configurations] == [one.scores for one in first.configurations]
     for one, same in zip(first.configurations, again.configurations, strict=True):
@@ -80,54 +89,54 @@ def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_
     assert read_run(workspace) == again
     assert read_run(workspace, first.run) == first
 
-    refreshed = benchmark(TWO, workspace.model_copy(update={"refresh": True}))
-    assert refreshed.work() == (13, 0)
+    refreshed = run(TWO, workspace.model_copy(update={"refresh": True}))
+    assert refreshed.work() == (16, 0)
     assert [one.metrics for one in refreshed.configurations] == [one.metrics for one in first.configurations]
 
 
 def test_the_pipeline_gives_what_the_library_gives(tmp_path: Path) -> None:
-    outcome = benchmark(TWO, Workspace(root=tmp_path))
+    outcome = run(TWO, Workspace(root=tmp_path))
     evaluation = TokenLevelEvaluation(Corpus.from_folder(CORPUS), GROUND_TRUTH)
     for one, size in zip(outcome.configurations, (60, 300), strict=True):
         result = evaluation.run(RecursiveTokenChunker(chunk_size=size), LocalEmbedder(), k=5)
         assert {name: one.metrics[f"{name}@5"] for name in result.metrics} == dict(result.metrics)
 
 
-def test_every_stage_runs_and_configurations_share_work(tmp_path: Path) -> None:
-    config = every_stage(tmp_path).model_copy(
+def test_every_step_runs_and_configurations_share_work(tmp_path: Path) -> None:
+    config = every_step(tmp_path).model_copy(
         update={"retrieval": [RETRIEVER.make(name) for name in ("vector", "bm25", "hybrid")]}
     )
-    outcome = benchmark(config, Workspace(root=tmp_path))
+    outcome = run(config, Workspace(root=tmp_path))
     by_stage = {stage: (computed, reused) for stage, (computed, reused, _) in outcome.work_by_stage().items()}
-    assert set(by_stage) == set(STAGES)
-    assert by_stage["chunk"] == (1, 2)
-    assert by_stage["embed"] == by_stage["index"] == by_stage["retrieve-by-vector"] == (1, 1)
-    assert by_stage["score"] == (3, 0)
+    assert [*by_stage] == STEPS
+    assert by_stage["chunk"] == by_stage["prepare queries"] == (1, 2)
+    assert by_stage["embed"] == by_stage["index vectors"] == by_stage["search vector"] == (1, 1)
+    assert by_stage["retrieve"] == by_stage["score"] == (3, 0)
 
     # A refresh makes everything again, and what configurations share once.
     begun = time.time()
-    again = benchmark(config, Workspace(root=tmp_path, refresh=True))
+    again = run(config, Workspace(root=tmp_path, refresh=True))
     assert {stage: (computed, reused) for stage, (computed, reused, _) in again.work_by_stage().items()} == by_stage
     efforts = {stage: efforts for stage, (_, _, efforts) in again.work_by_stage().items()}
     assert all(effort.fresh == effort.total for stage in ("chunk", "embed") for effort in efforts[stage])
     segments = list((tmp_path / "cache" / "embeddings").rglob("*.arrow"))
     assert segments
     assert all(path.stat().st_mtime > begun - 1 for path in segments)
-    assert benchmark(config, Workspace(root=tmp_path)).work()[0] == 0
+    assert run(config, Workspace(root=tmp_path)).work()[0] == 0
 
 
 def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Path) -> None:
     folder, truth = folder_of(tmp_path, 100)
     config = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[SMALL])
     workspace = Workspace(root=tmp_path / "work")
-    first = benchmark(config, workspace)
+    first = run(config, workspace)
     (folder / "050.md").write_text("# Ship 50\n\nShip number 50 was sold and leaves no more.\n")
-    second = benchmark(config, workspace)
+    second = run(config, workspace)
     efforts = [{stage: done.effort for stage, done in run.configurations[0].stages.items()} for run in (first, second)]
     assert [(efforts[run]["chunk"].fresh, efforts[run]["chunk"].total) for run in (0, 1)] == [(100, 100), (1, 100)]
     assert [efforts[run]["embed"].fresh for run in (0, 1)] == [100, 1]
     other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownChunker(), LARGE])
-    headings, whole = benchmark(other, workspace).configurations
+    headings, whole = run(other, workspace).configurations
     made = headings.stages["embed"].effort
     assert made is not None
     read = efforts[1]["embed"].tokens
@@ -138,40 +147,91 @@ def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Pa
 def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     workspace = Workspace(root=tmp_path)
     config = TWO.model_copy(update={"chunkers": [SMALL]})
-    first = benchmark(config, workspace)
+    first = run(config, workspace)
     (chunks,) = (tmp_path / "tables" / "chunks").iterdir()
     chunks.write_bytes(chunks.read_bytes()[:-9])
     shutil.rmtree(tmp_path / "indexes")
     for segment in (tmp_path / "cache" / "embeddings").rglob("*.arrow"):
         segment.write_bytes(segment.read_bytes()[:200])
     with caplog.at_level(logging.WARNING):
-        again = benchmark(config, workspace)
+        again = run(config, workspace)
     assert {stage: done.work for stage, done in again.configurations[0].stages.items()} == {
         "chunk": "computed",
         "embed": "reused",
-        "index": "computed",
-        "retrieve-by-vector": "reused",
+        "index vectors": "computed",
+        "prepare queries": "reused",
+        "search vector": "reused",
+        "retrieve": "reused",
         "score": "reused",
     }
     assert again.configurations[0].metrics == first.configurations[0].metrics
     assert "was altered" in caplog.text
-    assert "chunk is computed again" in caplog.text
+    assert "the task runs again" in caplog.text
     assert "is gone from the workspace" in caplog.text
-    assert benchmark(config, workspace).work() == (0, 8)
+    assert run(config, workspace).work() == (0, 9)
 
 
-def test_a_failing_configuration_leaves_the_others_complete(tmp_path: Path) -> None:
-    config = TWO.model_copy(update={"chunkers": [LARGE, BrokenChunker()]})
-    with pytest.raises(
-        BenchmarkFailedError, match=r"1 of 2 configurations failed: .*overlap must be smaller"
-    ) as caught:
-        benchmark(config, Workspace(root=tmp_path))
-    outcome = json.loads(caught.value.summary.read_text())
-    assert [one["name"] for one in outcome["configurations"]] == ["recursive-token 300/0, vector"]
-    (failure,) = outcome["failures"].values()
-    assert list(outcome["failures"]) == ["recursive-token 60/90, vector"]
-    assert {stage: done["work"] for stage, done in failure["stages"].items()} == {"chunk": "failed"}
-    assert BenchmarkOutcome.model_validate(outcome).work_by_stage()["chunk"][:2] == (2, 0)
+FAILING = """
+def words(text):
+    return text.split("\\n\\n")
+
+
+def broken(texts):
+    raise RuntimeError("no vectors today")
+
+
+def strict(chunks):
+    def search(query, k):
+        raise RuntimeError("no answer to " + query)
+
+    return search
+"""
+
+
+def test_what_fails_fails_alone_and_the_others_are_concluded(tmp_path: Path) -> None:
+    (tmp_path / "failing_parts.py").write_text(FAILING)
+    folder_of(tmp_path, 4)
+    (tmp_path / "benchmark.yaml").write_text(
+        "corpus: docs\nground_truth: truth.jsonl\nk: [1]\n"
+        "chunkers: [failing_parts:words, {type: recursive-token, chunk_size: 20}]\n"
+        "embedders: [local, failing_parts:broken]\nstores: memory\n"
+        "retrieval: [vector, bm25, hybrid, failing_parts:strict]\n"
+    )
+    config = load_config(tmp_path / "benchmark.yaml")
+    config = config.model_copy(update={"chunkers": [*config.chunkers, BrokenChunker()]})
+    names = [one.name for one in config.configurations()]
+    found = run_and_read(config, Workspace(root=tmp_path / "work"))
+    with pytest.raises(BenchmarkFailedError, match=r"12 of 18 configurations failed: ") as caught:
+        found.outcome  # noqa: B018  # it raises
+    outcome = BenchmarkOutcome.model_validate_json(caught.value.summary.read_bytes())
+    reasons = {name: failure.reason for name, failure in outcome.failures.items()}
+    assert len(names) == 18
+    assert [*reasons, *(one.name for one in outcome.configurations)] == [
+        *(name for name in names if "60/90" in name or "broken" in name or "strict" in name),
+        *(name for name in names if not ("60/90" in name or "broken" in name or "strict" in name)),
+    ]
+    for name, reason in reasons.items():
+        assert name in str(caught.value) or reason.split(":")[0] in str(caught.value)
+        if "60/90" in name:
+            assert "the overlap must be smaller" in reason
+        elif "broken" in name:
+            assert "the embedder failing_parts:broken failed (RuntimeError: no vectors today)" in reason
+        else:
+            assert "no answer to When does ship number 0 leave?" in reason
+    # A chunker that fails ends its own chunking; in the others what needs no failed task is completed.
+    ended = {(one["name"], one["state"]["type"]) for one in found.tasks if step_of(one) in ("score", "evaluate")}
+    for name in names:
+        assert ((f"score {name}", "COMPLETED") in ended) == (name not in reasons)
+    assert ("recursive-token 60/90", "FAILED") in ended
+    assert found.flow["state"]["type"] == "FAILED"
+    # Once more, what was done is cached, and what failed is tried again.
+    again = run_and_read(config, Workspace(root=tmp_path / "work"))
+    assert {one["state"]["name"] for one in again.steps if one["state"]["type"] == "COMPLETED"} == {"Cached"}
+    assert {(step_of(one), one["state"]["name"]) for one in again.steps if one["state"]["type"] == "FAILED"} == {
+        ("chunk", "Failed"),
+        ("embed", "Failed"),
+        ("search", "Failed"),
+    }
 
 
 def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> None:
@@ -180,7 +240,7 @@ def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> Non
     document = next(folder.glob("fares*.md"))
     document.write_text("An added line.\n" + document.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(GroundTruthError, match="the text is at"):
-        benchmark(TWO.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
+        run(TWO.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
 
 
 def test_chunk_level_runs_and_refuses_another_chunker(tmp_path: Path) -> None:
@@ -195,97 +255,16 @@ def test_chunk_level_runs_and_refuses_another_chunker(tmp_path: Path) -> None:
         retrieval=["vector", "bm25", "hybrid"],
         k=[1, 5],
     )
-    outcome = benchmark(config, Workspace(root=tmp_path / "work"))
+    outcome = run(config, Workspace(root=tmp_path / "work"))
     for one in outcome.configurations:
         assert one.metrics["chunk_recall@1"] == 1.0
         assert one.metrics["chunk_precision@5"] == pytest.approx(0.2)
     with pytest.raises(BenchmarkFailedError, match=r"made with .*chunk_size=300.* this run uses .*chunk_size=60"):
-        benchmark(config.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path / "work"))
-
-
-def asked(kind: str, sort: str) -> list[dict[str, Any]]:
-    """What the server has, newest first; over HTTP, because Prefect's own client asks in a way that it refuses."""
-    with httpx.Client(timeout=30) as client:
-        answer: list[dict[str, Any]] = client.post(
-            f"{PREFECT_API_URL.value()}/{kind}/filter", json={"sort": sort}
-        ).json()
-    return answer
-
-
-def test_a_run_has_a_name_and_tags_and_its_tasks_have_none(tmp_path: Path) -> None:
-    """A tag of a task run would make it ask the server for a concurrency slot."""
-    outcome = benchmark(every_stage(tmp_path), Workspace(root=tmp_path))
-    runs = asked("flow_runs", "START_TIME_DESC")
-    whole = next(run for run in runs if run["name"].startswith("corpus "))
-    assert re.fullmatch(r"corpus \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", whole["name"])
-    assert set(whole["tags"]) == {"rag-eval", "token-level"}
-    part = next(run for run in runs if run["name"] == outcome.configurations[0].name)
-    assert set(part["tags"]) == {
-        "chunker:recursive-token",
-        "retrieval:hybrid",
-        "embedder:local",
-        "store:lancedb",
-        "reranker:lexical",
-    }
-    assert all(run["tags"] == [] for run in asked("task_runs", "EXPECTED_START_TIME_DESC"))
+        run(config.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path / "work"))
 
 
 def test_a_run_leaves_artifacts_to_look_at(tmp_path: Path) -> None:
-    benchmark(TWO.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path))
-    found = {artifact["key"]: artifact["data"] for artifact in reversed(asked("artifacts", "CREATED_DESC"))}
+    run(TWO.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path))
+    found = {one["key"]: one["data"] for one in reversed(asked("artifacts", {"sort": "CREATED_DESC"}))}
     assert json.loads(found["comparison"])[0]["configuration"] == "recursive-token 60/0, vector"
-    assert found["progress"] == 100.0
-    assert "span\\_recall@5" in found[artifact_key("recursive-token 60/0, vector")]
-
-
-def states_of(names: list[str], wanted: str) -> set[tuple[str, str]]:
-    """The states of task runs of these names, once each has the one wanted: a server learns of them a little later."""
-    until = time.monotonic() + 30
-    while True:
-        asking = {"task_runs": {"name": {"any_": names}}}
-        runs = httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json=asking, timeout=30).json()
-        found = {(one["name"], one["state_name"]) for one in runs}
-        if {(name, wanted) for name in names} <= found or time.monotonic() > until:
-            return found
-        time.sleep(0.2)
-
-
-def test_a_sure_search_shows_its_rounds_and_evaluates_whole_what_can_be_best(tmp_path: Path) -> None:
-    write_sentences(tmp_path)
-    config, workspace = sweep_benchmark(tmp_path, search="sure", tolerance=0.02), Workspace(root=tmp_path / "w")
-    events: list[StageEvent] = []
-    with listening(events.append):
-        outcome = benchmark(config, workspace)
-    record = outcome.search
-    assert record is not None
-    assert record.excluded
-    assert record.excluded.keys() | {one.name for one in outcome.configurations} == {
-        one.name for one in config.configurations()
-    }
-    shared = [event.stage for event in events if event.configuration is None and event.status == "started"]
-    rounds = [one for one in shared if one.startswith("narrow ")]
-    assert rounds
-    assert "guide" in shared
-    assert states_of(rounds, "Completed") == {(name, "Completed") for name in rounds}
-    settled = {event.configuration for event in events if event.status == "excluded"}
-    assert settled >= record.excluded.keys()
-    assert [event.reason for event in events if event.status == "told"][-1].endswith(
-        f" of {record.full_tokens:,} tokens"
-    )  # type: ignore[union-attr]  # it has one
-    # Begun again, every round is found kept, and shown so.
-    begun = len(events)
-    with listening(events.append):
-        assert benchmark(config, workspace).search == record
-    assert {event.stage for event in events[begun:] if event.status == "reused" and event.configuration is None} >= {
-        "guide",
-        *rounds,
-    }
-    assert states_of(rounds, "Cached") >= {(name, "Cached") for name in rounds}
-    # The next night nothing is computed, and the same is known.
-    again = reuse_outcome(workspace, config)
-    assert again is not None
-    assert again.search == record
-    verdict = judged(read_scores(workspace, outcome), outcome)[1]
-    assert verdict.search.startswith("Best of 18 on these questions: no other is better by more than 0.0")
-    assert f"{len(record.excluded)} excluded by what they can find at most" in verdict.search
-    assert judged(read_scores(workspace, outcome), outcome.by("span_iou@3"))[1].search == ""
+    assert "span\\_recall@5" in found[artifact_key("recursive-token 60/0")]

@@ -10,22 +10,21 @@ from typing import Any
 import pytest
 
 from rag_eval import Corpus, RecursiveTokenChunker, read_chunk_level, read_token_level
+from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.generation.growing import GeneratedTruth, asked_path
 from rag_eval.ground_truth.drift import reanchor
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.ground_truth.sources import Surroundings
-from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.ids import EvaluationType
-from tasks.corpus import load_corpus
-from tasks.ground_truth import load_ground_truth, pull_ground_truth
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import Change, Disconnect, OpenAIServer, Status
 from tests.generation.corpora import PLACES, harbour_text
+from tests.pipeline import load_documents, load_truth
 
 Load = Callable[..., TruthRef]
 PRICES = {"input": 1, "output": 4}
@@ -48,9 +47,9 @@ def load(server: OpenAIServer, docs: Path, tmp_path: Path, monkeypatch: pytest.M
 
     def loaded(level: EvaluationType = "token-level", **settings: Any) -> TruthRef:
         given = {"model": "tiny", "queries_per_doc": 2, "base_url": server.base_url, "file": tmp_path / "truth.jsonl"}
-        documents = [load_corpus.fn(one, workspace) for one in CorpusSource.of(docs, "*.md").shards()]
         source = GeneratedTruth(**(given | {"max_retries": 0} | settings))
-        return load_ground_truth.fn(pull_ground_truth.fn(source, level, workspace), documents, level, workspace)
+        config = BenchmarkConfig(corpus=docs, ground_truth=[source], evaluation_type=level, chunkers=["markdown"])
+        return load_truth(workspace, config, load_documents(workspace, config))
 
     return loaded
 

@@ -121,8 +121,8 @@ def test_a_column_that_is_added_is_shown_everywhere(report: Report) -> None:
 
 def test_a_column_is_shown_where_it_says_and_left_out_where_it_has_nothing(report: Report) -> None:
     titles = {column.title for column in report.ranking.columns}
-    assert "index" in titles  # bytes of vectors, for some of the configurations
-    assert not titles & {"cost $", "tokens read"}  # nothing was charged
+    assert titles >= {"index", "tokens read"}  # of vectors, which some of the configurations have
+    assert "cost $" not in titles  # nothing was charged
     only = replace(report.ranking.columns[-1], title="x", media=frozenset({"html"}))
     ranking = replace(report.ranking, columns=[*report.ranking.columns, only])
     assert [medium for medium in ("terminal", "markdown", "html", "prefect") if only in ranking.shown_in(medium)] == [

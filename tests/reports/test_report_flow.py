@@ -6,13 +6,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
-from flows.benchmark import benchmark
+from rag_eval.chunking.context import HeadingContext
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import page_of
-from tasks.artifacts import report_run
+from tasks.artifacts import report
+from tests.flows.server_runs import run as run_flow
 from tests.pipeline import run_benchmark
 from tests.reports.test_report_files import SMALL
 
@@ -28,12 +28,15 @@ def comparison() -> dict[str, str]:
 
 def test_a_run_leaves_its_report_and_the_artifact_links_to_it(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    page = page_of(workspace, benchmark(SMALL, workspace))
+    outcome = run_flow(SMALL.model_copy(update={"context": [HeadingContext()]}), workspace)
+    steps = "chunk", "add context", "index words", "sum words", "prepare queries", "search bm25", "retrieve", "score"
+    assert tuple(outcome.configurations[0].stages) == steps
+    page = page_of(workspace, outcome)
     assert {path.name for path in page.parent.iterdir()} >= {"report.html", "report.md", "scores.parquet"}
     shown = comparison()
     assert f"[Open the report]({page.as_uri()})" in shown["description"]
     assert "was measured alone" in shown["description"]
-    assert json.loads(shown["data"])[0]["configuration"] == "recursive-character 600/0, bm25"
+    assert json.loads(shown["data"])[0]["configuration"] == "recursive-character 600/0, bm25, headings"
 
 
 def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
@@ -43,7 +46,7 @@ def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
     outcome = run_benchmark(workspace, SMALL)
     (tmp_path / outcome.configurations[0].hits.uri).unlink()
     with caplog.at_level(logging.WARNING):
-        flow(report_run, validate_parameters=False)(workspace, outcome)
+        report(workspace, SMALL.ground_truth, outcome)
     assert "the report of" in caplog.text
     assert (workspace.runs / outcome.run / "summary.json").is_file()
     assert not page_of(workspace, outcome).exists()

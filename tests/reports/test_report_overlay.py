@@ -228,6 +228,7 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
         ],
         retrieval=["bm25"],
         k=[2, 5],
+        copies="off",
     )
     workspace = Workspace(root=tmp_path / "work")
     kept = Kept(workspace, renamed(run_benchmark(workspace, config)))

@@ -5,16 +5,20 @@ import json
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.scores import collect_scores
 from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.retrieval import REWRITER
+from rag_eval.retrieval.passages import DocumentPassage, WindowPassage
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import TruthTables, documents_from_table
+from rag_eval.tokens import count_tokens
+from rag_eval.types.documents import Corpus
 from tests.pipeline import run_benchmark
 from tests.reports.test_report_packing import unpack
 
@@ -23,15 +27,17 @@ def other_words(question: str) -> list[str]:
     return [question, f"tell me: {question}"]
 
 
+CONFIG = BenchmarkConfig.model_validate(
+    {"corpus": CORPUS, "ground_truth": GROUND_TRUTH, "k": [1, 5], "metrics": ["span_recall", "tokens_retrieved"]}
+    | {"chunkers": [{"type": "recursive-token", "chunk_size": 100}], "retrieval": ["bm25"], "context": ["headings"]}
+)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, BenchmarkOutcome]:
-    config = BenchmarkConfig.model_validate(
-        {"corpus": CORPUS, "ground_truth": GROUND_TRUTH, "k": [1, 5], "metrics": ["span_recall", "tokens_retrieved"]}
-        | {"chunkers": [{"type": "recursive-token", "chunk_size": 100}], "retrieval": ["bm25"]}
-        | {"context": ["headings"], "queries": [None, REWRITER.take(other_words)], "returns": ["hit", "window"]}
-    )
+    axes = {"queries": [None, REWRITER.take(other_words)], "returns": [None, WindowPassage()]}
     workspace = Workspace(root=tmp_path_factory.mktemp("work"))
-    return workspace, run_benchmark(workspace, config)
+    return workspace, run_benchmark(workspace, CONFIG.model_copy(update=axes))
 
 
 def test_names_tell_the_parts_that_are_not_the_default(made: tuple[Workspace, BenchmarkOutcome]) -> None:
@@ -83,11 +89,13 @@ def test_the_overlay_draws_passages_and_says_what_was_searched(made: tuple[Works
 
 
 def test_what_fell_back_is_said(made: tuple[Workspace, BenchmarkOutcome]) -> None:
-    one = made[1].configurations[1]
-    assert one.passages is not None
-    assert one.passages.effort is not None
-    effort = one.passages.effort.model_copy(update={"fallbacks": 3, "total": 1200})
-    told = one.model_copy(update={"stages": {"return-passages": StageWork(work="computed", effort=effort, seconds=1)}})
-    assert told.notes == [
-        f"{one.name}: 3 of 1,200 hits are returned as they are, because the text around them has over max_tokens."
-    ]
+    workspace, _ = made
+    config = CONFIG.model_copy(update={"returns": [DocumentPassage(max_tokens=1400)]})
+    (one,) = run_benchmark(workspace, config).configurations
+    corpus = Corpus.from_folder(CORPUS)
+    long = {document.id for document in corpus if count_tokens(document.content, DEFAULT_ENCODING) > 1400}
+    found = workspace.read_table(one.hits).column("doc_id").to_pylist()
+    count = sum(doc_id in long for doc_id in found)
+    assert 0 < count < len(found)
+    told = "hits are returned as they are: the text around them has over max_tokens"
+    assert one.notes == [f"{one.name}: {count:,} {told}."]

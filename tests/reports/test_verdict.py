@@ -220,7 +220,7 @@ def test_a_gap_whose_interval_leaves_out_0_is_not_told_as_sure(sample_run: Kept,
         return verdict_of(outcome, scores, placed).cheaper
 
     assert gap(-0.135, -0.023, is_apart=False).endswith(
-        "bm25, cheaper, is next at −7.3 points [−13.5, −2.3], which the test does not tell from 0."
+        "hybrid, cheaper, is next at −7.3 points [−13.5, −2.3], which the test does not tell from 0."
     )
     assert gap(-0.135, -0.023, is_apart=True).endswith("is next at −7.3 points [−13.5, −2.3].")
     assert gap(-0.135, 0.023, is_apart=False).endswith("is next at −7.3 points [−13.5, +2.3].")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome
@@ -23,15 +22,11 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.services.outbox import outbox_of
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
-from tasks.caching import result_storage
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.flows.benchmarks import folder_of
+from tests.flows.server_runs import run as run_flow
 
 DONE, FAILED = "markdown 1000, bm25", "markdown 1000, vector, openai text-embedding-3-small"
-
-
-def run_flow(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
-    return benchmark.with_options(result_storage=result_storage(workspace))(config, workspace)
 
 
 @pytest.fixture(scope="module")

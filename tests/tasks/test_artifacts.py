@@ -9,4 +9,4 @@ def test_a_key_of_an_artifact_is_what_prefect_takes_and_no_others() -> None:
     assert len(set(keys)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9-]+", key) for key in keys)
     assert max(map(len, keys)) < 120
-    assert keys[0].startswith("configuration-a-1-0-vector-")
+    assert keys[0].startswith("chunking-a-1-0-vector-")

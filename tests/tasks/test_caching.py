@@ -1,72 +1,135 @@
-"""Stages as Prefect sees them: cached tasks of which Prefect itself keeps nothing."""
+"""What Prefect finds in a workspace that somebody tampered with: nothing of it is executed, and the steps run again."""
 
-import time
+import base64
+import json
+import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
-import httpx
-import pyarrow as pa
 import pytest
-from prefect import flow
-from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
-from rag_eval.benchmark.running import StageRunner
-from rag_eval.benchmark.stage import Stage, stage
-from tasks.runner import as_task
+from prefect.results import ResultRecord, ResultRecordMetadata
+from prefect.serializers import JSONSerializer
+from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from rag_eval.benchmark import stages as library
-from rag_eval.pipeline.references import Effort, TableRef
-from rag_eval.pipeline.step import Context
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.unchanged import STEPS
 from rag_eval.pipeline.workspace import Workspace
+from tests.doubles.canary import Canary, called
+from tests.flows.benchmarks import SMALL, folder_of
+from tests.flows.server_runs import ServerRun, run_and_read
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-@stage("numbers", version=3)
-def count(upto: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    return pa.table({"n": list(range(upto))}), Effort(fresh=upto, total=upto, unit="texts")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("caching")
 
 
-def shown(name: str, runs: int) -> list[tuple[str, str]]:
-    """The name and the message of the state that the server shows for each run of a task, once it has so many."""
-    deadline = time.monotonic() + 60
-    while True:
-        asked = {"sort": "EXPECTED_START_TIME_ASC", "task_runs": {"name": {"like_": f"{name}-"}}}
-        found = httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json=asked, timeout=30).json()
-        states = [run["state"] for run in found if run["state"] and run["state"]["type"] == "COMPLETED"]
-        if len(states) >= runs or time.monotonic() > deadline:
-            return [(state["name"], state["message"]) for state in states]
-        time.sleep(0.1)
+@pytest.fixture(scope="module")
+def config(folder: Path) -> BenchmarkConfig:
+    corpus, truth = folder_of(folder, 3)
+    return BenchmarkConfig(corpus=corpus, ground_truth=truth, chunkers=[SMALL], retrieval=["bm25"], k=[1])
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_stage_shows_its_key_and_as_cached_where_it_is_reused(tmp_path: Path) -> None:
-    @stage("numbers", version=1)
-    def shown_in_the_ui(*, context: Context) -> tuple[pa.Table, Effort]:
-        return pa.table({"n": [1]}), Effort(fresh=1, total=1, unit="texts")
-
-    @flow
-    def twice(workspace: Workspace) -> list[TableRef]:
-        return [StageRunner(workspace, do=as_task)(shown_in_the_ui) for _ in range(2)]
-
-    workspace = Workspace(root=tmp_path)
-    results = twice(workspace)
-    assert results[0] == results[1]
-    assert shown("shown-in-the-ui", 2) == [(name, shown_in_the_ui.key()) for name in ("Completed", "Cached")]
+@pytest.fixture(scope="module")
+def workspace(folder: Path) -> Workspace:
+    return Workspace(root=folder / "work")
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_prefect_keeps_no_result(tmp_path: Path) -> None:
-    @flow
-    def counting(workspace: Workspace) -> None:
-        StageRunner(workspace, do=as_task)(count, 3)
-
-    storage = tmp_path / "storage"
-    with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}):
-        counting(Workspace(root=tmp_path / "work"))
-    assert not storage.exists()
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"records", "tables", "locks"}
+@pytest.fixture(scope="module")
+def first(prefect_server: None, config: BenchmarkConfig, workspace: Workspace, folder: Path) -> ServerRun:
+    with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: folder / "storage"}):
+        return run_and_read(config, workspace)
 
 
-def test_no_two_stages_can_share_a_key() -> None:
-    """A key starts with the stage's name and version, and no name is the start of another one's key."""
-    prefixes = [f"{value.name}-v" for value in vars(library).values() if isinstance(value, Stage)]
-    assert len(prefixes) >= 7
+def test_results_are_in_the_workspace_one_for_each_task(first: ServerRun, workspace: Workspace, folder: Path) -> None:
+    assert first.computed() == {step for step, _ in first.states()}
+    assert len(list((workspace.root / "results").iterdir())) == len(first.steps)
+    assert not (folder / "storage").exists(), "Prefect stored a result of its own"
+    assert {path.name for path in workspace.root.iterdir()} <= {
+        *("cache", "locks", "results", "runs", "tables", ".gitignore")
+    }
+    assert [path.name for path in (workspace.root / "locks").iterdir() if path.is_file()] == []
+
+
+def record_of_prefect(key: str, serializer: str, result: str) -> bytes:
+    made = ResultRecord(result=1, metadata=ResultRecordMetadata(storage_key=key, serializer=JSONSerializer()))
+    record = json.loads(made.serialize())
+    metadata = record["metadata"] | {"serializer": {"type": serializer}}
+    return json.dumps(record | {"metadata": metadata, "result": result}).encode()
+
+
+def pickled(key: str, stored: bytes, canary: Path) -> bytes:
+    return record_of_prefect(key, "pickle", base64.encodebytes(pickle.dumps(Canary(canary))).decode())
+
+
+def compressed(key: str, stored: bytes, canary: Path) -> bytes:
+    return record_of_prefect(key, "compressed/pickle", base64.encodebytes(pickle.dumps(Canary(canary))).decode())
+
+
+def with_class(key: str, stored: bytes, canary: Path) -> bytes:
+    return record_of_prefect(key, "json", json.dumps(called(canary)))
+
+
+def class_inside(key: str, stored: bytes, canary: Path) -> bytes:
+    return json.dumps(json.loads(stored) | {"result": called(canary)}).encode()
+
+
+def other_serializer(key: str, stored: bytes, canary: Path) -> bytes:
+    return json.dumps(json.loads(stored) | {"serializer": {"type": "pickle"}}).encode()
+
+
+def truncated(key: str, stored: bytes, canary: Path) -> bytes:
+    return stored[: len(stored) // 2]
+
+
+def of_another_key(key: str, stored: bytes, canary: Path) -> bytes:
+    return json.dumps(json.loads(stored) | {"key": "score-v1-0"}).encode()
+
+
+@pytest.mark.parametrize(
+    "planted", [pickled, compressed, with_class, class_inside, other_serializer, truncated, of_another_key]
+)
+def test_nothing_that_was_planted_is_executed_and_the_steps_run_again(
+    first: ServerRun,
+    config: BenchmarkConfig,
+    workspace: Workspace,
+    tmp_path: Path,
+    planted: Callable[[str, bytes, Path], bytes],
+) -> None:
+    canary, results = tmp_path / "canary", sorted((workspace.root / "results").iterdir())
+    before = {path.name: json.loads(path.read_bytes())["result"] for path in results}
+    for path in results:
+        path.write_bytes(planted(path.stem, path.read_bytes(), canary))
+    again = run_and_read(config, workspace)
+    assert not canary.exists()
+    assert {state for _, state in again.states()} == {"Completed"}
+    assert [one.scores for one in again.outcome.configurations] == [one.scores for one in first.outcome.configurations]
+    after = {path.name: json.loads(path.read_bytes())["result"] for path in (workspace.root / "results").iterdir()}
+    assert after.keys() == before.keys()
+
+
+def test_links_out_of_the_workspace_are_not_followed(
+    first: ServerRun, config: BenchmarkConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    results = sorted((workspace.root / "results").iterdir())
+    for path in results:
+        outside = tmp_path / path.name
+        os.replace(path, outside)
+        path.symlink_to(outside)
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    again = run_and_read(config, workspace)
+    assert {state for _, state in again.states()} == {"Completed"}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    assert not any(path.is_symlink() for path in (workspace.root / "results").iterdir())
+    assert run_and_read(config, workspace).computed() == set()
+
+
+def test_no_two_steps_can_share_a_key() -> None:
+    """A key starts with the step's name and version, and no name is the start of another one's key."""
+    prefixes = [f"{one.name}-v" for one in STEPS]
+    assert len(prefixes) >= 10
     for place, one in enumerate(prefixes):
         assert not any(other.startswith(one) for other in prefixes[:place] + prefixes[place + 1 :])
