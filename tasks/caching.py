@@ -103,7 +103,12 @@ class StepCachePolicy(CachePolicy):
     def compute_key(
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
-        """Return the cache key; None where an input says that its result cannot be cached."""
+        """Return the cache key; None where an input says that its result cannot be cached, or no workspace stores it.
+
+        What Prefect stores by itself would be found from another workspace, which does not have the tables.
+        """
+        if task_ctx is not None and not isinstance(task_ctx.result_store.result_storage, WorkspaceResults):
+            return None
         if self.step is None or not all(getattr(value, "is_cacheable", True) for value in inputs.values()):
             return None
         return self.step.cache_key({name: value for name, value in inputs.items() if name not in UNKEYED})

@@ -55,7 +55,8 @@ class ConfigurationRuns:
     @property
     def indexes(self) -> Futures:
         """Return the task runs that built indexes of vectors."""
-        return [run for one in self.rankings for run in one["index"].get("index", ())]
+        runs = [run for one in self.rankings for run in one["index"].get("index", ())]
+        return list({id(run): run for run in runs}.values())
 
     def steps(self) -> Iterator[tuple[str, Futures]]:
         """Yield the task runs by the name of the step, in the order of the pipeline."""

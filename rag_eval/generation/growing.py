@@ -88,7 +88,6 @@ class GeneratedTruth(AsksModel):
     )
     prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
 
-    stage: ClassVar[str] = "generate-ground-truth"
     grows: ClassVar[bool] = True
 
     @property

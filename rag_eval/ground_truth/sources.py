@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -62,8 +62,6 @@ class FileTruth:
 
     path: Annotated[Path, Shown] = Field(description="The file.")
 
-    stage: ClassVar[str] = "load-ground-truth"
-
     @property
     def title(self) -> str:
         return f"file {self.path.name}"
@@ -97,7 +95,6 @@ class ForeignTruth(ForeignFunction):
     kind = "truth-source"
     methods = ("load",)
     wanted = "a function of the corpus, or an object with load"
-    stage: ClassVar[str] = "load-ground-truth"
 
     @property
     def title(self) -> str:

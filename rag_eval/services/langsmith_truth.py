@@ -74,7 +74,6 @@ class LangSmithTruth:
 
     dataset: Annotated[Name, Shown] = Field(description="The name of the dataset.")
 
-    stage: ClassVar[str] = "pull-ground-truth"
     remote: ClassVar[bool] = True
 
     @property

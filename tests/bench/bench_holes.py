@@ -40,7 +40,7 @@ from rag_eval.types.ground_truth import PERSON, TokenLevelGroundTruth, judgement
 from rag_eval.types.ids import text_sha256
 from tests.bench import chroma_data
 from tests.doubles.openai_server import JSON, OpenAIServer
-from tests.reports.report_runs import run as run_benchmark
+from tests.pipeline import run_benchmark
 
 HIDDEN, DRAWS, K, MODEL = 0.3, 1_000, 5, "loopback-judge"
 SAMPLES = (100, 200, 300)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord
 from rag_eval.benchmark.estimate import Estimates
 from rag_eval.benchmark.outcome import BenchmarkOutcome
@@ -14,6 +15,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import searched_texts
+from tasks.caching import result_storage
 from tests.benchmark.made_runs import GRID, sweep_benchmark, write_sentences
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import OpenAIServer, Status
@@ -112,6 +114,23 @@ def test_guided_evaluates_the_first_chunkings_of_the_guide_and_estimates_the_res
     assert min(bm25[one] for one in kept) >= max(value for one, value in bm25.items() if one not in kept)
     assert {bm25[name.rpartition(",")[0]] == mean for name, mean in record.estimated.items()} == {True}
     assert 0 < record.tokens < record.full_tokens
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_flow_chooses_and_finds_what_is_chosen_and_found_here(
+    data: Path, tmp_path: Path, workspace: Workspace
+) -> None:
+    few = GRID.replace("[30, 60, 90, 120]", "[30, 60]")
+    config, there = sweep_benchmark(data, few, search="guided", holdout=0.4), Workspace(root=tmp_path / "flow")
+    here, by_flow = (
+        run_benchmark(workspace, config),
+        benchmark.with_options(result_storage=result_storage(there))(config, there),
+    )
+    assert here.search is not None
+    assert here.search.estimated
+    assert by_flow.search == here.search
+    assert means(by_flow) == means(here)
+    assert by_flow.fingerprint == here.fingerprint
 
 
 def test_guided_keeps_to_the_limit_and_refuses_where_nothing_guides(data: Path, workspace: Workspace) -> None:

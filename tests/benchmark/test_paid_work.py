@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
+from prefect.settings import PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
+from flows.benchmark import benchmark
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
@@ -30,6 +32,7 @@ from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from tasks.caching import result_storage
 from tasks.chunk import chunk
 from tasks.embed import embed
 from tasks.index import index_words, sum_words
@@ -38,7 +41,6 @@ from tests.benchmark.made_runs import write_data
 from tests.doubles.cohere_server import KEY, CohereServer
 from tests.doubles.loopback import Request
 from tests.doubles.openai_server import OpenAIServer, Status
-from tests.pipeline import run_benchmark
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"text number {number}" for number in range(40)]
@@ -140,14 +142,16 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     assert len(server.texts) == len(set(server.texts)) > 5
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_run_that_makes_everything_anew_buys_each_text_once(server: OpenAIServer, tmp_path: Path) -> None:
     data = write_data(tmp_path, documents=4, queries=2)
     given = {"embedders": [tiny(server)], "retrieval": ["vector", "hybrid"], "shards": 3}
     config = BenchmarkConfig.model_validate(data.model_dump() | given)
     for refresh in (False, True):
         server.requests.clear()
-        run = run_benchmark(Workspace(root=tmp_path / "work", refresh=refresh), config)
-        assert run.failures == {}
+        workspace = Workspace(root=tmp_path / "work", refresh=refresh)
+        with temporary_settings({PREFECT_TASKS_REFRESH_CACHE: refresh}):
+            benchmark.with_options(result_storage=result_storage(workspace))(config, workspace)
         assert len(server.texts) == len(set(server.texts)) > 20
 
 
@@ -284,7 +288,7 @@ def test_a_process_killed_inside_a_reranking_call_repeats_that_call_alone(
         for server.at in (*kills, 0):
             command = [sys.executable, "-c", RERANK, str(workspace.root), server.url]
             started = server.victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            said, _ = started.communicate(timeout=120)
+            said, _ = started.communicate(timeout=300)
             assert started.returncode == (-9 if server.at else 0)
         assert len(server.requests) == 5 + len(kills)
         anew = workspace.model_copy(update={"refresh": True})

@@ -79,3 +79,6 @@ def test_without_a_baseline_and_on_other_documents_there_is_no_verdict(tmp_path:
     benchmark_from_file(file, workspace=place, gate=True, allow_different=True)
     assert "**The gate is passed.**" in shown()
     assert "Warning: the corpus differs: 12 documents (" in shown()
+
+    assert benchmark_from_file(file, workspace=place).work()[0] == 0
+    assert benchmark_from_file(file, workspace=place, refresh=True).work()[1] == 0

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prefect import flow
 from prefect.results import ResultRecord, ResultRecordMetadata
 from prefect.serializers import JSONSerializer
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.unchanged import STEPS
+from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
+from tasks.corpus import find_documents, load_corpus
 from tests.doubles.canary import Canary, called
 from tests.flows.benchmarks import SMALL, folder_of
 from tests.flows.server_runs import ServerRun, run_and_read
@@ -125,6 +128,19 @@ def test_links_out_of_the_workspace_are_not_followed(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
     assert not any(path.is_symlink() for path in (workspace.root / "results").iterdir())
     assert run_and_read(config, workspace).computed() == set()
+
+
+def test_without_a_workspace_as_storage_nothing_is_cached_and_other_workspaces_have_their_tables(
+    config: BenchmarkConfig, folder: Path
+) -> None:
+    @flow
+    def load(workspace: Workspace) -> TableRef:
+        return load_corpus(find_documents(config.corpus)[0], workspace)
+
+    with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: folder / "of-prefect"}):
+        for name in ("one", "other"):
+            workspace = Workspace(root=folder / name)
+            assert workspace.read_table(load(workspace)).num_rows == 3
 
 
 def test_no_two_steps_can_share_a_key() -> None:
