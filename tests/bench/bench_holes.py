@@ -120,7 +120,7 @@ def run() -> list[dict[str, Any]]:
             k=KS,
             objective=f"span_precision@{K}",
         )
-        outcome = run_benchmark(config, workspace)
+        outcome = run_benchmark(workspace, config)
         figures += bounds(workspace, outcome, corpus, truth, shown)
         judged = Path(folder) / "judged.jsonl"
         figures += command(workspace, outcome, corpus, truth, judged)
@@ -257,7 +257,7 @@ def report(workspace: Any, config: BenchmarkConfig, judged: Path, truth: Any) ->
     def run_with(grades: dict[Any, int]) -> Any:
         path = judged.with_name(f"{len(grades)}.jsonl")
         write_truth(path, entered(items, PERSON, grades))
-        return run_benchmark(config.model_copy(update={"ground_truth": [FileTruth(path)]}), workspace)
+        return run_benchmark(workspace, config.model_copy(update={"ground_truth": [FileTruth(path)]}))
 
     found = holes_of(workspace, run_with({key: right[key] for key, one in every.items() if one.sampled}))
     values = {one.name: one.metrics[config.objective] for one in run_with(right).configurations}
