@@ -9,7 +9,6 @@ from typing import Any
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.task_runners import TaskRunner
 from prefect.transactions import CommitMode, transaction
 
@@ -70,9 +69,8 @@ def evaluate(
 ) -> list[ConfigurationOutcome]:
     """Run the subflow of one chunking, or of one whole system."""
     subflow = evaluate_chunking if chunking.system is None else evaluate_system
-    # Eager: else Prefect would store the results of the subflow's tasks only when this task ends. The run itself sends
-    # heartbeats: each subflow would wait up to a second for the end of its own.
-    with transaction(commit_mode=CommitMode.EAGER), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    # Eager: else Prefect would store the results of the subflow's tasks only when this task ends.
+    with transaction(commit_mode=CommitMode.EAGER):
         return subflow.with_options(task_runner=runner)(chunking, inputs, workspace, begun)
 
 

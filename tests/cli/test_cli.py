@@ -157,7 +157,7 @@ WRONG_SPAN = '{"doc_id": "a.txt", "start": 0, "end": 3, "text": "two"}'
         (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "broken.jsonl"], "broken.jsonl, line 1: not JSON"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "t.jsonl"], "has 'one' at [0, 3), the span says 'two'"),
-        (["--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
+        (["--corpus", "caf\udce9", "--glob", "*.txt", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder"),
     ],
 )
 def test_wrong_documents_and_ground_truth_are_one_sentence_and_exit_2(
@@ -165,6 +165,7 @@ def test_wrong_documents_and_ground_truth_are_one_sentence_and_exit_2(
 ) -> None:
     (tmp_path / "a.txt").write_text("one two three")
     (tmp_path / "caf\udce9").mkdir()
+    (tmp_path / "caf\udce9" / "a.txt").write_text("one two three")
     (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{WRONG_SPAN}]}}')
     (tmp_path / "broken.jsonl").write_text("{")
     done = rag_eval("run", *arguments, cwd=tmp_path, **api)
@@ -475,12 +476,12 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, " in refused.stderr
     assert "tokenizer, metric, evaluator\n" in refused.stderr
-    listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
+    validated = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert (
         "12 configurations, token-level, k = 1, 3, 5, 10\n"
         "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
         "14 documents, 72 questions, of which 70 have an answer\n"
-    ) in listed
+    ) in validated
     text = (
         BENCHMARK.read_text()
         .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prefect.client.schemas.objects import FlowRun
-from prefect.states import Completed, Failed, Running, State
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.states import Completed, Failed, Running
 from rich.cells import cell_len
 from rich.console import Console
 

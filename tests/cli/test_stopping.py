@@ -111,8 +111,8 @@ def on_a_terminal(folder: Path, *words: str, **settings: str) -> "tuple[subproce
     own, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     environment = CLEAN | {"TERM": "xterm", **settings}
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    run = subprocess.Popen([COMMAND, *words], cwd=folder, env=environment, start_new_session=True, **streams)
+    command = [COMMAND, *words]
+    run = subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     written: list[str] = []
 
