@@ -118,7 +118,7 @@ def _run_flow(
     for subflow in (evaluate_chunking, evaluate_system):
         for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
             hook(follower.notice)
-    # By heartbeats a server that stays learns that this process was killed; a flow waits a second for the end of its own.
+    # By heartbeats a server that stays learns that this process was killed. A flow waits a second for the end of them.
     heartbeats = None if server.is_temporary else HEARTBEAT_SECONDS
     settings: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: heartbeats}
     if workspace.refresh:
