@@ -10,9 +10,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from rag_eval.benchmark.config import SECTIONS, BenchmarkConfig
-from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.cli.main import app
+from rag_eval.config.models import SECTIONS, BenchmarkConfig
+from rag_eval.config.truth_sources import TRUTH_SOURCE
 from rag_eval.documents.reading import LOADER
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label

@@ -13,19 +13,19 @@ from prefect.task_runners import TaskRunner
 from prefect.transactions import CommitMode, transaction
 
 from flows.sweep import choose_configurations
-from rag_eval.benchmark.config import THREADS, BenchmarkConfig
-from rag_eval.benchmark.housekeeping import in_use
-from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, StepWork, checked
-from rag_eval.benchmark.plan import Chunking, chunkings
+from rag_eval.config.models import THREADS, BenchmarkConfig
+from rag_eval.pipeline.inputs import BenchmarkInputs
+from rag_eval.pipeline.plan import Chunking, chunkings
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.housekeeping import in_use
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepWork, checked
 from tasks.artifacts import benchmark_run_name, publish, report, show_chunking
 from tasks.chunk import add_context, chunk, hits_to_fetch
+from tasks.conclude import ConfigurationRuns, conclude, gather, outcomes_of
 from tasks.corpus import find_documents, load_corpus
 from tasks.embed import embed
 from tasks.ground_truth import ground_truth
 from tasks.index import build_index
-from tasks.results import ConfigurationRuns, conclude, gather, outcomes_of
 from tasks.retrieve import ask_system, prepare_queries, retrieve, search_index
 from tasks.runners import task_runner, threads
 from tasks.score import score

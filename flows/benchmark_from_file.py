@@ -15,15 +15,15 @@ from prefect.states import Cancelled, Scheduled
 
 from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
-from rag_eval.benchmark.config_files import chosen_benchmark
-from rag_eval.benchmark.gate import MAX_DROP
-from rag_eval.benchmark.housekeeping import notice_earlier_version
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.scores import read_scores
-from rag_eval.disk.files import sweep_scratch
+from rag_eval.config.loading import chosen_benchmark
 from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import judged
+from rag_eval.results.gate import MAX_DROP
+from rag_eval.results.housekeeping import notice_earlier_version
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.run_scores import read_scores
+from rag_eval.storage.files import sweep_scratch
 from tasks.artifacts import best_effort, hold_against_baseline, show_report
 from tasks.caching import result_storage
 from tasks.current_folder import enter_project_folder

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from prefect import flow, unmapped
 
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.housekeeping import in_use
+from rag_eval.config.loading import load_config
 from rag_eval.generation.growing import GeneratedTruth
-from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.settings import DEFAULT_MODEL, GenerationOptions
 from rag_eval.llm.cost import Prices
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.housekeeping import in_use
 from rag_eval.sample import BENCHMARK
 from tasks.artifacts import show_generation, upload_truth
 from tasks.corpus import find_documents, load_corpus

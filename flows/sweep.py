@@ -7,8 +7,14 @@ from typing import Any
 from prefect import unmapped
 from prefect.futures import PrefectFuture
 
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.guided import (
+from rag_eval.config.models import BenchmarkConfig, Configuration
+from rag_eval.errors import ConfigurationError, as_sentence
+from rag_eval.parts import digest, is_remote
+from rag_eval.pipeline.document_steps import texts_left
+from rag_eval.pipeline.inputs import BenchmarkInputs
+from rag_eval.pipeline.plan import Chunking, chunkings
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.sweep.guided import (
     Choice,
     HeldOut,
     Key,
@@ -21,15 +27,9 @@ from rag_eval.benchmark.guided import (
     over_limit,
     stand_in,
 )
-from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.plan import Chunking, chunkings
-from rag_eval.errors import ConfigurationError, as_sentence
-from rag_eval.parts import digest, is_remote
-from rag_eval.pipeline.document_steps import texts_left
-from rag_eval.pipeline.workspace import Workspace
 from tasks.chunk import add_context, chunk
+from tasks.conclude import first_error, gather
 from tasks.embed import count_texts
-from tasks.results import first_error, gather
 
 EvaluateAll = Callable[[list[Chunking]], Sequence[PrefectFuture[Any]]]
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.outcome import BenchmarkOutcome
-    from rag_eval.benchmark.scores import RunScores
+    from rag_eval.results.outcome import BenchmarkOutcome
+    from rag_eval.results.run_scores import RunScores
     from rag_eval.stats.estimates import Estimate
 
 Side = Literal["mean", "low", "high"]
@@ -92,9 +92,9 @@ def rag_eval_benchmark(pytestconfig: pytest.Config) -> Callable[..., BenchmarkRu
 
     @cache
     def run(file: str | os.PathLike[str], workspace: str = ".rag-eval") -> BenchmarkRun:
-        from rag_eval.benchmark.runs import read_run
-        from rag_eval.benchmark.scores import read_scores
         from rag_eval.pipeline.workspace import Workspace
+        from rag_eval.results.run_scores import read_scores
+        from rag_eval.results.runs import read_run
 
         root = pytestconfig.rootpath
         place = workspace if "://" in workspace else str(root / workspace)

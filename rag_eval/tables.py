@@ -22,7 +22,7 @@ from rag_eval.errors import ConfigurationError, TableError, preview
 from rag_eval.formatting import html_table
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:

@@ -21,17 +21,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from rag_eval.benchmark.gate import run_gate
-from rag_eval.benchmark.history import history
-from rag_eval.benchmark.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown, slug
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.pipeline.ground_truth_steps import truth_file
 from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.markdown import (
+from rag_eval.reports.markdown_report import (
     configuration_markdown,
     gate_markdown,
     generation_markdown,
@@ -40,6 +36,10 @@ from rag_eval.reports.markdown import (
 )
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
+from rag_eval.results.gate import run_gate
+from rag_eval.results.history import history
+from rag_eval.results.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.services.posting import traces_address
 from rag_eval.types.ids import text_sha256
 
@@ -204,7 +204,7 @@ def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
     """Put a run for a LangSmith dataset, and as a trace where one is asked for, and send what can be sent now."""
-    from rag_eval.benchmark.publishing import publish_run as publish_kept_run  # here: most runs publish nothing
+    from rag_eval.results.publishing import publish_run as publish_kept_run  # here: most runs publish nothing
 
     waiting = publish_kept_run(workspace, outcome, dataset)
     if waiting:

@@ -22,12 +22,12 @@ from prefect.serializers import Serializer
 from prefect.transactions import IsolationLevel
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from rag_eval.disk.files import data_sha256, remove, touch, user_folder
-from rag_eval.disk.locks import try_lock, wait_for_lock
 from rag_eval.errors import ArtifactError
 from rag_eval.pipeline.references import RESULT, AnyResult, Result
 from rag_eval.pipeline.step import Step
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.files import data_sha256, remove, touch, user_folder
+from rag_eval.storage.locks import try_lock, wait_for_lock
 
 logger = logging.getLogger("rag_eval.tasks")
 

@@ -6,13 +6,13 @@ from typing import Any
 from prefect import task, unmapped
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.benchmark.unchanged import source_digest
 from rag_eval.ground_truth.copies import Copies
 from rag_eval.pipeline import ground_truth_steps as steps
 from rag_eval.pipeline.ground_truth_steps import Observation
 from rag_eval.pipeline.references import Effort, TableRef, TruthRef
 from rag_eval.pipeline.step import keep_truth
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.unchanged import source_digest
 from rag_eval.types.ids import EvaluationType
 from tasks.caching import cached
 from tasks.network import RETRIES

@@ -6,9 +6,9 @@ from typing import Any
 from prefect import task, unmapped
 from prefect.futures import PrefectFuture
 
-from rag_eval.benchmark.plan import IndexSettings
 from rag_eval.parts import located, locations
 from rag_eval.pipeline import search_steps as steps
+from rag_eval.pipeline.plan import IndexSettings
 from rag_eval.pipeline.references import ChunksRef, IndexRef, TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.tokenizers import WordTokenizer

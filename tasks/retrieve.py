@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from prefect import task
 from prefect.futures import PrefectFuture
 
-from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.plan import SearchSettings
+from rag_eval.config.models import Configuration
 from rag_eval.parts import label
 from rag_eval.pipeline import retrieve_steps, search_steps
+from rag_eval.pipeline.plan import SearchSettings
 from rag_eval.pipeline.references import HitsRef, QueriesRef, TableRef
 from rag_eval.pipeline.retrieve_steps import Retrieved
 from rag_eval.pipeline.search_steps import PreparedQueries

@@ -10,7 +10,7 @@ from typing import Any, Self
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from rag_eval.benchmark.config import THREADS, check_runner
+from rag_eval.config.models import THREADS, check_runner
 from rag_eval.errors import ServiceError
 from tasks.current_folder import ignore_settings_here
 

@@ -19,16 +19,16 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import rag_eval
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
 from rag_eval.cli.main import app
+from rag_eval.config.loading import load_config
 from rag_eval.distribution import DISTRIBUTION
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
+from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.reproduction import CHROMA_ROWS, publication
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.chain import evaluate, load_inputs
 from tests.flows.server_runs import asked, edges, settled, step_of, task_runs
-from tests.pipeline import evaluate, load_inputs
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

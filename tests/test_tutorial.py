@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rag_eval.experiments.composition import EVALUATORS
-from rag_eval.experiments.settings import ExperimentSettings
+from rag_eval.experiments.experiment_file import ExperimentSettings
 from rag_eval.services.posting import OrqSettings
 from tests.doubles.openai_server import OpenAIServer
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.definition import fields_of
 from rag_eval.parts.live import object_name
-from rag_eval.parts.settings import Name
+from rag_eval.parts.part_settings import Name
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import generate_pa_chunk_id

@@ -15,7 +15,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction
-from rag_eval.parts.settings import Count
+from rag_eval.parts.part_settings import Count
 from rag_eval.types.documents import Document
 
 SEPARATOR = ": "

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count, Whole
+from rag_eval.parts.part_settings import Count, Whole
 from rag_eval.tokens import check_encoding, token_ends
 
 

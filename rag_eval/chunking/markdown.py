@@ -14,7 +14,7 @@ from pydantic import Field
 from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.chunking.sentence import cut_to_size, pack, trim
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count
+from rag_eval.parts.part_settings import Count
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 

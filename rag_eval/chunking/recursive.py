@@ -16,7 +16,7 @@ from pydantic import Field, GetPydanticSchema, StrictStr
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count, OptionalWhole, Whole
+from rag_eval.parts.part_settings import Count, OptionalWhole, Whole
 from rag_eval.tokens import TokenCounter, check_encoding
 
 DEFAULT_OVERLAP = 200

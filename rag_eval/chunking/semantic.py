@@ -15,7 +15,7 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import PartOf, Shown, part
-from rag_eval.parts.settings import Count, OptionalCount, Whole
+from rag_eval.parts.part_settings import Count, OptionalCount, Whole
 
 UnitVectors = NDArray[np.float64]
 """One vector a row, of length 1, or of length 0 where the embedder gave only zeros."""

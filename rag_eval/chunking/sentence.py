@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count, Whole
+from rag_eval.parts.part_settings import Count, Whole
 
 _LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 _NOT_SPACE = re.compile(r"\S")

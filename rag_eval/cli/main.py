@@ -14,22 +14,22 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from rag_eval.cli.benchmark import estimate, reproduce, run, validate
-from rag_eval.cli.compare import app as baseline_app
-from rag_eval.cli.compare import compare, gate, plan
+from rag_eval.cli.compare_commands import app as baseline_app
+from rag_eval.cli.compare_commands import compare, gate, plan
 from rag_eval.cli.console import visible
-from rag_eval.cli.deploy import deploy, up, watch
-from rag_eval.cli.experiment import app as experiment_app
-from rag_eval.cli.generate import generate
-from rag_eval.cli.parts import certify, parts, schema
+from rag_eval.cli.experiment_command import app as experiment_app
+from rag_eval.cli.generate_command import generate
+from rag_eval.cli.init_command import init
+from rag_eval.cli.part_commands import certify, parts, schema
 from rag_eval.cli.processes import Stopped, leave, stop_on_signals
-from rag_eval.cli.publish import publish
-from rag_eval.cli.runs import cache, export, history, report, show
-from rag_eval.cli.start import init
-from rag_eval.cli.truth import app as truth_app
-from rag_eval.disk.files import disk_fault
+from rag_eval.cli.publish_commands import publish
+from rag_eval.cli.result_commands import cache, export, history, report, show
+from rag_eval.cli.run_commands import estimate, reproduce, run, validate
+from rag_eval.cli.service_commands import deploy, up, watch
+from rag_eval.cli.truth_commands import app as truth_app
 from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
+from rag_eval.storage.files import disk_fault
 from tasks.current_folder import ignore_settings_here
 
 EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"

@@ -18,7 +18,7 @@ from rag_eval.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.deployments import Project
-    from rag_eval.benchmark.config import BenchmarkConfig
+    from rag_eval.config.models import BenchmarkConfig
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.types.documents import Corpus
 else:
@@ -50,7 +50,7 @@ DOCUMENTS = "Folder of documents, or the benchmark file that names it and its --
 
 def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str], dict[str, Any]]:
     """Return the folder of documents, the patterns of its files and their loaders, of a benchmark file its own."""
-    from rag_eval.benchmark.config_files import load_config
+    from rag_eval.config.loading import load_config
 
     if not corpus.is_file():
         return corpus, glob, {}
@@ -120,7 +120,7 @@ class FileOptions:
 
     def benchmark(self, file: Path | None, **others: Any) -> "BenchmarkConfig":
         """The benchmark of a file as it is to run, with these and other settings; raises ``ConfigurationError``."""
-        from rag_eval.benchmark.config_files import chosen_benchmark
+        from rag_eval.config.loading import chosen_benchmark
 
         return chosen_benchmark(file, self.corpus, self.truth, self.glob, **others)
 
@@ -132,7 +132,7 @@ class BenchmarkOptions(FileOptions):
     runner: Annotated[str, typer.Option(help="What runs the tasks of a chunking: threads, dask or ray.")] = "threads"
 
     def __post_init__(self) -> None:
-        from rag_eval.benchmark.config import check_runner
+        from rag_eval.config.models import check_runner
 
         check_runner(self.runner)
 
@@ -159,7 +159,7 @@ class DeploymentOptions(BenchmarkOptions):
     def project(self, file: Path | None, config: "BenchmarkConfig", **settings: Any) -> "Project":
         """A benchmark as a server is to know it, in the present folder unless ``settings`` say so."""
         from flows.deployments import Project
-        from rag_eval.benchmark.config_files import project_name
+        from rag_eval.config.loading import project_name
 
         given = {"benchmark_file": file} | {one.name: getattr(self, one.name) for one in fields(self)}
         parameters = {

@@ -19,15 +19,15 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rag_eval.disk.files import (
+from rag_eval.errors import ArtifactError
+from rag_eval.storage.files import (
     data_sha256,
     scratch_path,
     sweep_scratch,
     user_folder,
     writing,
 )
-from rag_eval.disk.locks import try_lock
-from rag_eval.errors import ArtifactError
+from rag_eval.storage.locks import try_lock
 
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace

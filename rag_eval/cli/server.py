@@ -153,7 +153,7 @@ MOST_ROWS = 1_000
 
 def _table_response(path: Path) -> Response:
     """The first rows of a table, one JSON object a line; 404 where it is gone."""
-    from rag_eval.disk.rows import read_table
+    from rag_eval.storage.rows import read_table
 
     try:
         table = read_table(path)

@@ -20,7 +20,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from rag_eval.disk.files import read_text, unreadable
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
 from rag_eval.documents.boxes import MOST, pack, words_at
 from rag_eval.documents.loaders import BINARY, LoadedText, is_binary
@@ -37,6 +36,7 @@ from rag_eval.formatting import counted, suggestion
 from rag_eval.parts import PartRecord
 from rag_eval.parts.kinds import Kind
 from rag_eval.parts.objects import ForeignFunction, settled
+from rag_eval.storage.files import read_text, unreadable
 
 LOADER = Kind(
     "loader",

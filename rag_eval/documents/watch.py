@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_eval.disk.files import file_sha256, matching_files
 from rag_eval.errors import EmptyCorpusError
+from rag_eval.storage.files import file_sha256, matching_files
 
 REST_SECONDS = 1.0
 """How long nothing must happen before changes are told: who saves ten times in a second means one change."""

@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.disk.rows import KEY, KeyedRows, Keys, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
-from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import (
     Embedder,
     ReportsUsage,
@@ -35,6 +33,8 @@ from rag_eval.embedding.embedder import (
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.parts import digest, is_remote
 from rag_eval.parts.objects import check_unchanged
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.rows import KEY, KeyedRows, Keys, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.types.ids import text_sha256
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient, missing_key
 from rag_eval.parts import PythonOnly, Running, Shown, part
-from rag_eval.parts.settings import Address, Count, Name, OptionalCount, Secret, Whole, revealed
+from rag_eval.parts.part_settings import Address, Count, Name, OptionalCount, Secret, Whole, revealed
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.ids import encode_utf8

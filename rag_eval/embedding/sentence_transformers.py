@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StrictBool
 
-from rag_eval.disk.files import files_sha256, kept_sha256
 from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts, checked_vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import PythonOnly, Running, Shown, part
-from rag_eval.parts.settings import Count, Name, OptionalCount, name_or_object
+from rag_eval.parts.part_settings import Count, Name, OptionalCount, name_or_object
+from rag_eval.storage.files import files_sha256, kept_sha256
 
 DIGEST_CHARACTERS = 16
 # Every model has one of these at its top.

@@ -24,6 +24,7 @@ from rag_eval.experiments.evaluators import MetricEvaluator as MetricEvaluator
 from rag_eval.experiments.evaluators import Regex as Regex
 from rag_eval.experiments.evaluators import RougeL as RougeL
 from rag_eval.experiments.evaluators import SemanticSimilarity as SemanticSimilarity
+from rag_eval.experiments.experiment_file import ExperimentSettings as ExperimentSettings
 from rag_eval.experiments.file_outputs import HtmlOutput as HtmlOutput
 from rag_eval.experiments.file_outputs import JsonOutput as JsonOutput
 from rag_eval.experiments.results import Average as Average
@@ -37,5 +38,4 @@ from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
 from rag_eval.experiments.service_outputs import LangSmithOutput as LangSmithOutput
 from rag_eval.experiments.service_outputs import OrqOutput as OrqOutput
-from rag_eval.experiments.settings import ExperimentSettings as ExperimentSettings
 from rag_eval.experiments.terminal_output import TerminalOutput as TerminalOutput

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from string import Template
 from typing import Any
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.disk.files import read_text
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.callables import Experiment, task
 from rag_eval.experiments.evaluators import ExactMatch, LLMJudge
@@ -15,7 +13,9 @@ from rag_eval.llm.chat import ChatRequest, ChatService, ask_once, response_forma
 from rag_eval.llm.writing import FOLDER, WrittenText
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import asked
+from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.retry import RetryPolicy
+from rag_eval.storage.files import read_text
 
 ANSWER = "answer"
 """Where the metadata of a question has the answer that is expected; without it the evidence stands for it."""

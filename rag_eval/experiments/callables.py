@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError, DataError
 from rag_eval.experiments.results import score_key
 from rag_eval.parts.live import live_digest
 from rag_eval.parts.objects import is_reference, load
+from rag_eval.storage.files import data_sha256
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAME = "experiment_name"

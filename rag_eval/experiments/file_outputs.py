@@ -10,7 +10,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from rag_eval.disk.files import scratch_path, write_atomically
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.item_log import ItemLog, file_stem
 from rag_eval.experiments.json_lines import encode
@@ -20,6 +19,7 @@ from rag_eval.reports.html import asset, render_page
 from rag_eval.reports.wording import LESS_STRICT, brackets, leaves_out_zero, tested, typeset
 from rag_eval.stats.comparison import Comparison, compare
 from rag_eval.stats.scores import PairedScores
+from rag_eval.storage.files import scratch_path, write_atomically
 
 
 class JsonOutput(Output):

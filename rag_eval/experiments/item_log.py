@@ -18,10 +18,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.json_lines import decode, encode
 from rag_eval.experiments.results import ItemResult, Row
+from rag_eval.storage.locks import try_lock
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30

@@ -17,10 +17,10 @@ from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFaile
 from rag_eval.experiments.callables import Experiment, fingerprint
 from rag_eval.experiments.data import Data, stream
 from rag_eval.experiments.engine import Caller, Engine, Slots, begin_with_user_code, message_of
+from rag_eval.experiments.experiment_file import ExperimentSettings, Session, current_session, session
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
 from rag_eval.experiments.results import ExperimentResult, Output, as_output
-from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, session
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.posting import load_settings

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import IO, Any
 
+from rag_eval.experiments.experiment_file import ExperimentSettings
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Call, ExperimentResult, ItemResult, Output
-from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,

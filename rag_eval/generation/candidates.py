@@ -12,7 +12,6 @@ import numpy as np
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
 from rag_eval.errors import preview
 from rag_eval.formatting import percent
-from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.questions import (
     AnswerModel,
     Assignment,
@@ -25,11 +24,12 @@ from rag_eval.generation.questions import (
     SpanQuestion,
     Verdict,
 )
+from rag_eval.generation.settings import GenerationOptions
 from rag_eval.ground_truth.locating import How
 from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
 from rag_eval.llm.cost import LedgerEntry
-from rag_eval.parts.settings import Record
+from rag_eval.parts.part_settings import Record
 from rag_eval.retrieval.tokenizers import leakage, words
 from rag_eval.stores.exact_search import row_dots, unit_vectors
 from rag_eval.tokens import count_tokens

@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar, get_args
 
-from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
@@ -21,7 +20,6 @@ from rag_eval.generation.candidates import (
     tallied,
     unverified,
 )
-from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions, OnProgress
 from rag_eval.generation.questions import (
     Assignment,
     Brief,
@@ -33,17 +31,19 @@ from rag_eval.generation.questions import (
     SpanQuestions,
     shown_passages,
 )
+from rag_eval.generation.settings import DEFAULT_MODEL, GenerationOptions, OnProgress
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
 from rag_eval.llm.asking import Asker, Reply
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
-from rag_eval.parts.settings import Record
+from rag_eval.parts.part_settings import Record
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
 from rag_eval.services.outbox import outbox_of
+from rag_eval.storage.bucket import Storage
 from rag_eval.types.documents import Corpus, Document, check_corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
 
 TOKENS_OF_A_SPAN_QUESTION = 150

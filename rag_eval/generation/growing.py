@@ -15,27 +15,27 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from rag_eval.chunking import CHUNKER
-from rag_eval.disk.files import data_sha256, write_atomically
-from rag_eval.disk.locks import wait_for_lock
-from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
 from rag_eval.generation.candidates import GenerationReport
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
-from rag_eval.generation.options import GenerationOptions, OnProgress
+from rag_eval.generation.settings import GenerationOptions, OnProgress
 from rag_eval.ground_truth.drift import ReanchorReport
-from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.judgements import lock_path, rejected_path
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
+from rag_eval.ground_truth.truth_files import Truth, rewrite_truth, write_truth
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
 from rag_eval.parts import PartOf, Running, identity, part
 from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.retry import RetryPolicy
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import data_sha256, write_atomically
+from rag_eval.storage.locks import wait_for_lock
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 MOST_OUTPUT_TOKENS = 8_192

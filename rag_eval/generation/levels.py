@@ -21,7 +21,7 @@ from rag_eval.llm.chat import ChatClient
 from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType
 
 _UNPLACED: Mapping[str, Reason] = {"empty": "no excerpt", "ambiguous": "excerpt ambiguous"}

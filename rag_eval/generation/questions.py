@@ -14,13 +14,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from rag_eval.disk.files import data_sha256, read_text
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, CorpusError, preview
-from rag_eval.generation.options import GenerationOptions
+from rag_eval.generation.settings import GenerationOptions
 from rag_eval.generation.windows import Window, related_groups, spread
 from rag_eval.llm.asking import Asked, code_of
 from rag_eval.llm.chat import ChatRequest, ModelAnswer, response_format
+from rag_eval.storage.files import data_sha256, read_text
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "evidence", "verification"]

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Literal
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.files import ParsedLine, read_truth_text, truth_lines
 from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.text_index import places_of
+from rag_eval.ground_truth.truth_files import ParsedLine, read_truth_text, truth_lines
 from rag_eval.metrics.intervals import merge_places
 from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_at, judged_spans
+from rag_eval.types.evidence import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_at, judged_spans
 from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 from rag_eval.types.offsets import fitting_unit
 

@@ -20,10 +20,10 @@ from pydantic import Field
 from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import nearest_extents
 from rag_eval.ground_truth.text_index import MOST_PLACES, RUN, PreparedDocuments, folded_form, run_hashes
-from rag_eval.parts.settings import Record, value_in_words
+from rag_eval.parts.part_settings import Record, value_in_words
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 
 LEAST_CHARACTERS = 20
 MOST_COPIES = 100

@@ -15,12 +15,12 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
-from rag_eval.ground_truth.files import read_token_level, rewrite_truth, write_token_level
 from rag_eval.ground_truth.quotes import CorpusDocuments
 from rag_eval.ground_truth.text_index import places_of
+from rag_eval.ground_truth.truth_files import read_token_level, rewrite_truth, write_token_level
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import TokenLevelGroundTruth, judged_at, judged_spans
+from rag_eval.types.evidence import TokenLevelGroundTruth, judged_at, judged_spans
 from rag_eval.types.ids import DocumentId, QueryId
 
 Status = Literal["kept", "moved", "altered", "lost"]

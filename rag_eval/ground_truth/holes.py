@@ -1,6 +1,6 @@
 """Holes in ground truth: what was retrieved and nobody judged is pooled, judged, and enters the truth.
 
-A pooled passage is kept in the metadata of its query (``rag_eval.types.ground_truth.JudgedPassage``), first without a
+A pooled passage is kept in the metadata of its query (``rag_eval.types.evidence.JudgedPassage``), first without a
 grade. A passage that is found relevant becomes a relevant span, or chunk id, whose origin says who judged it; one that
 is not stays as judged. A model grades every passage twice, the passage after the question and before it.
 """
@@ -25,7 +25,7 @@ from rag_eval.parts import part
 from rag_eval.tables import as_passages
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import (
+from rag_eval.types.evidence import (
     PERSON,
     RELEVANT_GRADE,
     ChunkLevelGroundTruth,

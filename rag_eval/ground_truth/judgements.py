@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field
 
-from rag_eval.disk.files import write_atomically
-from rag_eval.disk.locks import wait_for_lock
 from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError, preview
-from rag_eval.ground_truth.files import (
+from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
+from rag_eval.ground_truth.records import LineModel, NotEmpty, Place, SpanLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.truth_files import (
     BYTE_ORDER_MARK,
     changed_line,
     header_line,
@@ -27,9 +27,9 @@ from rag_eval.ground_truth.files import (
     read_truth_text,
     truth_type,
 )
-from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
-from rag_eval.ground_truth.records import LineModel, NotEmpty, Place, SpanLine, TokenLevelLine, line_faults, parsed_line
-from rag_eval.types.ground_truth import HIGHEST_GRADE, JUDGED, PERSON
+from rag_eval.storage.files import write_atomically
+from rag_eval.storage.locks import wait_for_lock
+from rag_eval.types.evidence import HIGHEST_GRADE, JUDGED, PERSON
 from rag_eval.types.ids import QueryId, text_sha256
 
 Decision = Literal["accepted", "rejected", "moved", "offered"]

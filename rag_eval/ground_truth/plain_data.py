@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
-from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.quotes import NAMES, CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.retrieval.traces import retrievals_in
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
 _SPAN = {"doc_id": "doc_id", "docId": "doc_id", "start": "start", "end": "end", "text": "text", "origin": "origin"}

@@ -16,7 +16,7 @@ from rag_eval.formatting import suggestion
 from rag_eval.ground_truth.quotes import NAMES
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import (
+from rag_eval.types.evidence import (
     ChunkLevelGroundTruth,
     Query,
     SpanRecord,

@@ -12,16 +12,16 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from rag_eval.disk.storage import Storage
 from rag_eval.errors import ArtifactError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
-from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level, read_truth_text
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.ground_truth.quotes import CorpusDocuments
+from rag_eval.ground_truth.truth_files import Truth, read_chunk_level, read_token_level, read_truth_text
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction, check_unchanged
+from rag_eval.storage.bucket import Storage
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, text_sha256
 
 

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag_eval.disk.files import check_folder, data_sha256
-from rag_eval.disk.rows import KEY, KeyedRows, keys_from_hex
-from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
-from rag_eval.parts.settings import Record
+from rag_eval.parts.part_settings import Record
 from rag_eval.retry import Failure, RetryPolicy
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import check_folder, data_sha256
+from rag_eval.storage.rows import KEY, KeyedRows, keys_from_hex
 from rag_eval.tokens import count_tokens
 
 # What a chat format adds to a message; the exact figure is the service's secret.

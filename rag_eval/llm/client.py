@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.parts.settings import check_address
+from rag_eval.parts.part_settings import check_address
 from rag_eval.retry import Failure, retry_after_of, status_may_pass
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from rag_eval.llm.chat import Answer
-from rag_eval.parts.settings import Record, Settings
+from rag_eval.parts.part_settings import Record, Settings
 
 MILLION = 1_000_000
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")

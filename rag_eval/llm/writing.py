@@ -13,16 +13,16 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, StrictFloat
 
-from rag_eval.disk.files import data_sha256, read_text
-from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.asking import Asked, Asker, code_of
 from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, ModelAnswer, is_openai, response_format, server_of
 from rag_eval.llm.client import missing_key
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts import Running, Shown, part
-from rag_eval.parts.settings import Address, Count, Name, Whole
+from rag_eval.parts.part_settings import Address, Count, Name, Whole
 from rag_eval.retry import RetryPolicy
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import data_sha256, read_text
 
 FOLDER = Path(__file__).parent / "prompts"
 T = TypeVar("T", str, list[str])

@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from rag_eval.metrics import formulas
+from rag_eval.metrics.coverage import SpanSweep
 from rag_eval.metrics.formulas import ratio
 from rag_eval.metrics.metric import ALL, Cut, MetricName, Values, score_name
 from rag_eval.metrics.span_metrics import SpanMetric, TokensRetrieved
-from rag_eval.metrics.sweep import SpanSweep
 from rag_eval.types.ids import EvaluationType
 
 BUDGET = 2_000

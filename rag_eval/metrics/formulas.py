@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_eval.metrics.coverage import SpanSweep
 from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values
-from rag_eval.metrics.sweep import SpanSweep
 
 
 def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:

@@ -19,9 +19,9 @@ from typing import TypeVar, Unpack
 
 import numpy as np
 
+from rag_eval.metrics.coverage import SpanRows, SpanSweep, SweepSettings
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import ALL, Counts, Cut, Values
-from rag_eval.metrics.sweep import SpanRows, SpanSweep, SweepSettings
 
 T = TypeVar("T")
 

@@ -43,10 +43,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.metrics.coverage import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
 from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, Values, check_cut
 from rag_eval.metrics.score_tables import TokenCount, count_each, numbered, tokens_of_rows
-from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.table_rows import NO_SPANS, TableRows, read_rows
 from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
 from rag_eval.types.documents import Documents

@@ -18,6 +18,7 @@ import numpy as np
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices
 from rag_eval.metrics import METRIC
+from rag_eval.metrics.coverage import SpanRows
 from rag_eval.metrics.metric import (
     ChunkLevelMetric,
     MetricAtCut,
@@ -27,7 +28,6 @@ from rag_eval.metrics.metric import (
     chunk_level_metric,
     token_level_metric,
 )
-from rag_eval.metrics.sweep import SpanRows
 from rag_eval.parts.definition import shown
 from rag_eval.parts.objects import ForeignFunction, Origin, is_reference
 from rag_eval.types.chunks import CharacterSpan

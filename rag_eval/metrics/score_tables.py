@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.coverage import SpanRows, SpanSweep, line_of, spans_outside, touching_chunks
 from rag_eval.metrics.groups import sweep_of
 from rag_eval.metrics.metric import (
     ALL,
@@ -37,7 +38,6 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
 from rag_eval.metrics.span_metrics import TokenUnit
-from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, spans_outside, touching_chunks
 from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
 from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_slices

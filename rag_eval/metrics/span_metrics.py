@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.metrics import formulas
 from rag_eval.metrics.chunk_metrics import ChunkMetric
+from rag_eval.metrics.coverage import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.groups import sweep_places, ungrouped
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, Cut, MetricName, RetrievalMetric, Values, needed
-from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Documents, by_id

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import GroundTruthError, TableError
+from rag_eval.metrics.coverage import SpanRows
 from rag_eval.metrics.metric import LARGEST_CUT, Counts
-from rag_eval.metrics.sweep import SpanRows
 from rag_eval.tables import (
     CHUNKS,
     PASSAGES,
@@ -25,7 +25,7 @@ from rag_eval.tables import (
     table_of,
 )
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import JUDGED, judgements
+from rag_eval.types.evidence import JUDGED, judgements
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 Rows = Counts | slice

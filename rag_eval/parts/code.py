@@ -23,10 +23,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.definition import versions_of
+from rag_eval.storage.files import data_sha256
 
 OURS = ("rag_eval", "tasks", "flows", "deployments")
 """The top-level packages of this project, which count as one installed package."""

@@ -20,11 +20,11 @@ from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args,
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.distribution import install_command
 from rag_eval.errors import ConfigurationError, Faults
 from rag_eval.parts.live import live_digest, live_identity
-from rag_eval.parts.settings import Place, reason_of, unknown_key
+from rag_eval.parts.part_settings import Place, reason_of, unknown_key
+from rag_eval.storage.files import data_sha256
 
 T = TypeVar("T")
 

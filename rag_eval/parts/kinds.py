@@ -40,7 +40,7 @@ from rag_eval.parts.objects import (
     load,
     signature_of,
 )
-from rag_eval.parts.settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
+from rag_eval.parts.part_settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
 
 Schema = dict[str, Any]
 _SECRET = re.compile(r"(^|_)(api_?key|secret|password|(access|auth|bearer)_token)(_|$)", re.IGNORECASE)

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from rag_eval.disk.files import data_sha256
+from rag_eval.storage.files import data_sha256
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, re.Pattern, Enum)
 _SIZES = ("chunk_size", "chunk_overlap", "max_chunk_size", "tokens_per_chunk", "size", "overlap")

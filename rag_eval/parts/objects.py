@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from rag_eval.disk.files import data_sha256, file_sha256
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence, preview
 from rag_eval.formatting import suggestion
 from rag_eval.parts.code import Code, UserModules, find_module, read_code
 from rag_eval.parts.definition import label, parts_in, setting_identity, shown
 from rag_eval.parts.live import live_identity, object_name
+from rag_eval.storage.files import data_sha256, file_sha256
 
 CODE_VERSION = "code_version"
 """The key beside ``type`` that stands for the code of an object whose code cannot be read."""

@@ -18,15 +18,15 @@ import pyarrow as pa
 from rag_eval import parts
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter
-from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, locate, nanoseconds
-from rag_eval.disk.storage import Storage
 from rag_eval.documents.reading import FileText, load_file
 from rag_eval.errors import ArtifactError, UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.metrics.metric import Counts
 from rag_eval.metrics.score_tables import Slices, count_each
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import data_sha256
+from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from rag_eval.chunking.context import CutDocument
-from rag_eval.disk.files import contents_sha256, file_sha256, files_sha256, kept_sha256, matching_files, unreadable
 from rag_eval.documents import FILE_DIGEST
 from rag_eval.documents.reading import LeftOut, Loaders
 from rag_eval.embedding.cache import CachedEmbedder
@@ -34,6 +33,7 @@ from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, TableRef
 from rag_eval.pipeline.step import Context, Shards, spent, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import in_place_order, without_positions
+from rag_eval.storage.files import contents_sha256, file_sha256, files_sha256, kept_sha256, matching_files, unreadable
 from rag_eval.tables import (
     CHUNKS,
     DOCUMENTS,
@@ -53,7 +53,7 @@ from rag_eval.tables import (
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 logger = logging.getLogger("rag_eval.pipeline")

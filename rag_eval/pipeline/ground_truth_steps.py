@@ -14,23 +14,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.copies import COPY, Copies, credit_copies, places_of_texts, with_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
-from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
+from rag_eval.ground_truth.truth_files import truth_text
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.references import Effort, Frozen
 from rag_eval.pipeline.step import Context, Shards, step
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.files import data_sha256
+from rag_eval.storage.rows import read_table
 from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import TRUTH_KINDS, TokenLevelGroundTruth, judged_spans
+from rag_eval.types.evidence import TRUTH_KINDS, TokenLevelGroundTruth, judged_spans
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string())

@@ -16,7 +16,7 @@ from rag_eval.retrieval.selection import Selection, selected
 from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import HITS, PLACE, chunks_from_table, has_places, table_of, table_with
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType, generate_chunk_id
 
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]

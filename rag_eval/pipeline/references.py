@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
-from rag_eval.disk.files import data_sha256, stays_inside
+from rag_eval.storage.files import data_sha256, stays_inside
 from rag_eval.types.ids import EvaluationType
 
 

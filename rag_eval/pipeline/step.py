@@ -22,8 +22,6 @@ from pydantic import BaseModel
 
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
-from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import identity_folder
 from rag_eval.documents.reading import FileText, Load, load_file
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
@@ -37,6 +35,8 @@ from rag_eval.pipeline.caches import CachedReranker, LoadedFiles, TokenCounts, c
 from rag_eval.pipeline.references import ChunksRef, Effort, IndexRef, Result, ScoresRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
+from rag_eval.storage.files import data_sha256
+from rag_eval.storage.rows import identity_folder
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import TruthTables, has_places
 from rag_eval.types.chunks import PositionAwareChunk

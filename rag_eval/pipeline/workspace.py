@@ -18,11 +18,11 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
-from rag_eval.disk.files import files_sha256, kept_sha256, remove, scratch_path, write_atomically, writing
-from rag_eval.disk.rows import nanoseconds, read_table, write_table
-from rag_eval.disk.storage import Bucket, BucketLocation, Storage
 from rag_eval.errors import ArtifactError, DamagedError
 from rag_eval.pipeline.references import IndexRef, TableRef, TruthRef
+from rag_eval.storage.bucket import Bucket, BucketLocation, Storage
+from rag_eval.storage.files import files_sha256, kept_sha256, remove, scratch_path, write_atomically, writing
+from rag_eval.storage.rows import nanoseconds, read_table, write_table
 from rag_eval.tables import TruthTables
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
-from rag_eval.benchmark.gate import Gate, GateCheck, changed_settings, counterpart
 from rag_eval.distribution import PRODUCT
 from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import be, brackets, tested, typeset
+from rag_eval.results.compare import ComparedConfigurations, RunComparison
+from rag_eval.results.gate import Gate, GateCheck, changed_settings, counterpart
 
 UNJUDGED = "The gate could not be judged"
 

@@ -12,8 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
@@ -25,6 +23,8 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.contenders import Contender
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict import RunVerdict
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_losses import configuration_losses, losses_cut
 from rag_eval.tokens import count_slices, count_tokens
 
 MOST_CHARTED = 100

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.filesize import decimal
 
-from rag_eval.benchmark.outcome import ConfigurationOutcome
+from rag_eval.results.outcome import ConfigurationOutcome
 
 ABOUT_THE_SAME = 0.05
 """Tokens or texts that differ by this share or less are no reason to choose one for its price."""

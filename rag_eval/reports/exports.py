@@ -15,14 +15,14 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.disk.files import scratch_path, writing
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, counted, slug, suggestion
 from rag_eval.metrics.metric import DEFAULT_ENCODING, Cut, split_name
 from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.storage.files import scratch_path, writing
 from rag_eval.tables import schema_of, table_of
 from rag_eval.tokens import count_tokens
 

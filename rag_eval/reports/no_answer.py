@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.scores import RunScores, read_scores
 from rag_eval.formatting import counted, percent
 from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, RiskPoint, ScoreThreshold, Share
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_scores import RunScores, read_scores
 
 FALSE_HIT_RATE = 0.05
 """Of the threshold that a report names."""

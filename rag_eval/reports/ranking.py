@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 from rich.filesize import decimal
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
@@ -28,6 +27,7 @@ from rag_eval.reports.wording import (
     typeset,
     unit_word,
 )
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.comparison import Placed, place_labels
 from rag_eval.stats.estimates import FEWEST_SURE
 from rag_eval.tables import ResultTable

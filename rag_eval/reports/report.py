@@ -3,11 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rag_eval.benchmark.compare import RunComparison, compare_runs
-from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
-from rag_eval.benchmark.run_losses import drop_sentences
-from rag_eval.benchmark.scores import SEED, RunScores, read_scores
-from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import asked, counted
 from rag_eval.pipeline.references import digest_of
 from rag_eval.pipeline.step import Context
@@ -15,12 +10,17 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
-from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
+from rag_eval.reports.question_data import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import Holes, holes_of
 from rag_eval.reports.verdict import RunVerdict, judged
 from rag_eval.reports.why import Why, why
+from rag_eval.results.compare import RunComparison, compare_runs
+from rag_eval.results.outcome import BenchmarkOutcome, StageWork
+from rag_eval.results.run_losses import drop_sentences
+from rag_eval.results.run_scores import SEED, RunScores, read_scores
 from rag_eval.stats.estimates import RESAMPLES
+from rag_eval.storage.files import data_sha256, patterns_of
 
 
 @dataclass(frozen=True)

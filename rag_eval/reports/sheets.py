@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rag_eval.disk.files import data_sha256, kept_sha256, stays_inside
-from rag_eval.disk.rows import KEY, KeyedRows, Row
 from rag_eval.documents import FILE_DIGEST, PLACES
 from rag_eval.documents.boxes import COLUMNS, words_at
 from rag_eval.documents.reading import page_picture
@@ -31,6 +29,8 @@ from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.html import Section
 from rag_eval.reports.text_ranges import Ranges
+from rag_eval.storage.files import data_sha256, kept_sha256, stays_inside
+from rag_eval.storage.rows import KEY, KeyedRows, Row
 from rag_eval.tables import schema_of
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId

@@ -7,10 +7,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.metrics.budget import STRIP, RecallWithinTokens, TokensFetched
 from rag_eval.metrics.metric import Counts, Values, score_name
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.stats.comparison import best_first, holm, is_significant, sign_flip_p_values
 from rag_eval.stats.estimates import bootstrap_intervals
 from rag_eval.stats.scores import PairedScores

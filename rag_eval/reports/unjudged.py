@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.formatting import counted, number, percent
 from rag_eval.ground_truth.holes import Truth, pool
 from rag_eval.metrics.metric import Cut, MetricName, OwnMetric, Values, metric_of, score_name, split_name
@@ -19,6 +18,7 @@ from rag_eval.metrics.score_tables import TokenCount, held_shares, score_passage
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.estimates import Estimate, PredictionPowered, prediction_powered
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, Units
 from rag_eval.tables import (
@@ -32,7 +32,7 @@ from rag_eval.tables import (
     truth_from_tables,
 )
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import PERSON, RELEVANT_GRADE, TRUTH_KINDS, JudgedPassage, judgements
+from rag_eval.types.evidence import PERSON, RELEVANT_GRADE, TRUTH_KINDS, JudgedPassage, judgements
 from rag_eval.types.ids import ChunkId
 
 BOUND = "if all of it were relevant"

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, percent, signed
 from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, TokensFetched, context_cost
 from rag_eval.metrics.formulas import Recall
@@ -31,6 +29,8 @@ from rag_eval.reports.wording import (
     settings_in_words,
     typeset,
 )
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.run_scores import RunScores
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, Placed, margin_at, too_alike
 from rag_eval.stats.power import Pilot, varies
 from rag_eval.stats.scores import FEWEST_DOCUMENTS

@@ -8,9 +8,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
-from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 from rag_eval.metrics.budget import RecallWithinTokens
@@ -22,6 +19,9 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.unjudged import opened_run
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_losses import configuration_losses, losses_cut
+from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.retrieval.tokenizers import leakage, leakage_kind
 from rag_eval.stats.comparison import (

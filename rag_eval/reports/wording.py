@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.config.models import SECTIONS
 from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import PartRecord, label
 from rag_eval.parts.definition import shown
 from rag_eval.pipeline.references import digest_of
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
 from rag_eval.stats.estimates import Estimate
 

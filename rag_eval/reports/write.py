@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.scores import keep_scores
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import against, wording
 from rag_eval.reports.charts import MOST_CHARTED
 from rag_eval.reports.html import asset, render_page
-from rag_eval.reports.markdown import HEADS, report_markdown
+from rag_eval.reports.markdown_report import HEADS, report_markdown
 from rag_eval.reports.report import Report, build_report, facts, ledger
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.run_scores import keep_scores
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")

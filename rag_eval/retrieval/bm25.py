@@ -27,7 +27,7 @@ from rag_eval.retrieval.tokenizers import WordTokenizer
 from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType
 
 WORDS_AT_ONCE = 2**20

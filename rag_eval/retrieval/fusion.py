@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, StrictFloat
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import label, part
 from rag_eval.parts.objects import ForeignFunction
-from rag_eval.parts.settings import Count
+from rag_eval.parts.part_settings import Count
 from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.retriever import (
     C,
@@ -38,7 +38,7 @@ from rag_eval.retrieval.retriever import (
 from rag_eval.retrieval.scoring import Moments, Renumbered, Scores, Scoring
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import Field, StrictFloat
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.parts import Running, Shown, part
-from rag_eval.parts.settings import Address, Count, Name, Whole
+from rag_eval.parts.part_settings import Address, Count, Name, Whole
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
 
 _FIELDS = {"text": "text", "doc_id": "doc_id", "start": "start", "end": "end", "score": "score", "chunk_id": "chunk_id"}

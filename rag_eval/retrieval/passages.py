@@ -14,7 +14,7 @@ from rag_eval.chunking.markdown import Outline
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction
-from rag_eval.parts.settings import Count, OptionalCount
+from rag_eval.parts.part_settings import Count, OptionalCount
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document

@@ -10,7 +10,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText, WrittenTexts, usable
 from rag_eval.parts import PartOf, Shown, part
 from rag_eval.parts.objects import ForeignFunction
-from rag_eval.parts.settings import Count
+from rag_eval.parts.part_settings import Count
 from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.fusion import ReciprocalRankFusion
 

@@ -16,7 +16,7 @@ from rag_eval.embedding.local import LocalEmbedder, token_ids, token_vectors
 from rag_eval.embedding.sentence_transformers import model_name
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.parts import PythonOnly, Running, Shown, part
-from rag_eval.parts.settings import Address, Name, Secret, Whole, name_or_object, revealed
+from rag_eval.parts.part_settings import Address, Name, Secret, Whole, name_or_object, revealed
 from rag_eval.retrieval.bm25 import BM25Index
 from rag_eval.retrieval.retriever import C
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass

@@ -20,7 +20,7 @@ from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import DocumentId, EvaluationType, generate_chunk_id
 
 C = TypeVar("C", Chunk, PositionAwareChunk)

@@ -26,17 +26,17 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, WithJsonSchema
 
 from rag_eval.chunking.markdown import front_matter
-from rag_eval.disk.files import file_sha256
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, counted, suggestion
 from rag_eval.parts import part
 from rag_eval.parts.definition import shown
-from rag_eval.parts.settings import OptionalCount, value_in_words
+from rag_eval.parts.part_settings import OptionalCount, value_in_words
 from rag_eval.retrieval.retriever import Numbers, Ranking
+from rag_eval.storage.files import file_sha256
 from rag_eval.stores.exact_search import Mask
 from rag_eval.tables import ALLOWED, table_of
 from rag_eval.types.documents import Corpus, Document, Documents, by_id
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 
 Filter = Mapping[str, Any]
 Metadata = Mapping[str, list[Any]]

@@ -15,7 +15,7 @@ from rag_eval.retrieval.foreign_retrieval import RETRIEVERS, searcher, text_of
 from rag_eval.retrieval.retriever import Hit, check_k
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import generate_pa_chunk_id
 
 _ACCEPTED = (

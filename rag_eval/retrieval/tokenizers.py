@@ -15,7 +15,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction
-from rag_eval.parts.settings import Name
+from rag_eval.parts.part_settings import Name
 
 # Scripts that are written without spaces are taken in overlapping pairs of characters, as search engines do.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

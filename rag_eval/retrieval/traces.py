@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from rag_eval.disk.files import file_sha256, read_text
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
 from rag_eval.parts import Shown, part
+from rag_eval.storage.files import file_sha256, read_text
 
 DEEPEST = 50
 """So many lists and objects within each other are looked into."""

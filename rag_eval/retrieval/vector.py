@@ -29,7 +29,7 @@ from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType
 
 _FILLING = "_rag_eval_filling"

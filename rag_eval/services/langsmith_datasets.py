@@ -9,12 +9,12 @@ from uuid import uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
 from rag_eval.ground_truth.records import SpanLine, chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.storage.files import data_sha256
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
 if TYPE_CHECKING:

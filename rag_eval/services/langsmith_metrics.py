@@ -24,7 +24,7 @@ from rag_eval.services.langsmith_datasets import (
     span_and_alternatives,
 )
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
+from rag_eval.types.evidence import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.ids import EvaluationType, mixed_ids
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from uuid import UUID
 import pyarrow as pa
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.metrics.metric import score_name
-from rag_eval.parts.settings import Record
+from rag_eval.parts.part_settings import Record
 from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key
 from rag_eval.services.langsmith_datasets import check_type, match_queries, push_records, read_examples, truth_records
 from rag_eval.services.outbox import Delivery, Message, Outbox
+from rag_eval.storage.files import data_sha256
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes
 from rag_eval.ground_truth.sources import Observed, Reading, Surroundings
+from rag_eval.ground_truth.truth_files import truth_text
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Name
+from rag_eval.parts.part_settings import Name
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_access
 from rag_eval.services.langsmith_datasets import (
     TRUTH_KEYS,
@@ -24,6 +23,7 @@ from rag_eval.services.langsmith_datasets import (
     read_examples,
     token_level_truth,
 )
+from rag_eval.storage.files import data_sha256
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import EvaluationType
 

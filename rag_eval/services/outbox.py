@@ -15,9 +15,9 @@ from uuid import UUID, uuid5
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from rag_eval.disk.files import data_sha256, write_atomically
-from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError, RequestRefusedError, ServiceError, preview
+from rag_eval.storage.files import data_sha256, write_atomically
+from rag_eval.storage.locks import try_lock
 
 T = TypeVar("T")
 WAITING = "parcels"  # the folder of a first version's outbox, in which something may still wait

@@ -17,7 +17,7 @@ import httpx
 from pydantic import Field, ValidationError
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
-from rag_eval.parts.settings import Address, Settings
+from rag_eval.parts.part_settings import Address, Settings
 from rag_eval.retry import PATIENT, Failure, RetryPolicy, retry_after_of, status_may_pass
 from rag_eval.services.outbox import Message
 

@@ -19,7 +19,7 @@ from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import PythonOnly, part
-from rag_eval.parts.settings import Name
+from rag_eval.parts.part_settings import Name
 from rag_eval.stores.exact_search import BuiltInStore, Candidates, Mask, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places
 from rag_eval.tables import metadata_to_json

@@ -24,7 +24,7 @@ from pydantic import Field
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import Location, PartOf, PythonOnly, Searching, label, part
-from rag_eval.parts.settings import Count, Name, OptionalCount
+from rag_eval.parts.part_settings import Count, Name, OptionalCount
 from rag_eval.stores import INDEX
 from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, Mask, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult

@@ -9,9 +9,9 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from rag_eval.disk.files import matching_files
 from rag_eval.documents import PLACES
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
+from rag_eval.storage.files import matching_files
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds, content_fault
 from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
 from rag_eval.types.offsets import fitting_unit

@@ -15,9 +15,9 @@ from statistics import median
 import numpy as np
 
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.disk.files import read_text
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.storage.files import read_text
 
 CORPORA = Path(__file__).parents[2] / ".." / "shared" / "data" / "chroma" / "corpora"
 TURNS = 7

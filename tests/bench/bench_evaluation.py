@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rag_eval import Corpus, LocalEmbedder, TokenLevelGroundTruth
-from rag_eval.benchmark.evaluations import TokenLevelEvaluation
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
+from rag_eval.evaluation.evaluations import TokenLevelEvaluation
 from rag_eval.tokens import get_encoding
 from tests.bench.chroma_data import chroma_dataset
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.ground_truth.files import truth_text
+from rag_eval.ground_truth.truth_files import truth_text
 from tests.bench.chroma_data import FOLDER, chroma_dataset
 from tests.bench.distinct_texts import distinct_texts
 

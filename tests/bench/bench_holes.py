@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typer.testing import CliRunner
 
-from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.cli.main import app
-from rag_eval.ground_truth.files import read_token_level, write_truth
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.holes import entered
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.ground_truth.truth_files import read_token_level, write_truth
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import held_shares, score_passages
 from rag_eval.pipeline.workspace import Workspace
@@ -36,11 +36,11 @@ from rag_eval.stats.scores import Units
 from rag_eval.tables import TRUTH, TruthTables, as_passages, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import PERSON, TokenLevelGroundTruth, judgements
+from rag_eval.types.evidence import PERSON, TokenLevelGroundTruth, judgements
 from rag_eval.types.ids import text_sha256
 from tests.bench import chroma_data
+from tests.chain import run_benchmark
 from tests.doubles.openai_server import JSON, OpenAIServer
-from tests.pipeline import run_benchmark
 
 HIDDEN, DRAWS, K, MODEL = 0.3, 1_000, 5, "loopback-judge"
 SAMPLES = (100, 200, 300)

@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.inputs import BenchmarkInputs
-from rag_eval.benchmark.outcome import BenchmarkOutcome, Evaluated, StepWork, keep_outcome
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.pipeline.document_steps import CorpusSource, keep_chunks
 from rag_eval.pipeline.hits import hits_at
+from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.references import ChunksRef, HitsRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
+from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepWork, keep_outcome
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.tables import CHUNKS, as_searches, documents_to_table, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from tasks.score import score
 
 DOCUMENTS, LENGTH, DEPTH = 200, 20_000, 20

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from rag_eval.benchmark.history import history
-from rag_eval.benchmark.outcome import SUMMARY
-from rag_eval.benchmark.runs import read_summary, run_names
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.history import history
+from rag_eval.results.outcome import SUMMARY
+from rag_eval.results.runs import read_summary, run_names
 from rag_eval.stats.comparison import rank
 from rag_eval.stats.estimates import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.scores import PairedScores, Units
-from tests.benchmark.made_runs import make_run, write_data
+from tests.results.made_runs import make_run, write_data
 
 CONFIGURATIONS, QUERIES, DOCUMENTS = 10, 5_000, 500
 BATCHES = (20, 50, 100, 200, 1_000)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval import Corpus, TokenLevelGroundTruth
-from rag_eval.benchmark.guided import COST_WEIGHT, GUIDED
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.retrieval.bm25 import BM25Index
 from rag_eval.retrieval.scoring import moments_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.sweep.guided import COST_WEIGHT, GUIDED
 from rag_eval.tokens import count_tokens
 from tests.bench.chroma_data import chroma_dataset
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rag_eval.benchmark.evaluations import TokenLevelEvaluation
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.parts.settings import Place
+from rag_eval.evaluation.evaluations import TokenLevelEvaluation
+from rag_eval.parts.part_settings import Place
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.rerankers import LexicalReranker
 from tests.bench.chroma_data import chroma_dataset

@@ -1,10 +1,10 @@
 """Evaluate the configurations of the sample in memory, one after the other."""
 
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.in_memory import InMemoryInputs, evaluate
-from rag_eval.benchmark.inputs import measured_metrics, search_depth
+from rag_eval.config.loading import load_config
+from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.copies import credit_copies
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
+from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.sample import BENCHMARK, CORPUS, GROUND_TRUTH
 from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus

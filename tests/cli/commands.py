@@ -18,8 +18,8 @@ from typing import IO, TypeVar
 
 import pytest
 
-from rag_eval.disk.files import user_folder
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.storage.files import user_folder
 
 T = TypeVar("T")
 COMMAND = str(Path(sys.executable).with_name("rag-eval"))

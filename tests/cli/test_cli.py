@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from rag_eval.benchmark.config_files import load_config
+from rag_eval.config.loading import load_config
 from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
 from rag_eval.types.documents import Corpus
@@ -72,7 +72,7 @@ def test_where_nothing_has_changed_the_last_run_is_shown(
     traced = rag_eval("run", "two.yaml", cwd=folder, PYTHONPROFILEIMPORTTIME="1")
     assert told in traced.stderr
     imported = {line.rpartition("|")[2].strip() for line in traced.stderr.splitlines() if line.startswith("import ")}
-    assert "rag_eval.benchmark.unchanged" in imported
+    assert "rag_eval.results.unchanged" in imported
     assert "prefect" not in imported
     assert runs_in(folder) == before
 

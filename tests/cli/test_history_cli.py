@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from rag_eval.benchmark.gate import run_gate
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.cli.main import app
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import visible
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import gate_annotations, gate_junit
-from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from rag_eval.results.gate import run_gate
 from tests.cli.commands import rag_eval
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from flows.benchmark import benchmark, evaluate_chunking
-from rag_eval.cli.live import LiveTable, RunFollower, StepRun, _steps_by_key
+from rag_eval.cli.live_table import LiveTable, RunFollower, StepRun, _steps_by_key
 from tasks.chunk import add_context, chunk
 from tasks.ground_truth import load_ground_truth
 from tasks.score import score

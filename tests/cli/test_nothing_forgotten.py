@@ -14,18 +14,18 @@ import httpx
 import psutil
 import pytest
 
-from rag_eval.benchmark.runs import read_run
-from rag_eval.cli.deploy import WORKER_SETTINGS
 from rag_eval.cli.prefect_home import prefect_home
 from rag_eval.cli.processes import descendants
 from rag_eval.cli.server import start_attended
+from rag_eval.cli.service_commands import WORKER_SETTINGS
 from rag_eval.pipeline.workspace import Workspace
-from tests.benchmark.made_runs import write_data
+from rag_eval.results.runs import read_run
 from tests.cli.commands import rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, ENDED, Daily, come_up
 from tests.doubles.loopback import LoopbackServer, Request
 from tests.doubles.openai_server import OpenAIServer, Status
 from tests.flows.benchmarks import folder_of
+from tests.results.made_runs import write_data
 
 KEY, HOOK = "sk-test-of-the-service-0123", "hook-0123456789abcdef"
 SYSTEM = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rag_eval.cli.prefect_home import prefect_home
-from rag_eval.disk.files import SCRATCH_PREFIX, user_folder
 from rag_eval.errors import ArtifactError
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.files import SCRATCH_PREFIX, user_folder
 
 
 def test_a_workspace_has_a_home_of_its_own_for_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

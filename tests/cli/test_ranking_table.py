@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
-from rag_eval.cli.ranking import ranking_table
+from rag_eval.cli.ranking_table import ranking_table
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.reports.ranking import ConfigurationRanking
+from rag_eval.results.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
 
 METRICS = {"span_recall@5": 0.938, "span_precision@5": 0.25, "span_iou@5": 0.2, "tokens_retrieved@5": 812.0}
 NAMES = [f"recursive-token {size}/0, vector, openai text-embedding-3-small, lexical" for size in (200, 400)]

@@ -20,9 +20,9 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from rag_eval.cli.deploy import ProcessGroup, start_server
 from rag_eval.cli.prefect_api import answers, is_open_to_us, running_key, running_up
 from rag_eval.cli.prefect_home import USER, home_of, kept_key, key_file, known_server
+from rag_eval.cli.service_commands import ProcessGroup, start_server
 from rag_eval.pipeline.workspace import Workspace
 from tests.cli.commands import CLEAN, free_port, migrated_database, wait_for
 from tests.cli.daily import enter

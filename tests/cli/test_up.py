@@ -23,10 +23,10 @@ import psutil
 import pytest
 
 from flows.deployments import corpus_resource
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run, run_names
 from rag_eval.cli.prefect_home import USER, key_file, prefect_home
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.runs import read_run, run_names
 from tests.cli.commands import is_running, rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
 from tests.doubles.planted_folder import obeyed, plant

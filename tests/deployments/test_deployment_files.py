@@ -24,8 +24,8 @@ from typer.main import get_command
 from flows.benchmark_from_file import Runner, benchmark_from_file
 from flows.deployments import PREFECT_FILE, Project, corpus_resource, deploy, read_deployments, remove
 from flows.generate import generate
-from rag_eval.benchmark.config import NEEDED
 from rag_eval.cli.main import app
+from rag_eval.config.models import NEEDED
 from rag_eval.errors import ConfigurationError
 from tests.cli.commands import CLEAN
 from tests.deployments.compose import FOLDER, env_file, services

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.config_files import load_config
+from rag_eval.config.loading import load_config
 from rag_eval.documents import reading
 from rag_eval.documents.reading import FileText, read_document
 from rag_eval.errors import EmptyCorpusError, TextEncodingError, UnreadableDocumentError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import export_run
 from rag_eval.types.documents import Corpus, LeftOutWarning
+from tests.chain import run_benchmark
 from tests.documents.made_files import docx, packed, pdf
-from tests.pipeline import run_benchmark
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style><script>alert("gone")</script>
 </head><body onload="alert(1)"><nav hidden>Menu <div>of divs</div></nav><h1>Ferry &amp; pier</h1>

@@ -9,11 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rag_eval.benchmark.compare import compare_runs
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import data_differences
-from rag_eval.cli.benchmark import check_files
+from rag_eval.cli.run_commands import check_files
+from rag_eval.config.loading import load_config
 from rag_eval.documents import reading
 from rag_eval.documents.boxes import WordBox
 from rag_eval.documents.loaders import LoadedText
@@ -23,12 +20,15 @@ from rag_eval.errors import ConfigurationError, UnfinishedDocumentError
 from rag_eval.pipeline import document_steps
 from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.compare import compare_runs
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.runs import data_differences
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tasks.corpus import load_corpus
+from tests.chain import load_documents, load_truth, run_benchmark
 from tests.cli.commands import wait_for
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
-from tests.pipeline import load_documents, load_truth, run_benchmark
 
 MODULE = '''
 import os

@@ -1,7 +1,7 @@
 """Ground truth to push and pull, with texts as ugly as they come."""
 
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText
 
 UGLY = "Où est 👩🏽‍🚀?\r\n\u2028<|endoftext|> <script> \x1b[31m [red] שלום 漢字"

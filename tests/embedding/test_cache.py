@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.disk.rows import KEY, MANY_FILES, Keys, prefixes_of, write_table
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
+from rag_eval.storage.rows import KEY, MANY_FILES, Keys, prefixes_of, write_table
 
 TEXTS = [f"text number {number}" for number in range(100)]
 

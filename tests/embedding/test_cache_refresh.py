@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.disk.rows import MANY_FILES, read_table
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ArtifactError
+from rag_eval.storage.rows import MANY_FILES, read_table
 
 TEXTS = [f"text number {number}" for number in range(60)]
 

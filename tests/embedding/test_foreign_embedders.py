@@ -11,7 +11,7 @@ from rag_eval.embedding.embedder import embed_queries, text_vectors
 from rag_eval.embedding.foreign_embedders import ForeignEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import as_data, digest, label
-from rag_eval.parts.settings import Place
+from rag_eval.parts.part_settings import Place
 
 MODULE = """
 import asyncio

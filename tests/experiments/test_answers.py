@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.answers import answer_experiment
 from rag_eval.pipeline.workspace import Workspace
-from tests.benchmark.made_runs import write_data
+from tests.chain import run_benchmark
 from tests.cli.commands import rag_eval
 from tests.doubles.openai_server import OpenAIServer
-from tests.pipeline import run_benchmark
+from tests.results.made_runs import write_data
 
 KEY = "sk-answers-0123456789"
 
@@ -65,7 +65,7 @@ def test_better_retrieval_makes_better_answers(folder: Path) -> None:
 
 
 def test_the_questions_are_spread_and_configurations_named(folder: Path) -> None:
-    from rag_eval.benchmark.runs import read_run
+    from rag_eval.results.runs import read_run
 
     workspace = Workspace(root=folder / ".rag-eval")
     outcome = read_run(workspace)

@@ -16,10 +16,10 @@ import pytest
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.data import OrqDataset
 from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.experiment_file import ExperimentSettings
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.service_outputs import OrqOutput
-from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.outbox import Outbox

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 

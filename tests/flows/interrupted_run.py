@@ -15,7 +15,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from rag_eval.benchmark.config_files import load_config
+from rag_eval.config.loading import load_config
 from rag_eval.pipeline.workspace import Workspace
 from tests.flows.server_runs import run
 

@@ -10,9 +10,9 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
 from flows.benchmark import benchmark
-from rag_eval.benchmark.config import THREADS, BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.config.models import THREADS, BenchmarkConfig
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
 from tasks.caching import result_storage
 
 ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}

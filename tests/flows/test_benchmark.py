@@ -18,13 +18,13 @@ from rag_eval import (
     generate_chunk_id,
     write_chunk_level,
 )
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run
 from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.runs import read_run
 from rag_eval.retrieval import RETRIEVER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key

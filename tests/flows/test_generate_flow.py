@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from rag_eval import read_token_level
 from rag_eval.cli.main import app
-from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import RagEvalError, RequestRefusedError
 from rag_eval.llm.chat import ANSWERS
+from rag_eval.storage.rows import KeyedRows
 from tests.cli.commands import rag_eval, started
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.in_memory import InMemoryInputs, evaluate
+from rag_eval.config.models import BenchmarkConfig
+from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.parts import located
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval import RERANKER, RETRIEVER

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.runs import read_run
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import TWO, every_step
 from tests.flows.server_runs import run, run_and_read

@@ -9,12 +9,12 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark_from_file import benchmark_from_file
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import choose_baseline
 from rag_eval.errors import ConfigurationError, GateFailedError
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.runs import choose_baseline
 from tasks.artifacts import hold_against_baseline
-from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

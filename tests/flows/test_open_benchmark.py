@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.config.loading import load_config
 from rag_eval.errors import BenchmarkFailedError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
+from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.types.ids import generate_chunk_id
 from tasks.retrieve import ask_system
 from tests.doubles.loopback import LoopbackServer, Request

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import GroundTruthError
 from rag_eval.pipeline.workspace import Workspace
 from tests.flows.benchmarks import LARGE, folder_of

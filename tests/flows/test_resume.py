@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.runs import read_run
+from rag_eval.config.loading import load_config
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import read_run
 from tests.cli.commands import wait_for
 from tests.flows.benchmarks import folder_of
 from tests.flows.interrupted_run import ended, start, stored

@@ -7,11 +7,11 @@ import pytest
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
-from tests.benchmark.made_runs import GRID, sweep_benchmark, write_sentences
+from tests.chain import run_benchmark
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import OpenAIServer
 from tests.flows.server_runs import run, run_and_read, step_of
-from tests.pipeline import run_benchmark
+from tests.results.made_runs import GRID, sweep_benchmark, write_sentences
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -11,19 +11,19 @@ from langsmith import utils as langsmith_utils
 from typer.testing import CliRunner
 
 from rag_eval import Corpus
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.cli.main import app
-from rag_eval.disk.rows import KeyedRows
+from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.llm.chat import ANSWERS
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
 from rag_eval.services.langsmith_datasets import push_truth
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.storage.rows import KeyedRows
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from tests.doubles.langsmith_fixtures import no_langsmith_settings
 from tests.doubles.langsmith_server import KEY as LANGSMITH_KEY
 from tests.doubles.langsmith_server import LangSmithServer
@@ -168,7 +168,7 @@ def test_the_check_of_a_benchmark_asks_no_service(
 
 
 def test_truth_on_the_command_line_takes_the_place_of_all_sources(file: Path) -> None:
-    from rag_eval.benchmark.config_files import chosen_benchmark
+    from rag_eval.config.loading import chosen_benchmark
 
     config: BenchmarkConfig = chosen_benchmark(file, truth=Path("mine.jsonl"))
     assert [one.title for one in config.ground_truth] == ["file mine.jsonl"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.llm.chat import ANSWERS, Answer, AnswerCache
+from rag_eval.storage.rows import KeyedRows
 
 DIGEST = "ab" * 32
 

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from rag_eval import read_token_level
-from rag_eval.disk.rows import KeyedRows
 from rag_eval.llm.chat import ANSWERS
+from rag_eval.storage.rows import KeyedRows
 from tests.doubles.openai_server import OpenAIServer
 from tests.generation.interrupted_generation import generator_of
 

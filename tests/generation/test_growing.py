@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_eval import Corpus, RecursiveTokenChunker, read_chunk_level, read_token_level
-from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.generation.growing import GeneratedTruth, asked_path
 from rag_eval.ground_truth.drift import reanchor
@@ -20,11 +20,11 @@ from rag_eval.ground_truth.sources import Surroundings
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.ids import EvaluationType
+from tests.chain import load_documents, load_truth
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import Change, Disconnect, OpenAIServer, Status
 from tests.generation.corpora import PLACES, harbour_text
-from tests.pipeline import load_documents, load_truth
 
 Load = Callable[..., TruthRef]
 PRICES = {"input": 1, "output": 4}

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.questions import (
     FOLDER,
     PLACES,
@@ -18,6 +17,7 @@ from rag_eval.generation.questions import (
     shown_documents,
     shown_passages,
 )
+from rag_eval.generation.settings import GenerationOptions
 from rag_eval.generation.windows import Window
 from rag_eval.types.ids import DocumentId
 from tests.doubles.openai_chat import documents

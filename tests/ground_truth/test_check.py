@@ -16,7 +16,7 @@ from rag_eval import (
 )
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, span_fault
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.types.ids import ChunkId
 
 CORPUS = Corpus([Document(DocumentId("a.md"), "one two three")])

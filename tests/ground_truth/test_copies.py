@@ -9,10 +9,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from rag_eval import Corpus, Document, DocumentId, Query, TokenLevelGroundTruth, read_token_level, write_token_level
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.runs import data_differences
 from rag_eval.cli.main import app
+from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import (
     COPY,
     LEAST_CHARACTERS,
@@ -24,9 +23,10 @@ from rag_eval.ground_truth.copies import (
 )
 from rag_eval.pipeline.ground_truth_steps import add_copies
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import data_differences
 from rag_eval.tables import truth_from_tables, truth_to_tables
-from tests.benchmark.made_runs import make_run, write_data
-from tests.pipeline import load_documents, load_truth
+from tests.chain import load_documents, load_truth
+from tests.results.made_runs import make_run, write_data
 
 TEXT = "The ferry leaves at noon from quay seven."
 NEAR = "The ferry leaves at noon from quay eight."

@@ -11,13 +11,13 @@ from rag_eval import ChunkLevelGroundTruth, Corpus, Document, DocumentId, Query,
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.drift import keep_reanchored, reanchor
-from rag_eval.ground_truth.files import read_token_level, write_truth
 from rag_eval.ground_truth.holes import LONGEST, SHORTEST, drawn, graded, offers, pool
 from rag_eval.ground_truth.judgements import add_judgements, merge_reviews
 from rag_eval.ground_truth.review import app as answers
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
+from rag_eval.ground_truth.truth_files import read_token_level, write_truth
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import PERSON, JudgedPassage, judgements, with_judgements
+from rag_eval.types.evidence import PERSON, JudgedPassage, judgements, with_judgements
 from rag_eval.types.ids import ChunkId
 from tests.made_tables import placed_passages, plain_passages
 

@@ -18,7 +18,7 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
+from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 
 SPAN = {"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}
 spans = st.builds(

@@ -2,7 +2,7 @@
 
 from rag_eval import Corpus
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 CORPUS_READ = Corpus.from_folder(CORPUS)

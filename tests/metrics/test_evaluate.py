@@ -11,7 +11,7 @@ from rag_eval.metrics.chunk_metrics import ChunkPrecision, ChunkRecall
 from rag_eval.metrics.evaluate import evaluate_chunk_level, evaluate_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanRecall
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelRunOutput
+from rag_eval.types.evidence import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
 from tests.type_checking import type_errors
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.chroma import ChromaIoU
+from rag_eval.metrics.chroma_metrics import ChromaIoU
 from rag_eval.metrics.chunk_metrics import ChunkNDCG
 from rag_eval.metrics.metric import (
     ALL,

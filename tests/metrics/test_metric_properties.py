@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall
+from rag_eval.metrics.chroma_metrics import ChromaIoU, ChromaPrecision, ChromaRecall
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkNDCG, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
     ALL,
@@ -31,7 +31,7 @@ from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, tab
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText, generate_pa_chunk_id
 from tests.made_tables import chunk_truth, placed_passages, plain_chunks, plain_passages
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag_eval.metrics.coverage import SpanRows, SpanSweep
 from rag_eval.metrics.losses import best_cover, useful_chunks
 from rag_eval.metrics.metric import ALL
-from rag_eval.metrics.sweep import SpanRows, SpanSweep
 
 Place = tuple[int, int, int]
 DOCUMENTS, LENGTH, MOST = 3, 14, 5

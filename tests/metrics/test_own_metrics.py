@@ -30,7 +30,7 @@ from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import column_of, higher_is_better
 from rag_eval.metrics.own_metrics import ForeignMetric, taken_metric
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.parts.settings import Place
+from rag_eval.parts.part_settings import Place
 from rag_eval.tables import truth_to_tables
 from rag_eval.tokens import count_tokens
 from tests.made_tables import placed_passages, plain_passages

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, PrecisionOmega
+from rag_eval.metrics.chroma_metrics import ChromaIoU, ChromaPrecision, ChromaRecall, PrecisionOmega
 from rag_eval.metrics.span_metrics import (
     ChunkedCorpus,
     SpanHitRate,

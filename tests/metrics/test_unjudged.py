@@ -13,7 +13,7 @@ from rag_eval.metrics.metric import MetricName, metric_names, metric_of, token_l
 from rag_eval.metrics.score_tables import UnjudgedAs, score_passages
 from rag_eval.tables import truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import PERSON, JudgedPassage, judgements, with_judgements
+from rag_eval.types.evidence import PERSON, JudgedPassage, judgements, with_judgements
 from rag_eval.types.ids import ChunkId
 from tests.made_tables import placed_passages, plain_passages
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
-from rag_eval.cli import parts as cli_parts
+from rag_eval.cli import part_commands as cli_parts
+from rag_eval.config.models import SECTIONS
+from rag_eval.config.truth_sources import TRUTH_SOURCE
 from rag_eval.documents.reading import LOADER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import check_embedder

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, StrictFloat, TypeAdapter
 
-from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.config.models import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, sentences
@@ -39,7 +39,7 @@ from rag_eval.parts import (
     without,
 )
 from rag_eval.parts.definition import parts_in
-from rag_eval.parts.settings import Count, Name, OptionalCount, Place
+from rag_eval.parts.part_settings import Count, Name, OptionalCount, Place
 from rag_eval.retrieval import RERANKER
 
 

@@ -14,16 +14,16 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from rag_eval.benchmark.reproduction import CHROMA_ROWS, FirstOccurrence, other_files
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
-from rag_eval.metrics.chroma import PrecisionOmega
+from rag_eval.metrics.chroma_metrics import PrecisionOmega
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import ChunkedCorpus
+from rag_eval.results.reproduction import CHROMA_ROWS, FirstOccurrence, other_files
 from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, QueryId, QueryText
 
 CHROMA = Path(__file__).parents[3] / "shared" / "data" / "chroma"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag_eval import sample
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
-from rag_eval.disk.locks import wait_for_lock
+from rag_eval.config.loading import load_config
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
-from tests.pipeline import run_benchmark
+from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.results.runs import read_run
+from rag_eval.storage.locks import wait_for_lock
+from tests.chain import run_benchmark
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import _file_names, _run_lines, export_run
+from rag_eval.results.run_scores import read_scores
 from rag_eval.retrieval import PASSAGE
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import generate_chunk_id
-from tests.benchmark.made_runs import make_run, write_data
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
+from tests.results.made_runs import make_run, write_data
 
 PAIRS = {"chunk_recall@5": "R@5", "chunk_mrr@5": "RR@5", "chunk_map@5": "AP@5", "chunk_ndcg@5": "nDCG@5"}
 TEXTS = [

@@ -9,22 +9,22 @@ import pytest
 from scipy.stats import betabinom
 from typer.testing import CliRunner
 
-from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.cli.main import app
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.metrics.abstention import Abstention
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import report_html
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.types.documents import Corpus
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 from tests.reports.conftest import Kept
 
 THINGS = [

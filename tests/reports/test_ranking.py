@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.cli.ranking import ranking_table
-from rag_eval.reports.markdown import report_markdown
+from rag_eval.cli.ranking_table import ranking_table
+from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import report_html

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.compare import compare_runs
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence
-from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.markdown_report import report_markdown
+from rag_eval.reports.question_data import pack_overlay, questions_of
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.verdict import judged
 from rag_eval.reports.write import report_html, write_report
-from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from rag_eval.results.compare import compare_runs
+from rag_eval.results.run_scores import read_scores
 from tests.reports.conftest import Opened
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 EXTRA = RecursiveTokenChunker(chunk_size=60)
 

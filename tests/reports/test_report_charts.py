@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.charts import lanes_of, safe_budgets
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.wording import copies_note
 from rag_eval.reports.write import keep_report
+from rag_eval.results.run_scores import read_scores
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from tests.benchmark.made_runs import write_data
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 from tests.reports.conftest import Kept, Opened
+from tests.results.made_runs import write_data
 
 # Both of the large sizes leave every document whole.
 SIZES = (100_000, 200_000, 400)

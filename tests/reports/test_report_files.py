@@ -6,18 +6,18 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.cli.main import app
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, page_of
+from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.chain import run_benchmark
 from tests.doubles.broken_chunker import BrokenChunker
-from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept
 
 BROKEN = BrokenChunker()

@@ -12,8 +12,8 @@ from rag_eval.chunking.context import HeadingContext
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import page_of
 from tasks.artifacts import report
+from tests.chain import run_benchmark
 from tests.flows.server_runs import run as run_flow
-from tests.pipeline import run_benchmark
 from tests.reports.test_report_files import SMALL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.benchmark.scores import read_scores
-from rag_eval.reports.questions import Questions, affordable, kinds_of, pack_overlay, questions_of
+from rag_eval.reports.question_data import Questions, affordable, kinds_of, pack_overlay, questions_of
+from rag_eval.results.run_scores import read_scores
 from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.charts import losses_of_run
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 
 BOTH = BenchmarkConfig(
     corpus=CORPUS,

@@ -13,20 +13,20 @@ from rag_eval import (
     write_chunk_level,
     write_token_level,
 )
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import credit_copies
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay, questions_of
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
+from rag_eval.results.run_scores import read_scores
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Corpus
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 from tests.reports.conftest import Kept, Opened
 
 OpenReport = Callable[..., Opened]

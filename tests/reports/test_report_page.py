@@ -12,10 +12,10 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.retrieval import RETRIEVER
-from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 from tests.reports.conftest import Kept, Opened, findings
 from tests.reports.test_report_files import BROKEN, SMALL
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

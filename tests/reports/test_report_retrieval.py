@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.run_losses import configuration_losses
-from rag_eval.benchmark.scores import collect_scores
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay, questions_of
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.run_losses import configuration_losses
+from rag_eval.results.run_scores import collect_scores
 from rag_eval.retrieval import REWRITER
 from rag_eval.retrieval.passages import DocumentPassage, WindowPassage
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import TruthTables, documents_from_table
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Corpus
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 from tests.reports.test_report_packing import unpack
 
 

@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
-from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import KeyedRows
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.documents import FILE_DIGEST
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import sheets
 from rag_eval.reports.exports import export_run
-from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay, questions_of
 from rag_eval.reports.write import keep_report
+from rag_eval.results.run_scores import read_scores
+from rag_eval.storage.files import data_sha256
+from rag_eval.storage.rows import KeyedRows
 from rag_eval.types.ids import DocumentId
+from tests.chain import run_benchmark
 from tests.documents.made_files import pdf
-from tests.pipeline import run_benchmark
 from tests.reports.conftest import Kept, Opened
 
 OpenReport = Callable[..., Opened]

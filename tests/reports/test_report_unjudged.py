@@ -11,25 +11,25 @@ import pytest
 from typer.testing import CliRunner
 
 from rag_eval import ChunkLevelGroundTruth, Corpus, Query, generate_chunk_id
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.cli.main import app
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_truth
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.holes import drawn, entered
 from rag_eval.ground_truth.judgements import read_judgements
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level, write_truth
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.report import build_report
 from rag_eval.reports.unjudged import Holes, holes_of, pooled_truth
 from rag_eval.reports.write import report_html
+from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from rag_eval.types.ground_truth import PERSON, judgements
+from rag_eval.types.evidence import PERSON, judgements
+from tests.chain import run_benchmark
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import JSON, OpenAIServer
-from tests.pipeline import run_benchmark
 
 MODEL = "judge-1"
 WORDS = ("ferry", "kr", "master")

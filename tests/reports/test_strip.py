@@ -2,8 +2,8 @@
 
 import pytest
 
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.reports.strip import strip_of
+from rag_eval.results.run_scores import read_scores
 from rag_eval.tokens import count_tokens
 from tests.reports.conftest import Kept
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
-from rag_eval.benchmark.scores import RunScores, ScoredQuery, read_scores
+from rag_eval.config.models import Configuration
 from rag_eval.metrics.budget import STRIP, strip_metrics
 from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.wording import cautions, finding, settings_in_words
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
+from rag_eval.results.run_scores import RunScores, ScoredQuery, read_scores
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.estimates import Estimate
 from rag_eval.stats.scores import Unit

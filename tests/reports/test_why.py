@@ -10,18 +10,18 @@ import pyarrow.compute as pc
 import pytest
 
 from rag_eval import sample
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.scores import read_scores
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.config.loading import load_config
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.metrics.metric import Values
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.markdown import why_lines
+from rag_eval.reports.markdown_report import why_lines
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.verdict import verdict_of
 from rag_eval.reports.why import Why, why
 from rag_eval.reports.wording import points
-from tests.pipeline import run_benchmark
+from rag_eval.results.run_scores import read_scores
+from tests.chain import run_benchmark
 from tests.reports.conftest import Kept
 
 

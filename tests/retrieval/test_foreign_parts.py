@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts.settings import Place
+from rag_eval.parts.part_settings import Place
 from rag_eval.retrieval import RERANKER, RETRIEVER, SYSTEM
 from rag_eval.retrieval.foreign_retrieval import ForeignReranker, ForeignRetriever
 from rag_eval.retrieval.systems import ForeignSystem

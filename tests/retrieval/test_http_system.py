@@ -6,7 +6,7 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.parts import digest, label
-from rag_eval.parts.settings import Place
+from rag_eval.parts.part_settings import Place
 from rag_eval.retrieval import SYSTEM
 from rag_eval.retrieval.http import HttpSystem
 from tests.doubles.loopback import LoopbackServer, Request, refused_url

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.benchmark.config import Configuration
 from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.config.models import Configuration
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
@@ -26,7 +26,7 @@ from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, documen
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
 
 Characters = frozenset[tuple[int, int]]

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.in_memory import EvaluatedTables, InMemoryInputs, evaluate
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ConfigurationError
-from rag_eval.ground_truth.files import read_token_level
+from rag_eval.evaluation.in_memory import EvaluatedTables, InMemoryInputs, evaluate
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.parts import label
 from rag_eval.pipeline.search_steps import prepare_queries
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.questions import searched_texts_of
+from rag_eval.reports.question_data import searched_texts_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.retrieval.queries import HypotheticalAnswers, QueryVariants, RewrittenQueries
 from rag_eval.retrieval.selection import Selection

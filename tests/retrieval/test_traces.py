@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rag_eval.benchmark.config_files import load_config
+from rag_eval.config.loading import load_config
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.traces import TracedSystem, read_traces
-from tests.pipeline import run_benchmark
+from tests.chain import run_benchmark
 
 TEXT = "The ferry leaves at nine.\n\nThe pier is red.\n\nGuests pay on board.\n"
 FOUND = {

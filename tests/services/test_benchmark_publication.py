@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.housekeeping import clear
-from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome
-from rag_eval.benchmark.publishing import read_publications
-from rag_eval.benchmark.runs import read_run
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.cli.main import app
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
-from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.ground_truth.truth_files import write_chunk_level
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.housekeeping import clear
+from rag_eval.results.outcome import PUBLISHED, BenchmarkOutcome
+from rag_eval.results.publishing import read_publications
+from rag_eval.results.runs import read_run
 from rag_eval.services.outbox import outbox_of
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.flows.benchmarks import folder_of

@@ -24,7 +24,7 @@ from rag_eval.services.langsmith_metrics import (
     get_langsmith_evaluators,
 )
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelRunOutput
+from rag_eval.types.evidence import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import (

@@ -19,7 +19,7 @@ from rag_eval.services.langsmith_metrics import (
     get_langsmith_evaluators,
 )
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
+from rag_eval.types.evidence import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
 from tests.doubles.langsmith_sample import SeedPrecision, a_run, an_example, record
 

@@ -22,7 +22,7 @@ from rag_eval.services.langsmith_outbox import (
     put_truth,
 )
 from rag_eval.services.outbox import Delivery, Outbox
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.langsmith_truth import UGLY, chunk_level, spans_of, token_level
 from tests.services.conftest import QUICK

@@ -11,7 +11,7 @@ from rag_eval.errors import GroundTruthError, TextEncodingError
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_datasets import PushReport, push_records, push_truth, record_of
 from rag_eval.services.langsmith_truth import pull_truth
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.doubles.langsmith_truth import chunk_level, span, spans_of, token_level

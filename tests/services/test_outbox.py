@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, RequestRefusedError, ServiceError
 from rag_eval.services.outbox import Message, Outbox
+from rag_eval.storage.locks import try_lock
 
 UGLY = "q?\0\u2028 <|endoftext|> 👩🏽‍🚀 \x1b[31m [red]é\r\n"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
-from rag_eval.benchmark.publishing import deliver, publish_run
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome, StageWork
+from rag_eval.results.publishing import deliver, publish_run
 from rag_eval.retry import BRIEF
 from rag_eval.services.posting import traces_address
-from tests.benchmark.made_runs import make_run, write_data
 from tests.doubles.loopback import LoopbackServer, Request
+from tests.results.made_runs import make_run, write_data
 
 KEY = "key-of-a-collector-0123"
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from rag_eval.cli.main import app
 from rag_eval.errors import RagEvalError
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
+from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.doubles.langsmith_truth import chunk_level, spans_of, token_level
 

@@ -13,10 +13,10 @@ from prefect.results import ResultRecord, ResultRecordMetadata
 from prefect.serializers import JSONSerializer
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.unchanged import STEPS
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.unchanged import STEPS
 from tasks.corpus import find_documents, load_corpus
 from tests.doubles.canary import Canary, called
 from tests.flows.benchmarks import SMALL, folder_of

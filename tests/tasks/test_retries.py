@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import BenchmarkFailedError
 from rag_eval.pipeline.workspace import Workspace

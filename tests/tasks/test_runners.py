@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark.config import BenchmarkConfig, check_runner
-from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig, check_runner
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
 from tasks.runners import DASK_ADDRESS
 from tests.flows.benchmarks import folder_of
 from tests.flows.server_runs import ServerRun, edges, run_and_read

@@ -14,7 +14,6 @@ from rag_eval import (
     generate_chunk_id,
     generate_pa_chunk_id,
 )
-from rag_eval.disk.files import read_text, write_atomically
 from rag_eval.errors import (
     ArtifactError,
     ConfigurationError,
@@ -26,6 +25,7 @@ from rag_eval.errors import (
     SpanMismatchError,
     TextEncodingError,
 )
+from rag_eval.storage.files import read_text, write_atomically
 
 DOC = Document(DocumentId("a.md"), "one\r\ntwo 👩🏽‍🚀 three")
 

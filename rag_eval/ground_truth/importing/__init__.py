@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rag_eval.ground_truth.importing.importer import ImportedTruth
 
 IMPORTERS = {
-    "chroma": "rag_eval.ground_truth.importing.chroma:read_chroma",
+    "chroma": "rag_eval.ground_truth.importing.chroma_dataset:read_chroma",
     "legalbench-rag": "rag_eval.ground_truth.importing.legalbench_rag:read_legalbench_rag",
     "beir": "rag_eval.ground_truth.importing.beir:read_beir",
     "squad": "rag_eval.ground_truth.importing.squad:read_squad",

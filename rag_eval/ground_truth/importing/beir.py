@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.importing.importer import (
     FileNames,
     ImportedTruth,
@@ -18,8 +17,9 @@ from rag_eval.ground_truth.importing.importer import (
     json_lines,
     unique_questions,
 )
+from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import QueryId, QueryText
 
 HEADER = ("query-id", "corpus-id", "score")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, TextEncodingError, preview
-from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
+from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, encode_utf8, text_sha256
 from rag_eval.types.offsets import fitting_unit
 

@@ -20,7 +20,7 @@ from rag_eval.ground_truth.importing.importer import (
 )
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
 from rag_eval.types.offsets import to_code_points
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from rag_eval.disk.files import scratch_path, write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import count_occurrences
-from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
+from rag_eval.ground_truth.truth_files import write_truth
+from rag_eval.storage.files import scratch_path, write_atomically, writing
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.evidence import TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 

@@ -19,7 +19,7 @@ from rag_eval.ground_truth.importing.importer import (
     unique_questions,
 )
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_query_id
 
 BETWEEN = "\n\n"

@@ -25,7 +25,7 @@ from rag_eval.documents.reading import page_picture
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.judgements import Entry
 from rag_eval.ground_truth.review.session import DocumentFolder, NewSpan, Passage, ReviewSession, Verdict
-from rag_eval.types.ground_truth import JUDGED
+from rag_eval.types.evidence import JUDGED
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:

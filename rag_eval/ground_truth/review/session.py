@@ -13,11 +13,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rag_eval.disk.files import Stamp, matching_files
 from rag_eval.documents.reading import Loaders, read_document
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
-from rag_eval.ground_truth.files import changed_line
 from rag_eval.ground_truth.judgements import (
     IMPLIED,
     Decision,
@@ -34,6 +32,8 @@ from rag_eval.ground_truth.judgements import (
     without,
 )
 from rag_eval.ground_truth.records import AlternativeLine, Place, SpanLine
+from rag_eval.ground_truth.truth_files import changed_line
+from rag_eval.storage.files import Stamp, matching_files
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 

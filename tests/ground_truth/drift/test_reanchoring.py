@@ -7,7 +7,7 @@ from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLe
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.drift import documents_that_no_longer_match, keep_reanchored, reanchor
-from rag_eval.ground_truth.files import read_token_level, write_token_level
+from rag_eval.ground_truth.truth_files import read_token_level, write_token_level
 
 A, B, C = (DocumentId(f"{letter}.md") for letter in "abc")
 OLD_A = "The ferry leaves at noon. Tickets cost 5 euro. Dogs travel free. Tickets are sold on board."

@@ -7,9 +7,9 @@ import pytest
 from rag_eval import Corpus
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing.beir import read_beir
 from rag_eval.ground_truth.importing.output import write_import
+from rag_eval.ground_truth.truth_files import read_token_level
 
 DOCUMENTS = [
     {"_id": "d1", "title": "Fähren", "text": "Sie fahren.\r\n"},

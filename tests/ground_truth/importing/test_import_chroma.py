@@ -8,9 +8,9 @@ import pytest
 from rag_eval import Corpus
 from rag_eval.errors import EmptyCorpusError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.files import read_token_level
-from rag_eval.ground_truth.importing.chroma import read_chroma
+from rag_eval.ground_truth.importing.chroma_dataset import read_chroma
 from rag_eval.ground_truth.importing.output import write_import
+from rag_eval.ground_truth.truth_files import read_token_level
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "chroma"
 TEXT = "Grüße aus 😀 Oslo.\r\nDie Fähre fährt um 22:40.\r\nDie Fähre fährt um 22:40.\r\n"

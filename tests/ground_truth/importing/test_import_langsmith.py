@@ -4,9 +4,9 @@ import pytest
 from langsmith import Client
 
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
+from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level
 from rag_eval.services.langsmith_truth import read_langsmith
 from tests.doubles.langsmith_sample import record, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer

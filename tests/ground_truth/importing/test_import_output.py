@@ -9,10 +9,10 @@ from strategies import nasty_texts
 
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
-from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 from rag_eval.ground_truth.importing.importer import FileNames, ImportedTruth, ImportNotes
 from rag_eval.ground_truth.importing.output import write_corpus, write_import
+from rag_eval.ground_truth.truth_files import read_token_level
 
 DOCUMENTS = [Document(DocumentId("a.md"), "one\r\n"), Document(DocumentId("b/c d.md"), "\ufefftwo")]
 TRUTH = [TokenLevelGroundTruth(Query.from_text("x?"), [CharacterSpan(DocumentId("a.md"), 0, 3, "one")])]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from strategies import NASTY_SAMPLES
 
-from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements, read_judgements
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.types.ids import generate_query_id
 from tests.documents.made_files import pdf
 from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, span, write_files

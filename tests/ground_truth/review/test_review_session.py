@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ReviewConflictError, SpanMismatchError
-from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.judgements import (
     TruthJudgement,
     add_judgements,
@@ -29,6 +28,7 @@ from rag_eval.ground_truth.review.session import (
     ReviewSession,
     Verdict,
 )
+from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.types.ids import QueryId, text_sha256
 from tests.ground_truth.review.review_files import FERRY, Record, queries_in, records, span, write_files
 

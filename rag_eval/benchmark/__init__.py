@@ -1,1 +1,0 @@
-"""The benchmark: configuration, stages, workspace, runs, comparison and gate."""

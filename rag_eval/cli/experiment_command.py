@@ -1,0 +1,155 @@
+"""``rag-eval experiment``: run the experiments of a Python file, or answers from what a run found."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import watchfiles
+from rich.console import Console
+
+from rag_eval.cli import options
+from rag_eval.cli.console import print_json, say
+from rag_eval.cli.processes import as_interrupts, descendants, end_all, leaving
+from rag_eval.cli.result_commands import RunArgument
+from rag_eval.errors import ExperimentError, ExperimentFailedError
+from rag_eval.formatting import counted
+
+LOOK_MILLISECONDS = 200
+OWN_END_SECONDS = 2.0
+"""How long a run is given to end by itself: Ctrl-C at a terminal reached it too."""
+
+
+def _run(command: list[str]) -> None:
+    with subprocess.Popen(command) as run:  # noqa: S603  # our own command
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            try:
+                run.wait(OWN_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                end_all(descendants(os.getpid()))
+            raise
+
+
+app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(help="Python file that runs one or more experiments.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of concurrent calls, overriding the file's.")
+]
+FailUnderOption = Annotated[
+    list[str] | None,
+    typer.Option("--fail-under", help="metric=value; exit code 3 if the average is below; may be repeated."),
+]
+OutputDirOption = Annotated[Path | None, typer.Option(help="Folder for the results, overriding the settings.")]
+
+
+@app.command()
+def run(
+    file: FileArgument,
+    concurrency: ConcurrencyOption = None,
+    fail_under: FailUnderOption = None,
+    output_dir: OutputDirOption = None,
+    as_json: options.JsonOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai without sending it.")
+    ] = False,
+) -> None:
+    """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
+    from rag_eval.experiments.experiment_file import ExperimentSettings, Session
+    from rag_eval.experiments.file_outputs import JsonOutput, head_record, summary_record
+    from rag_eval.experiments.results import below, parse_minimums
+    from rag_eval.experiments.running import run_file
+    from rag_eval.services.posting import load_settings
+
+    minimums = parse_minimums(fail_under or [])
+    outputs: list[Any] | None = None
+    if dry_run:  # the results here, and on standard output what orq.ai would get
+        from rag_eval.experiments.service_outputs import OrqOutput
+
+        settings = load_settings(ExperimentSettings).updated({"output_dir": output_dir} if output_dir else {})
+        outputs = [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
+    opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False)
+    # What the file itself prints must not stand between the JSON.
+    aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
+    with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
+        results = run_file(file, opened)
+    if as_json:
+        found = [head_record(one) | {"summary": summary_record(one), "saved": one.saved} for one in results]
+        print_json(Console(), found)
+    failed = [result for result in results if result.failed]
+    if failed:
+        raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])
+    missed = below(results, minimums)
+    for sentence in missed:
+        typer.echo(f"rag-eval: {sentence}", err=True)
+    if missed:
+        raise typer.Exit(3)
+
+
+@app.command()
+def answers(
+    run: RunArgument = "latest",
+    configuration: Annotated[
+        list[str] | None,
+        typer.Option(help="Configuration whose passages are read; repeatable. Without it, the best and the last."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model that answers.")] = "gpt-4.1-mini",
+    judge: Annotated[str | None, typer.Option(help="Model that judges; by default the one that answers.")] = None,
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are answered, evenly spread.")] = 50,
+    base_url: options.BaseUrlOption = None,
+    concurrency: ConcurrencyOption = None,
+    output_dir: OutputDirOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+) -> None:
+    """Have a model answer from what configurations of a run found, and compare the answers."""
+    from rag_eval.experiments.answers import answer_experiment
+    from rag_eval.experiments.running import evaluatorq
+    from rag_eval.llm.chat import ChatService
+    from rag_eval.results.runs import read_run
+
+    chosen = answer_experiment(
+        workspace,
+        read_run(workspace, run),
+        configuration or (),
+        model=model,
+        judge=judge,
+        questions=questions,
+        base_url=base_url,
+    )
+    ChatService(base_url).connect()  # without a key that is said before anything is asked
+    calls = counted(len(chosen.tasks) * len(chosen.data), "answers")
+    say(Console(stderr=True), f"{calls} by {model}, each judged by {judge or model}")
+    with leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
+        evaluatorq(chosen, concurrency=concurrency, output_dir=output_dir)
+
+
+@app.command()
+def watch(
+    file: FileArgument,
+    concurrency: ConcurrencyOption = None,
+    fail_under: FailUnderOption = None,
+    output_dir: OutputDirOption = None,
+) -> None:
+    """Run the experiments of a file now and whenever a Python file in its folder changes."""
+    if not file.is_file():
+        raise ExperimentError(f"the file {str(file)!r} is not there: give a Python file that runs an experiment")
+    command = [sys.executable, "-m", "rag_eval.cli", "experiment", "run", str(file)]
+    command += ["--concurrency", str(concurrency)] if concurrency else []
+    command += [word for text in fail_under or [] for word in ("--fail-under", text)]
+    command += ["--output-dir", str(output_dir)] if output_dir else []
+    folder = file.absolute().parent
+    changes = watchfiles.watch(
+        folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
+    )
+    with leaving("finished samples are kept"), as_interrupts():
+        next(changes)  # from here on changes are seen, those that are saved during the first run too
+        _run(command)
+        say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
+        for changed in changes:
+            if changed:
+                _run(command)

@@ -1,0 +1,297 @@
+"""``rag-eval generate``: have a model write ground truth for a folder of documents, after saying what it will cost."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from rag_eval.cli import options
+from rag_eval.cli.console import print_json, print_table, say, visible
+from rag_eval.cli.options import DOCUMENT_GLOB, read_documents
+from rag_eval.cli.processes import Stopped, watched
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import choices, cost_in_words, counted
+from rag_eval.storage.files import sweep_scratch, write_atomically
+from rag_eval.types.documents import Corpus
+
+if TYPE_CHECKING:
+    from rag_eval.generation.candidates import GenerationReport
+    from rag_eval.generation.growing import GeneratedTruth
+    from rag_eval.pipeline.workspace import Workspace
+
+
+def print_report(console: Console, report: "GenerationReport", output: Path | None) -> None:
+    """Print what was kept, what was dropped and why, what it took, and where it is."""
+    if report.asked:
+        say(console, f"{report.kept:,} of {counted(report.asked, 'questions')} kept")
+    for reason, dropped in report.dropped.items():
+        told = f"{dropped.count:>6,} dropped: {reason:<22} {visible(dropped.examples[0])}"
+        console.print(Text(told), no_wrap=True, overflow="ellipsis")
+    if report.bad_answers:
+        faults = ", ".join(f"{fault} {bad.count:,}" for fault, bad in report.bad_answers.items())
+        say(console, f"Answers that could not be used: {faults}")
+    headings, rows = ("paid", "tokens read", "written", "cost", "from the cache", "failed"), []
+    for entry in report.ledger:
+        paid = entry.fresh
+        counts = [f"{count:,}" for count in (paid.calls, paid.input_tokens, paid.output_tokens)]
+        cached = f"{entry.cached.calls:,}"
+        rows.append((entry.purpose, *counts, cost_in_words(paid.cost), cached, f"{entry.failed:,}"))
+    print_table(console, {"calls for": False} | dict.fromkeys(headings, True), rows)
+    if report.total.unsettled:
+        say(console, f"Of the failed calls {report.total.unsettled:,} may have been charged all the same.")
+    if output is not None:
+        say(console, f"Written to {output}")
+    if report.upload is not None:
+        detail = f": {report.upload.detail}" if report.upload.detail else ""
+        where = "sent to" if report.upload.state == "sent" else "waits in the outbox for"
+        say(console, f"The ground truth {where} the LangSmith dataset {report.upload.dataset_name}{detail}")
+
+
+FINISH_SECONDS = 30.0
+"""How long a stopped command waits for answers that are under way, and will be paid."""
+
+OPTION_NAMES = {
+    "personas": "--persona",
+    "difficulties": "--difficulty",
+    "query_types": "--query-type",
+    "prices.input": "--input-price",
+    "prices.output": "--output-price",
+}
+"""The options of settings that are not called as the setting is."""
+
+
+def generate(
+    corpus: Annotated[Path, typer.Argument(help=options.DOCUMENTS)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
+    model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
+    base_url: options.BaseUrlOption = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of real questions (text with one a line, CSV, JSON lines or traces): quote what answers each "
+            "instead of inventing any, and declare unanswerable what nothing answers."
+        ),
+    ] = None,
+    queries_per_doc: Annotated[int, typer.Option(min=0, help="Number of questions per document.")] = 5,
+    persona: Annotated[list[str] | None, typer.Option(help="Persona who asks; may be repeated.")] = None,
+    difficulty: Annotated[
+        list[str] | None, typer.Option(help="Difficulty: easy, medium or hard; may be repeated.")
+    ] = None,
+    query_type: Annotated[
+        list[str] | None, typer.Option(help="Type of question: factual, procedural, comparison, …; may be repeated.")
+    ] = None,
+    cross_document: Annotated[
+        int, typer.Option(min=0, help="Total number of questions that need several documents.")
+    ] = 0,
+    unanswerable: Annotated[int, typer.Option(min=0, help="Total number of questions that no document answers.")] = 0,
+    chunker: Annotated[
+        str | None,
+        typer.Option(help="Generate chunk-level ground truth for this chunker: a built-in name or module:name."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Setting of the chunker, such as chunk_size=200; may be repeated.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", help="Any other setting, such as max_leakage=0.5 or window_tokens=4000; may be repeated."
+        ),
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Folder of prompts, overriding the built-in ones.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
+    max_cost: options.MaxCostOption = None,
+    input_price: options.InputPriceOption = None,
+    output_price: options.OutputPriceOption = None,
+    concurrency: options.RequestsOption = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the service.")] = 120.0,
+    upload: Annotated[bool, typer.Option("--upload", help="Also upload the ground truth to LangSmith.")] = False,
+    dataset_name: Annotated[
+        str | None, typer.Option(help="LangSmith dataset to upload to, overriding the default.")
+    ] = None,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Ask about documents that the output file has not seen, and add to it.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without calling the model.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
+    from rag_eval.cli.part_commands import find_chunker
+    from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
+
+    if extend and overwrite:
+        raise ConfigurationError("--extend keeps the output file and --overwrite replaces it: give one of them")
+    if output.exists() and not extend and not overwrite and not dry_run:
+        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, --extend or --overwrite")
+    if (input_price is None) != (output_price is None):
+        raise ConfigurationError("--input-price and --output-price go together: give both")
+    if queries and (cross_document or unanswerable or persona or difficulty or query_type or chunker):
+        raise ConfigurationError(
+            "--queries takes the questions as they are and quotes what answers them: leave out --cross-document, "
+            "--unanswerable, --persona, --difficulty, --query-type and --chunker"
+        )
+    source = chosen_source(
+        {
+            "file": output,
+            "model": model,
+            "base_url": base_url,
+            "queries": queries,
+            "queries_per_doc": queries_per_doc,
+            "prices": None if input_price is None else {"input": input_price, "output": output_price},
+            "max_cost": max_cost,
+            "prompts": prompts,
+            "concurrency": concurrency,
+            "timeout": timeout,
+        },
+        {
+            "personas": persona,
+            "difficulties": difficulty,
+            "query_types": query_type,
+            "cross_document": cross_document,
+            "unanswerable": unanswerable,
+            "seed": seed,
+        },
+        options or [],
+    )
+    if settings and chunker is None:
+        raise ConfigurationError("--set goes with a chunker: name it with --chunker")
+    own = find_chunker(chunker, settings or []) if chunker else None
+    console = Console(stderr=True)
+    with console.status("Reading the documents …"):
+        documents = read_documents(corpus, glob)
+    others = untaken(corpus, documents) if corpus.is_dir() and glob == DOCUMENT_GLOB else 0
+    if others:
+        told = (
+            f"{counted(others, 'files')} of other formats in {str(corpus)!r} {'is' if others == 1 else 'are'} not taken"
+        )
+        advice = "add their patterns with --glob, or give the benchmark file of rag-eval init in place of the folder"
+        say(console, f"rag-eval: {told}: {advice}")
+    dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
+    with workspace.growing(workspace.root / "cache" / "answers"):
+        asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
+        run_generation(source, documents, workspace, own, console, dataset, **asked)
+
+
+def untaken(folder: Path, documents: Corpus) -> int:
+    """Count the files in the folder that could be documents too, and are none."""
+    from rag_eval.cli.init_command import PROSE
+
+    names = [path.relative_to(folder) for path in folder.glob("**/*") if path.suffix in PROSE and path.is_file()]
+    known = documents.by_id().keys() | documents.left_out.keys()
+    return sum(one.as_posix() not in known and not any(part.startswith(".") for part in one.parts) for one in names)
+
+
+def chosen_source(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":
+    """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
+    from rag_eval.config.truth_sources import TRUTH_SOURCE
+    from rag_eval.generation.growing import GeneratedTruth
+    from rag_eval.generation.settings import FilterOptions, GenerationOptions
+
+    chosen: dict[str, Any] = {}
+    filters: dict[str, Any] = {}
+    known = [name for name in (*GenerationOptions.model_fields, *FilterOptions.model_fields) if name != "filters"]
+    for text in others:
+        name, value = options.assigned("--option", text, "max_leakage=0.5")
+        if name not in known:
+            raise ConfigurationError(f"--option {name}: there is no such setting, {choices(known, name)}")
+        (filters if name in FilterOptions.model_fields else chosen)[name] = None if value == "off" else value
+    chosen |= {name: value for name, value in kinds.items() if value not in (None, [])}
+    try:
+        made: GeneratedTruth = TRUTH_SOURCE.load("generate")(**given, options={**chosen, "filters": filters})
+        return made
+    except ConfigurationError as error:
+        where, _, reason = str(error).removeprefix(f"{GeneratedTruth.__name__}, ").partition(": ")
+        path = where.removeprefix("options.").removeprefix("filters.")
+        first = path.partition(".")[0].partition("[")[0]
+        named = [f"--{name.replace('_', '-')}" for name in (*given, *kinds) if name == first]
+        # Settings that the command line calls otherwise, then its own, then those that --option sets.
+        place = OPTION_NAMES.get(first) or OPTION_NAMES.get(path) or "".join(named)
+        raise ConfigurationError(f"{place or f'--option {first}'}: {reason}") from None
+
+
+def run_generation(
+    source: "GeneratedTruth",
+    corpus: Corpus,
+    workspace: "Workspace",
+    chunker: Any,
+    console: Console,
+    dataset: str | None,
+    *,
+    anew: bool,
+    ask: bool,
+    dry: bool,
+    as_json: bool,
+) -> None:
+    """Estimate, confirm on a terminal, generate, write and print."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from rag_eval.generation.growing import Growing
+
+    paid = TextColumn("{task.fields[paid]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    asking = bar.add_task("asking", total=None, paid="")
+
+    def told(done: int, total: int) -> None:
+        cost = growing.generator.report.total.fresh.cost
+        bar.update(asking, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
+
+    growing = Growing(source, corpus, workspace.root, told, chunker, storage=workspace.storage, anew=anew)
+    generator = growing.generator
+    with console.status("Reading the documents …"):
+        estimate = growing.estimate()
+    if dry and as_json:
+        print_json(Console(), {"estimate": estimate.model_dump()})
+        return
+    before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
+    cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
+    say(
+        Console() if dry else console,
+        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
+        f"{counted(estimate.calls, 'requests')} to {source.model}{before}: about {estimate.input_tokens:,} tokens to "
+        f"read and {estimate.output_tokens:,} to write, {cost}",
+    )
+    if dry:
+        return
+    if estimate.calls > estimate.cached:
+        # What is wrong with the key is said before anybody is asked to pay.
+        source.client.connect()
+    if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
+        typer.confirm("Ask now?", abort=True, err=True)
+    # Out of version control, and without what killed writers left.
+    write_atomically(workspace.root / ".gitignore", b"*\n")
+    sweep_scratch(workspace.root)
+    truth: list[Any] = []
+    try:
+        with bar:
+            added = watched(growing.ask)
+        if added or growing.known or not generator.report.stopped:
+            truth = growing.write(added)
+        if dataset is not None:
+            generator.upload(truth, dataset)
+    except Stopped as stop:
+        with console.status("Waiting for the answers that are under way …"):
+            generator.asker.stop(FINISH_SECONDS)
+        stop.consequence = "what was answered is kept, and the same command goes on from there"
+        raise
+    finally:
+        report = generator.report
+        if as_json:
+            made = {"estimate": estimate.model_dump(), "report": report.model_dump()}
+            print_json(Console(), {"output": str(source.file)} | made)
+        else:
+            print_report(Console(), report, source.file if truth else None)
+    if report.stopped:
+        again = "a higher --max-cost and --extend" if truth else "a higher --max-cost"
+        say(
+            console,
+            f"rag-eval: stopped: {report.stopped}; {counted(report.unasked, 'questions')} not asked: "
+            f"the same command with {again} goes on from there",
+        )
+        raise typer.Exit(1)

@@ -1,0 +1,202 @@
+"""``rag-eval parts``, ``schema`` and ``certify``: what benchmarks are made of, and whether a chunker is sound."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from rag_eval.cli import options
+from rag_eval.cli.console import print_json, print_table, visible
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import counted, suggestion
+from rag_eval.types.documents import Corpus
+
+if TYPE_CHECKING:
+    from rag_eval.chunking.certify import Certificate, Check
+
+ROOM = 36
+"""How many characters a description needs beside its setting; with less it goes below."""
+
+
+def parts(
+    kind: Annotated[
+        str | None, typer.Argument(help="List only this kind, such as chunker or metric, or key of a benchmark file.")
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """List the built-in parts with their settings and defaults."""
+    kinds = _kinds()
+    found = {name: _rows_of(name, kinds[name]) for name in ([_kind_of(kind, kinds)] if kind else kinds)}
+    if as_json:
+        print_json(Console(), found)
+        return
+    console = Console()
+    for name, rows in found.items():
+        if kind is None:
+            console.rule(f"[bold]{name}[/]", align="left")
+        for row in rows:
+            _print_part(console, row)
+    console.print("A list in a setting makes a grid: every value in it is tried.", style="dim", highlight=False)
+
+
+def _kinds() -> dict[str, Any]:
+    """The kinds that can be listed, by name; metrics and evaluators are listed their own way."""
+    from rag_eval.config.models import SECTIONS
+    from rag_eval.config.truth_sources import TRUTH_SOURCE
+    from rag_eval.documents.reading import LOADER
+    from rag_eval.retrieval import FUSION, TOKENIZER
+    from rag_eval.stores import INDEX
+
+    registered = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
+    return {one.name: one for one in registered} | dict.fromkeys(("metric", "evaluator"))
+
+
+def _kind_of(written: str, kinds: Iterable[str]) -> str:
+    """The kind that is named by itself, by its plural, or by the key under which a benchmark file has such parts."""
+    from rag_eval.config.models import SECTIONS
+
+    keys = {key: section.kind.name for key, section in SECTIONS.items()} | {"ground_truth": "truth-source"}
+    names = {kind: kind for kind in kinds} | {f"{kind}s": kind for kind in kinds} | {"indexes": "index"} | keys
+    if written not in names:
+        known = ", ".join(kinds)
+        raise ConfigurationError(
+            f"there is no kind of part {preview(written)}{suggestion(written, names)}: use one of {known}"
+        )
+    return names[written]
+
+
+def schema() -> None:
+    """Print the JSON schema of a benchmark file, for editors."""
+    from rag_eval.config.loading import benchmark_schema
+
+    print_json(Console(), benchmark_schema())
+
+
+def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:
+    """The parts of a kind as plain data."""
+    from rag_eval.experiments.composition import EVALUATORS
+    from rag_eval.metrics.metric import metric_names, metric_of
+    from rag_eval.parts import describe
+    from rag_eval.parts.kinds import first_line
+
+    if kind == "metric":
+        known = (*metric_names("token-level"), *metric_names("chunk-level"))
+        return [{"name": name, "summary": first_line(metric_of(name)), "settings": []} for name in known]
+    if kind == "evaluator":
+        return [
+            {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
+            for name, evaluator in EVALUATORS.items()
+        ]
+    return [one.as_data() for one in describe(registered)]
+
+
+def _parameters(evaluator: Callable[..., object]) -> list[dict[str, str]]:
+    return [
+        {"name": one.name, "default": "required" if one.default is one.empty else repr(one.default)}
+        for one in inspect.signature(evaluator).parameters.values()
+        if one.name not in ("name", "client", "retries")
+    ]
+
+
+def _print_part(console: Console, row: dict[str, Any]) -> None:
+    """The name and what it is; below, its settings with default and meaning in columns, or the meaning below them."""
+    remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
+    console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
+    settings = [(one["name"], one["default"], one.get("description", "")) for one in row["settings"]]
+    if settings:
+        taken = sum(max(len(one[column]) for one in settings) for column in (0, 1)) + 8
+        if console.width - taken >= min(ROOM, max(len(one[2]) for one in settings)):
+            table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+            for name, default, words in settings:
+                table.add_row(Text(name), Text(default, style="cyan"), Text(words))
+            console.print(Padding(table, (0, 0, 0, 2)))
+        else:
+            for name, default, words in settings:
+                console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
+                console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
+    console.print()
+
+
+MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
+
+
+def certify(
+    chunkers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Built-in names, or your own as module:name; by default all built-in ones."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Setting of the chunker, such as chunk_size=200.")
+    ] = None,
+    texts: Annotated[Path | None, typer.Option(help="Folder of texts, in place of the built-in ones.")] = None,
+    glob: Annotated[
+        list[str], typer.Option(help="Pattern of the text files; may be repeated.")
+    ] = options.DOCUMENT_GLOB,
+) -> None:
+    """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.chunking.certify import certify
+
+    given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
+    if settings and len(chunkers or []) != 1:
+        raise ConfigurationError("--set goes with one chunker: name it")
+    console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
+    certificates = []
+    for name in chunkers or CHUNKER.types:
+        with waiting.status(f"Certifying {visible(name)} …"):
+            certificate = certify(find_chunker(name, settings or []), given)
+        certificates.append(certificate)
+        if chunkers:
+            _print_certificate(console, certificate)
+    if not chunkers:  # a row per chunker, a column per check
+        columns = {"chunker": False} | {one.name.replace(" ", "\n"): True for one in certificates[0].checks}
+        rows = [(name, *map(_mark, one.checks)) for name, one in zip(CHUNKER.types, certificates, strict=True)]
+        print_table(console, columns, rows, fixed="chunker")
+    if not all(certificate.passed for certificate in certificates):
+        raise typer.Exit(1)
+
+
+def _print_certificate(console: Console, certificate: "Certificate") -> None:
+    """Print the checks of one chunker, and where each failed first."""
+    from rag_eval.chunking.certify import POSITIONS
+
+    verdict = Text("passed", style="bold green") if certificate.passed else Text("FAILED", style="bold red")
+    console.print(Text.assemble((visible(certificate.chunker), "bold"), "  ", verdict))
+    skipped = f", {certificate.skipped_chunks:,} without a place" if certificate.skipped_chunks else ""
+    seen = f"{counted(certificate.texts, 'texts')}, {counted(certificate.chunks, 'chunks')}{skipped}"
+    console.print(Text(f"{seen}; {POSITIONS[certificate.positions]}", style="dim"))
+    width = max(len(check.name) for check in certificate.checks)
+    for check in certificate.checks:
+        mark, style = MARKS[check.status]
+        console.print(Text.assemble("  ", (mark, style), f" {check.name:{width}}  ", (_count(check), style)))
+        if check.example is not None:
+            console.print(Padding(Text(f"first: {visible(str(check.example))}"), (0, 0, 0, width + 6)))
+    console.print()
+
+
+def _mark(check: "Check") -> Text:
+    mark, style = MARKS[check.status]
+    return Text(f"{mark} {check.failures:,}" if check.failures else mark, style=style)
+
+
+def _count(check: "Check") -> str:
+    if check.status == "not applicable":
+        return "does not apply"
+    return f"{check.failures:,} of {check.looked_at:,} fail" if check.failures else f"{check.looked_at:,} looked at"
+
+
+def find_chunker(name: str, settings: list[str]) -> object:
+    """Return a built-in chunker by name and settings, or a user's as ``module:Name``; raises ``ConfigurationError``."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.parts.objects import Foreign
+    from rag_eval.parts.part_settings import Place
+
+    given = dict(options.assigned("--set", text, "chunk_size=200") for text in settings)
+    made = CHUNKER.make({**given, "type": name}, Place(name))
+    return made.source if isinstance(made, Foreign) else made  # which has a name and a size limit of its own

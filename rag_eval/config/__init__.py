@@ -1,0 +1,1 @@
+"""The benchmark file: its models, loading and JSON schema."""

@@ -1,0 +1,114 @@
+"""The kind of part that ground truth comes from, and how a benchmark names its sources."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import CoreSchema, core_schema
+
+from rag_eval.errors import ConfigurationError, Faults, preview, sentences
+from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.parts import Kind, as_data, settings_of
+from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
+from rag_eval.parts.part_settings import Place, unknown_key, value_in_words
+
+TRUTH_SOURCE = Kind(
+    "truth-source",
+    {
+        "file": "rag_eval.ground_truth.sources:FileTruth",
+        "langsmith": "rag_eval.services.langsmith_truth:LangSmithTruth",
+        "generate": "rag_eval.generation.growing:GeneratedTruth",
+    },
+    foreign="rag_eval.ground_truth.sources:ForeignTruth",
+)
+"""Where the questions of a benchmark, and what answers them, come from."""
+
+FORMS = "the path of a file, {langsmith: name}, {generate: {model: …}}, or {type: …} with settings"
+
+
+def read_sources(value: object, place: Place | None = None) -> list[Any]:
+    """Read what stands under ``ground_truth``: a source, or a list of those that are joined.
+
+    A source is the path of a file, ``{langsmith: name}`` and the like (a type with its first setting, or with all of
+    them as a mapping), ``{type: …, …}``, or a part. Paths start at the folder of the place. Raises
+    ``ConfigurationError`` on what is none of these, with everything else that is wrong in its notes.
+    """
+    where = place or Place()
+    if value == []:
+        raise where.fault(f"the list is empty: give {FORMS}")
+    faults, found = Faults(), []
+    listed = value if isinstance(value, list | tuple) else [value]
+    for number, one in enumerate(listed):
+        with faults.noted():
+            found.append(_read_source(one, where.item(number) if listed is value else where))
+    faults.raise_any()
+    for number, one in enumerate(found):
+        if one in found[:number]:
+            raise where.fault(f"{one.title} stands twice: join each source once")
+    files = [one.file for one in found if getattr(one, "grows", False)]
+    if len(set(files)) < len(files):
+        raise where.fault("two sources write the same file: give each its own file")
+    return found
+
+
+def _read_source(value: object, place: Place) -> Any:
+    if isinstance(value, str | Path):
+        if not str(value) or "\0" in str(value):
+            raise place.fault(f"expected a path, found the text {preview(str(value))}")
+        return FileTruth(place.folder / value if place.file else Path(value))
+    if value is None or isinstance(value, int | float | list | tuple):
+        raise place.fault(f"expected {FORMS}, found {value_in_words(value)}")
+    if not isinstance(value, Mapping):
+        try:
+            return TRUTH_SOURCE.take(value)
+        except ConfigurationError as error:
+            raise place.fault(str(error)) from None
+    written: dict[Any, Any] = dict(value)
+    if "type" not in written and len(written) == 1:
+        (name, given), *_ = written.items()
+        if name not in TRUTH_SOURCE.types:
+            raise unknown_key(place, name, "a truth source", ["type", *TRUTH_SOURCE.types])
+        place = place.key(name)
+        first = next(iter(settings_of(TRUTH_SOURCE.load(name))))
+        written = {"type": name} | (dict(given) if isinstance(given, Mapping) else {first: given})
+    return TRUTH_SOURCE.make(written, place)
+
+
+class TruthSources:
+    """Mark the field that lists the sources: it takes what ``read_sources`` reads.
+
+    It is dumped as the path of a file where it is one file, else as a list of ``type`` and settings.
+    """
+
+    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
+        serialization = core_schema.plain_serializer_function_ser_schema(self._data)
+        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
+
+    def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
+        return {"title": "ground truth"}  # sources_schema loads every source there is
+
+    def _data(self, sources: list[Any]) -> Any:
+        is_file = len(sources) == 1 and isinstance(sources[0], FileTruth)
+        return str(sources[0].path) if is_file else [as_data(one) for one in sources]
+
+    def _checked(self, value: object) -> list[Any]:
+        try:
+            return read_sources(value)
+        except ConfigurationError as error:
+            raise ValueError("; ".join(sentences(error))) from None
+
+
+def sources_schema() -> Schema:
+    """Return the JSON schema of what ``read_sources`` reads."""
+    _, own = own_schemas()  # a text alone is a file
+    forms: list[Schema] = [{"title": "file", "type": "string", "minLength": 1}, own]
+    for typed in kind_schema(TRUTH_SOURCE)["anyOf"][1 : 1 + len(TRUTH_SOURCE.types)]:
+        name, (first, *_) = typed["title"], [key for key in typed["properties"] if key != "type"]
+        bare = {key: one for key, one in typed["properties"].items() if key != "type"}
+        required = [key for key in typed["required"] if key != "type"]
+        settings: list[Schema] = [typed | {"properties": bare, "required": required}]
+        if required in ([], [first]):
+            settings.append(typed["properties"][first])
+        short = {"type": "object", "properties": {name: {"anyOf": settings}}, "required": [name]}
+        forms += [typed, short | {"additionalProperties": False}]
+    return one_or_more({"anyOf": forms})

@@ -1,0 +1,1 @@
+"""Evaluate in memory, for notebooks and LangSmith: ``TokenLevelEvaluation``, ``run_experiment``."""

@@ -1,0 +1,275 @@
+"""Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare.
+
+``retrieval_losses`` says of one retriever where it loses recall.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.config.models import SECTIONS, Configuration
+from rag_eval.embedding import EMBEDDER
+from rag_eval.embedding.embedder import Embedder
+from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
+from rag_eval.evaluation.langsmith_evaluation import LangSmithLink
+from rag_eval.evaluation.run_experiment import CheckedSystem, RetrievalResult, checked_truth, run_with
+from rag_eval.ground_truth.plain_data import truth_from
+from rag_eval.ground_truth.sources import read_truth
+from rag_eval.metrics.losses import HitStages, check_ks, losses_of
+from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
+from rag_eval.parts import Kind, label
+from rag_eval.pipeline.hits import hits_table
+from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval.foreign_retrieval import takes_arguments
+from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
+from rag_eval.retrieval.searching import VectorSearch
+from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
+from rag_eval.services.langsmith_outbox import row_outcomes
+from rag_eval.stores import STORE
+from rag_eval.stores.memory import InMemoryVectorStore
+from rag_eval.stores.store import VectorStore
+from rag_eval.tables import chunks_to_table, truth_to_tables
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, check_corpus
+from rag_eval.types.evidence import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType
+
+if TYPE_CHECKING:
+    from langsmith import Client
+
+T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+M = TypeVar("M")
+
+
+class BaseEvaluation(Generic[T, M]):
+    """What both evaluations share: a corpus, its ground truth, and ``run``. Use one of the two below."""
+
+    level: ClassVar[EvaluationType]
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        ground_truth: "Sequence[T] | Sequence[Mapping[str, Any]] | Frame | str | Path | None" = None,
+        *,
+        langsmith_dataset_name: str | None = None,
+        langsmith_client: "Client | None" = None,
+    ) -> None:
+        check_corpus(corpus)
+        self.corpus = corpus
+        if langsmith_dataset_name is None and isinstance(ground_truth, str):
+            is_file = Path(ground_truth).suffix in (".jsonl", ".json") or "/" in ground_truth
+            if not is_file and not Path(ground_truth).exists():
+                ground_truth, langsmith_dataset_name = None, ground_truth
+        self.langsmith_dataset_name = langsmith_dataset_name
+        link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name is not None else None
+        self._link = link
+        if link is not None and link.has_key:
+            with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
+                link.examples()
+        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, link, corpus)
+
+    def run(
+        self,
+        chunker: AnyChunker,
+        embedder: Embedder,
+        k: int | Sequence[int] = 5,
+        vector_store: VectorStore | None = None,
+        reranker: Reranker | None = None,
+        metrics: Sequence[M] | None = None,
+        *,
+        context: Any = None,
+        queries: Any = None,
+        selection: Any = None,
+        returns: Any = None,
+        copies: Any = "off",
+    ) -> RetrievalResult:
+        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
+
+        Unless given, the store is in memory; store and k may also stand in the other order. For character spans a plain
+        chunker is wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is. Embedders, stores and
+        rerankers of other libraries are taken as they are, and coroutines are awaited.
+
+        ``context``, ``queries``, ``selection`` and ``returns`` are what the sections of these names are in a benchmark:
+        an object, a name, or a mapping of settings, and give the same numbers. ``copies`` says which copies of a
+        relevant span count as found: "off" for none, "exact", as a benchmark has it by default, or {"near": 0.9}. At
+        chunk level there are neither ``returns`` nor ``copies``.
+        """
+        if not isinstance(k, int | Sequence):
+            k, vector_store = 5 if vector_store is None else vector_store, k
+        store = InMemoryVectorStore() if vector_store is None else taken(STORE, vector_store, "add", "search_many")
+        embedder = taken(EMBEDDER, embedder, "name", "embed")
+        if reranker is not None:
+            is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
+            reranker = taken(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
+        # It checks the parts, and has the name of all of them as one.
+        whole: VectorRAGRetriever[Any] = VectorRAGRetriever(
+            chunker, embedder, store, reranker, evaluation_type=self.level
+        )
+        given: dict[str, Any] = {"context": context, "queries": queries, "selection": selection, "returns": returns}
+        others: dict[str, Any] = {
+            key: None if one is None else SECTIONS[key].kind.of(one) for key, one in given.items()
+        }
+        parts = Configuration.model_construct(
+            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **others
+        )
+        result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k, copies)
+        if self._link is None or not self._link.has_key:
+            return result
+        tables = result.raw_results
+        returned = tables.hits if tables.passages is None else tables.passages
+        counted = returned.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
+        name = " + ".join([whole.name, *(label(one) for one in others.values() if one is not None)])
+        asked = [item.query for item in self.ground_truth]
+        outcomes = row_outcomes(self.level, asked, counted, tables.scores, self.corpus.by_id())
+        url = self._link.publish("rag-eval", outcomes, {"retriever": name})
+        return replace(result, experiment_url=url)
+
+    async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
+        """Return what ``run`` gives, from inside a running event loop, which goes on meanwhile."""
+        return await asyncio.to_thread(self.run, *args, **settings)
+
+
+def taken(kind: Kind, part: Any, *members: str) -> Any:
+    """Return an object as a part; itself where it has these members, none of them a coroutine, or is no such part."""
+    found = [inspect.getattr_static(part, member, None) for member in members]
+    if members and all(one is not None and not inspect.iscoroutinefunction(one) for one in found):
+        return part
+    with suppress(ConfigurationError):  # which is told by the check of the part
+        return kind.take(part)
+    return part
+
+
+class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, AnyTokenLevelMetric]):
+    """Evaluates retrieval against character spans: the same ground truth serves every chunker.
+
+    ``ground_truth`` is a list of ground truth or of records of it, a data frame (see ``truth_from``), or a JSON-lines
+    file; a text that is no file's name names the LangSmith dataset, from which it is read where it is not given. With
+    ``langsmith_dataset_name`` and a key (``LANGSMITH_API_KEY``, or a ``langsmith_client``) every run is published to
+    that dataset and ``experiment_url`` is filled; otherwise it is None.
+    Raises ``GroundTruthError`` when there is no ground truth or it cannot be read, or there is a key and the dataset
+    is not there or empty; ``ConfigurationError`` on what is not a corpus, or an endpoint that is no web address.
+    """
+
+    level = "token-level"
+
+
+class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, AnyChunkLevelMetric]):
+    """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
+
+    Arguments and publication are those of ``TokenLevelEvaluation``.
+    """
+
+    level = "chunk-level"
+
+
+class Frame(Protocol):
+    """A data frame of polars or pandas, or an Arrow table."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns."""
+
+
+@overload
+def create_evaluation(
+    eval_type: Literal["token-level"],
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    **settings: Any,
+) -> TokenLevelEvaluation: ...
+
+
+@overload
+def create_evaluation(
+    eval_type: Literal["chunk-level"],
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    **settings: Any,
+) -> ChunkLevelEvaluation: ...
+
+
+def create_evaluation(
+    eval_type: EvaluationType,
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    *,
+    glob: str | Sequence[str] = "**/*.md",
+    loaders: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> TokenLevelEvaluation | ChunkLevelEvaluation:
+    """Return the evaluation of a type over a folder of documents, or a corpus.
+
+    ``settings`` are those of ``TokenLevelEvaluation``: ``ground_truth`` and ``langsmith_client``. Raises as its class
+    does, and ``ConfigurationError`` on an unknown type.
+    """
+    kinds = {"token-level": TokenLevelEvaluation, "chunk-level": ChunkLevelEvaluation}
+    if eval_type not in kinds:
+        raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
+    corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
+    made: Any = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
+    return cast("TokenLevelEvaluation | ChunkLevelEvaluation", made)
+
+
+def _load(given: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
+    if isinstance(given, str | Path):
+        return read_truth(Path(given), level, corpus.by_id)
+    if given is not None:
+        return tuple(truth_from(given, level, corpus.by_id))
+    if link is None:
+        raise GroundTruthError(
+            "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
+        )
+    read = token_level_truth if level == "token-level" else chunk_level_truth
+    return read(link.examples(), link.dataset_name)
+
+
+@overload
+def retrieval_losses(
+    retriever: VectorRAGRetriever[PositionAwareChunk],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table: ...
+
+
+@overload
+def retrieval_losses(
+    retriever: VectorRAGRetriever[Chunk],
+    corpus: Corpus,
+    ground_truth: Sequence[ChunkLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table: ...
+
+
+def retrieval_losses(
+    retriever: VectorRAGRetriever[Any],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table:
+    """Index the corpus, retrieve at every stage, and split what is missing: a ``LOSSES`` row for each k and query.
+
+    The parts are those of ``rag_eval.metrics.losses``; ``average_losses`` gives their means. With another store
+    than the one in memory the chunks are embedded once more, for the exact search: a ``CachedEmbedder`` saves that.
+    Raises as ``run_experiment`` does.
+    """
+    check_ks(ks)
+    check_corpus(corpus)
+    if not isinstance(retriever, VectorRAGRetriever):
+        raise ConfigurationError(f"{preview(repr(retriever))} has no stages to compare: give a VectorRAGRetriever")
+    level = retriever.evaluation_type
+    truth = checked_truth(level, ground_truth, corpus)
+    indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
+    indexed.index(corpus)
+    queries = [item.query for item in truth]
+    exact, found, final = (hits_table(level, queries, one, corpus) for one in retriever.stages(queries, max(ks)))
+    hits = HitStages({"vector": found, "reranked": final}, {"vector": exact})
+    return losses_of(level, chunks_to_table(retriever.indexed_chunks()), truth_to_tables(truth), hits, ks).parts

@@ -1,0 +1,124 @@
+"""One evaluation in memory, for notebooks: the steps of the pipeline in their order, on tables, without a workspace.
+
+``flows.benchmark`` runs the same steps as tasks; a test holds the two equal.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.config.models import Configuration
+from rag_eval.parts import locations
+from rag_eval.pipeline import document_steps, retrieve_steps, search_steps
+from rag_eval.pipeline.plan import Chunking, IndexSettings
+from rag_eval.pipeline.retrieve_steps import Retrieved
+from rag_eval.pipeline.score_steps import score
+from rag_eval.pipeline.search_steps import Index, SearchDepth
+from rag_eval.pipeline.step import Context
+from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
+from rag_eval.tables import TruthTables
+from rag_eval.types.ids import EvaluationType
+
+
+@dataclass(frozen=True)
+class InMemoryInputs:
+    """Documents and ground truth as tables, and what is asked of a configuration."""
+
+    evaluation_type: EvaluationType
+    documents: pa.Table
+    truth: TruthTables
+    metrics: Sequence[Any]
+    ks: list[int]
+    depth: int | SearchDepth
+
+    @property
+    def candidates(self) -> int:
+        """Return how many of the first hits are reranked."""
+        return self.depth.candidates if isinstance(self.depth, SearchDepth) else self.depth
+
+
+@dataclass(frozen=True)
+class EvaluatedTables:
+    """What was found, by the stage of the retrieval, the passages where they are more than hits, and the scores."""
+
+    hits: dict[str, pa.Table]
+    passages: pa.Table | None
+    scores: pa.Table
+    chunks: pa.Table | None = None
+
+
+def evaluate(
+    searched_by: Configuration | Retriever[Any], inputs: InMemoryInputs, context: Context | None = None
+) -> EvaluatedTables:
+    """Evaluate a configuration, or a whole retriever, in memory; ``context`` may have the caches of a workspace."""
+    if isinstance(searched_by, Configuration) and searched_by.system is None:
+        chunks = _chunks(searched_by, inputs, context)
+        found = _retrieved(searched_by, chunks, inputs, context)
+    else:
+        system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
+        level, queries = inputs.evaluation_type, inputs.truth.queries
+        chunks = None
+        found, _ = retrieve_steps.ask_system([inputs.documents], queries, system, level, inputs.candidates)
+    returned = list(found.stages.values())[-1] if found.passages is None else found.passages
+    given = [] if chunks is None else [chunks]
+    scored_by = inputs.metrics, inputs.ks
+    scores, _ = score(returned, inputs.truth, [inputs.documents], given, *scored_by, context=context)
+    return EvaluatedTables(found.stages, found.passages, scores, chunks)
+
+
+def _chunks(parts: Configuration, inputs: InMemoryInputs, context: Context | None) -> pa.Table:
+    truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
+    chunks, effort = document_steps.chunk(inputs.documents, parts.chunker, truth, context=context)
+    if not chunks.num_rows:
+        chunker: Any = parts.chunker
+        name = getattr(chunker, "label", None) or usable_chunker(chunker, "token-level").name
+        raise no_chunks(name, inputs.documents.num_rows, effort.skipped)
+    if parts.context is not None:
+        chunks, _ = document_steps.add_context(chunks, inputs.documents, parts.context, context=context)
+    return chunks
+
+
+def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, context: Context | None) -> Retrieved:
+    """Embed, index, search and retrieve."""
+    lengths = document_steps.chunk_lengths(chunks)
+    depth = inputs.depth
+    if isinstance(depth, SearchDepth):
+        depth = depth.hits_of_length(pc.sum(lengths).as_py() or 0, len(lengths))
+    ((_, searches),) = Chunking.model_construct(configurations=[parts]).plan(depth).configurations
+    settings, queries = searches[0].queries, inputs.truth.queries
+    asked = queries, settings.rewriter, settings.selection, [inputs.documents]
+    prepared, _ = search_steps.prepare_queries(*asked, context=context)
+    found, indexes = [], []
+    for one in searches:
+        index = _index(one.index, chunks, context)
+        own = one.embedder, one.store, one.depth
+        hits, _ = search_steps.search(one.retriever, index, prepared.searches, prepared.allowed, *own, context=context)
+        found.append([hits])
+        indexes.append(index)
+    given = found, indexes, queries, prepared.searches, prepared.allowed, [inputs.documents], searches[0].depth
+    retrieved: Retrieved = retrieve_steps.retrieve(parts, *given, inputs.candidates, context=context)[0]
+    return retrieved
+
+
+def _index(settings: IndexSettings, chunks: pa.Table, context: Context | None) -> Index:
+    if settings.tokenizer is not None:
+        postings, _ = search_steps.index_words(chunks, settings.tokenizer)
+        statistics, _ = search_steps.sum_words([chunks], [postings])
+        return {"chunks": [chunks], "postings": [postings], "statistics": statistics}
+    if settings.embedder is None:
+        return {"chunks": [chunks]}
+    parts, effort = document_steps.embed(chunks, settings.embedder, context=context)
+    vectors = pa.concat_tables(parts)
+    effort()  # which may find a fault in what was read
+    index: dict[str, Any] = {"chunks": [chunks], "vectors": [vectors]}
+    if locations(settings.store):
+        fill, _ = search_steps.index_vectors([chunks], [vectors], settings.store)
+        settings.store.clear()
+        fill(settings.store)
+        index["index"] = settings.store
+    if settings.has_sums:
+        index["sums"] = [search_steps.sum_vectors(chunks, vectors)[0]]
+    return index

@@ -1,0 +1,258 @@
+"""Evaluation through LangSmith's own ``evaluate``: a dataset there, a folder of documents here."""
+
+import io
+import uuid
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.embedding.embedder import Embedder
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
+from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
+from rag_eval.retrieval.retriever import AnyChunker, Reranker
+from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.retry import BRIEF
+from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
+from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
+from rag_eval.services.langsmith_metrics import (
+    BUILT_IN,
+    ChunkLevelF1,
+    ChunkLevelPrecision,
+    ChunkLevelRecall,
+    Metrics,
+    get_langsmith_evaluators,
+)
+from rag_eval.services.langsmith_outbox import ExperimentUpload, RowOutcome, publish_experiment
+from rag_eval.stores.store import VectorStore
+from rag_eval.types.chunks import Chunk
+from rag_eval.types.documents import Corpus
+from rag_eval.types.evidence import EvaluationResult, Query
+from rag_eval.types.ids import QueryId
+
+if TYPE_CHECKING:
+    from langsmith import Client
+    from langsmith.schemas import Example
+
+    from rag_eval.services.langsmith_evaluators import LangSmithEvaluator
+
+REASON_CHARACTERS = 300
+DEFAULT_METRICS: dict[str, Metrics] = {
+    "recall": ChunkLevelRecall(),
+    "precision": ChunkLevelPrecision(),
+    "f1": ChunkLevelF1(),
+}
+
+
+class UnpublishedRunWarning(UserWarning):
+    """A run is complete, and LangSmith did not take it, or not all of it."""
+
+
+class LangSmithLink:
+    """A dataset, and the client that reaches it: the one given, or one for the key in ``LANGSMITH_API_KEY``."""
+
+    def __init__(self, dataset_name: str, client: "Client | None" = None) -> None:
+        self.dataset_name = dataset_name
+        self._client = client
+        self._examples: list[Example] | None = None
+
+    @property
+    def has_key(self) -> bool:
+        return self._client is not None or has_langsmith_key()
+
+    def examples(self) -> "list[Example]":
+        """The examples of the dataset, read once; raises ``GroundTruthError`` or ``ServiceError``."""
+        if self._examples is None:
+            with self._service() as service:
+                self._examples = read_examples(service, self.dataset_name)
+        return self._examples
+
+    def publish(self, name: str, outcomes: Sequence[RowOutcome], metadata: Mapping[str, object]) -> str | None:
+        """Send a run as an experiment and give back its address.
+
+        None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost by it. The same warning,
+        and the address, when the dataset lacks queries of the run.
+        """
+        # Experiments of one name stand side by side.
+        unique = uuid.uuid4()
+        try:
+            with self._service() as service:
+                examples = self.examples()
+                known = dict(zip(query_ids(examples, self.dataset_name), examples, strict=True))
+                rows = [(known[QueryId(one.id)], one) for one in outcomes if one.id in known]
+                if not rows:
+                    raise ServiceError(
+                        f"no example of the LangSmith dataset {self.dataset_name!r} is a query of this run"
+                    )
+                experiment = ExperimentUpload(f"{name}-{unique.hex[:8]}", metadata, rows, datetime.now(UTC))
+                url = publish_experiment(service, experiment, lambda *names: uuid.uuid5(unique, "/".join(names)))
+        except RagEvalError as error:
+            warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
+            return None
+        if len(rows) < len(outcomes):
+            warnings.warn(
+                f"{len(outcomes) - len(rows)} of the {len(outcomes)} queries of the run are not in the LangSmith "
+                f"dataset {self.dataset_name!r}, and not in its experiment: add them there",
+                UnpublishedRunWarning,
+                stacklevel=4,
+            )
+        return url
+
+    @contextmanager
+    def _service(self) -> Iterator[LangSmithService]:
+        if self._client is not None:
+            yield LangSmithService(self._client)
+        else:
+            with closing(LangSmithService.connect(BRIEF)) as service:
+                yield service
+
+
+class Evaluation:
+    """Chunk-level evaluation of a folder of documents against a LangSmith dataset, with any ``Metrics``.
+
+    Every run is an experiment of the dataset. The key and the endpoint are those of the environment unless a
+    ``langsmith_client`` is given. Raises ``ConfigurationError`` without a key, ``CorpusError`` on the folder, and
+    ``GroundTruthError`` on the dataset.
+    """
+
+    def __init__(
+        self,
+        langsmith_dataset_name: str,
+        kb_data_path: str | Path,
+        *,
+        glob: str | Sequence[str] = "**/*.md",
+        loaders: Mapping[str, Any] | None = None,
+        langsmith_client: "Client | None" = None,
+    ) -> None:
+        self._dataset_name = langsmith_dataset_name
+        self._corpus = Corpus.from_folder(kb_data_path, glob, loaders)
+        self._client = langsmith_client
+
+    def run(
+        self,
+        k: int = 5,
+        metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str] | None = None,
+        *,
+        chunker: AnyChunker | None = None,
+        embedder: Embedder | None = None,
+        vector_store: VectorStore | None = None,
+        reranker: Reranker | None = None,
+    ) -> EvaluationResult:
+        """Retrieve for every example, let LangSmith evaluate, and give back the averages by feedback key.
+
+        Unless given: recall, precision and F1; recursive chunks of 1,000 characters; the local embedder; the store
+        in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages. ``raw_results`` is
+        LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, when LangSmith did not
+        take all runs and scores; a client that is given tells that in its own log.
+        Raises ``ConfigurationError`` on a k or metrics that cannot be used, and when a metric scored no example at
+        all, with the first reason; ``GroundTruthError`` when the dataset was made with another chunker or other
+        documents, and ``ServiceError`` when LangSmith fails.
+        """
+        evaluators = _evaluators(DEFAULT_METRICS if metrics is None else metrics, k)
+        failures: list[Exception] = []
+        client = self._client or langsmith_client(tracing_error_callback=failures.append)
+        try:
+            examples = read_examples(LangSmithService(client), self._dataset_name)
+            retriever = VectorRAGRetriever(
+                chunker or RecursiveCharacterChunker(),
+                embedder or LocalEmbedder(),
+                vector_store,
+                reranker,
+                evaluation_type="chunk-level",
+            )
+            retriever.index(self._corpus)
+            # A dataset of another shape is for the metrics' own extraction to read.
+            known = [one for one in examples if any(key in (one.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
+            truth = chunk_level_truth(known, self._dataset_name)
+            check_chunker(truth, retriever.chunker_name)
+            check_chunk_ids(truth, retriever.indexed_chunks())
+            return _evaluate(client, examples, retriever, evaluators, k, failures)
+        finally:
+            if client is not self._client:
+                client.close()
+
+
+def _evaluators(metrics: Mapping[str, Any] | Collection[Any], k: int) -> "list[LangSmithEvaluator]":
+    evaluators = get_langsmith_evaluators(metrics, k)
+    if not evaluators:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    for given in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        metric: Any = BUILT_IN.get(given, given) if isinstance(given, str) else given
+        name = getattr(metric, "__name__", type(metric).__name__)
+        if metric.level != "chunk-level":
+            raise ConfigurationError(
+                f"{name} is a {metric.level} metric and this is a chunk-level evaluation: "
+                "use one that derives from Metrics, or TokenLevelEvaluation"
+            )
+    return evaluators
+
+
+def _evaluate(
+    client: "Client",
+    examples: "Sequence[Example]",
+    retriever: VectorRAGRetriever[Chunk],
+    evaluators: "Sequence[LangSmithEvaluator]",
+    k: int,
+    upload_errors: Sequence[Exception],
+) -> EvaluationResult:
+    from langsmith.evaluation import evaluate
+    from langsmith.utils import LangSmithError
+
+    quiet = ExitStack()
+
+    def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
+        quiet.close()  # what parts and metrics print is for the user to see
+        (hits,) = retriever.retrieve([Query.from_text(inputs["query"])], k)
+        return {"retrieved_chunk_ids": [hit.chunk.id for hit in hits]}
+
+    try:
+        with quiet:
+            # LangSmith announces the experiment on standard output; its address is in the result.
+            quiet.enter_context(redirect_stdout(io.StringIO()))
+            results = evaluate(
+                retrieve,
+                data=examples,
+                evaluators=evaluators,
+                experiment_prefix="rag-eval",
+                metadata={"retriever": retriever.name, "k": k},
+                client=client,
+                disable_evaluator_tracing=True,
+            )
+        rows = list(results)
+        client.flush()
+        url = results.url
+    except LangSmithError as error:
+        raise ServiceError(
+            f"LangSmith did not take the experiment ({type(error).__name__}): check the key and the endpoint"
+        ) from None
+    scores = _scores(rows, [evaluator.name for evaluator in evaluators])
+    if upload_errors:
+        what = f"{results.experiment_name!r} ({type(upload_errors[0]).__name__}, {len(upload_errors)} failures)"
+        told = f"LangSmith did not take the experiment {what}: check the key and the endpoint"
+        warnings.warn(f"{told}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
+        url = None
+    return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
+
+
+def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
+    """The scores by feedback key; raises ``ConfigurationError``, with the first reason, when there are none for one."""
+    scores: dict[str, list[float]] = {key: [] for key in keys}
+    reasons: dict[str, str] = {}
+    for row in rows:
+        for feedback in row["evaluation_results"]["results"]:
+            if feedback.key in scores and feedback.score is not None:
+                scores[feedback.key].append(float(feedback.score))
+            else:
+                reasons.setdefault(feedback.key, row["run"].error or feedback.comment or "without a reason")
+    for key, values in scores.items():
+        if not values:
+            first = reasons.get(key, "without feedback").splitlines()[0]  # the rest of an error is its traceback
+            raise ConfigurationError(
+                f"{key} scored none of the {len(rows)} examples, the first for {preview(first, REASON_CHARACTERS)}"
+            )
+    return scores

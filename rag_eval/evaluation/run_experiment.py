@@ -1,0 +1,301 @@
+"""One experiment: a corpus, the truth about it, a retriever, and metrics."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, Literal, overload
+
+import pyarrow as pa
+
+from rag_eval.config.models import Configuration, check_fetch_k, check_level
+from rag_eval.config.objective import DEFAULT_METRICS
+from rag_eval.errors import ConfigurationError, GroundTruthError, preview
+from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
+from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
+from rag_eval.ground_truth.copies import credit_copies, read_copies
+from rag_eval.ground_truth.plain_data import truth_from
+from rag_eval.metrics.metric import (
+    MAX_MIN_K,
+    MIN,
+    AnyChunkLevelMetric,
+    AnyTokenLevelMetric,
+    Asked,
+    MetricAtCut,
+    MetricName,
+    at_cuts,
+    largest_budget,
+    metric_of,
+    refuse_repeated,
+    score_name,
+    split_name,
+)
+from rag_eval.metrics.own_metrics import listed_metrics, taken_metric
+from rag_eval.metrics.score_tables import average_scores
+from rag_eval.parts.objects import is_reference
+from rag_eval.pipeline.search_steps import SearchDepth
+from rag_eval.retrieval.fusion import HybridRetriever
+from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
+from rag_eval.tables import ResultTable, documents_to_table, truth_to_tables
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, check_corpus
+from rag_eval.types.evidence import (
+    TRUTH_KINDS,
+    ChunkLevelGroundTruth,
+    EvaluationResult,
+    Query,
+    TokenLevelGroundTruth,
+)
+from rag_eval.types.ids import EvaluationType, QueryId
+
+
+def parts_with_chunks(retriever: object) -> list[Any]:
+    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut.
+
+    Such a part has a ``chunker_name``, and ``indexed_chunks()`` gives all chunks of the indexed corpus.
+    """
+    if isinstance(retriever, HybridRetriever):
+        return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
+    return [retriever] if hasattr(retriever, "chunker_name") and hasattr(retriever, "indexed_chunks") else []
+
+
+def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
+    """The ground truth, read once: items, records of them, or a data frame; spans without text get the corpus's.
+
+    Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
+    on a query without answers.
+    """
+    kind = TRUTH_KINDS[level]
+    truth: list[Any] = []
+    texts: dict[str, str] = {}
+    for item in truth_from(ground_truth, level, corpus.by_id):
+        if not isinstance(item, kind):
+            raise GroundTruthError(
+                f"this is a {level} evaluation and needs {kind.__name__}, it was given a "
+                f"{type(item).__name__}: use the ground truth, or the evaluation, of the other type"
+            )
+        if item.query.id in texts:
+            raise GroundTruthError(
+                f"two queries have the id {item.query.id!r}, {preview(texts[item.query.id])} and "
+                f"{preview(item.query.text)}: merge what is relevant to them into one, or give each its own id"
+            )
+        texts[item.query.id] = item.query.text
+        truth.append(item)
+    if not truth:
+        raise GroundTruthError("there is no query to evaluate: give ground truth")
+    if level == "token-level":
+        return check_against_corpus(truth, corpus)
+    for item in truth:
+        if not item.relevant_chunk_ids and not item.unanswerable:
+            raise GroundTruthError(
+                f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
+            )
+    return truth
+
+
+@dataclass(frozen=True)
+class CheckedSystem:
+    """A retriever that is held against chunk-level truth in every part that tells how it cuts, before it is asked.
+
+    Indexing raises ``GroundTruthError`` when the truth was made with another chunker or on other documents.
+    """
+
+    retriever: Retriever[Any]
+    truth: Sequence[ChunkLevelGroundTruth]
+
+    @property
+    def name(self) -> str:
+        return self.retriever.name
+
+    def index(self, corpus: Corpus) -> None:
+        for part in parts_with_chunks(self.retriever):
+            check_chunker(self.truth, part.chunker_name)
+        self.retriever.index(corpus)
+        for part in parts_with_chunks(self.retriever):
+            check_chunk_ids(self.truth, part.indexed_chunks())
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
+        return self.retriever.retrieve(queries, k)
+
+
+def metrics_at_cuts(
+    level: EvaluationType, metrics: Sequence[Any], ks: Sequence[int], *, several: bool
+) -> dict[str, Asked]:
+    """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
+
+    They are by their keys in the averages: with ``several`` ks the keys have ``@k``; a metric with a cut of its own
+    keeps its name. Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two
+    would have the same rows.
+    """
+    columns: dict[str, Asked] = {}
+    given = listed_metrics(metrics)
+    if not given:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    found: list[Asked] = []
+    for one in given:
+        is_name = isinstance(one, str) and not is_reference(one)
+        metric = one if is_name else taken_metric(one, level)
+        name = metric if is_name else metric.name
+        asked = at_cuts(metric, ks, level)
+        found += asked
+        for at in asked:
+            cut = at.cut
+            is_own = split_name(name)[1] == cut
+            columns[name if is_own or not several else name + cut.written()] = _swept(at)
+    refuse_repeated(map(str, found))
+    return columns
+
+
+def _swept(asked: Asked) -> Asked:
+    """The name in place of a built-in metric, to the letter, that needs nothing else: a subclass may differ."""
+    if isinstance(asked, MetricName) or metric_of(str(asked)) is not type(asked.metric):
+        return asked
+    name = MetricName.parse(str(asked))
+    return asked if name.needs else name
+
+
+def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
+    """How many hits a metric needs, given what is relevant to each query."""
+    cut = asked.cut
+    if cut != MIN:
+        return cut.hits or 0
+    chunks = asked.metric.chunks if isinstance(asked, MetricAtCut) else None
+    return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
+
+
+@dataclass(frozen=True)
+class ExperimentTables:
+    """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
+
+    The queries declared unanswerable are named apart; they have hits and no scores. ``passages`` are what is returned
+    for the hits, None where that is the hits.
+    """
+
+    hits: pa.Table
+    scores: pa.Table
+    unanswerable: tuple[QueryId, ...]
+    passages: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalResult(EvaluationResult):
+    """The averages of an experiment by metric name, and the rows they come from."""
+
+    raw_results: ExperimentTables = field(kw_only=True)
+
+    @property
+    def scores(self) -> ResultTable:
+        """A row for each metric, cut and answerable query, for polars, pandas and notebooks."""
+        return ResultTable(self.raw_results.scores)
+
+    @property
+    def hits(self) -> ResultTable:
+        """A row for each hit of each query, for polars, pandas and notebooks."""
+        return ResultTable(self.raw_results.hits)
+
+
+@overload
+def run_experiment(
+    *,
+    evaluation_type: Literal["token-level"],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth],
+    retriever: Retriever[PositionAwareChunk],
+    metrics: Sequence[AnyTokenLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> RetrievalResult: ...
+
+
+@overload
+def run_experiment(
+    *,
+    evaluation_type: Literal["chunk-level"],
+    corpus: Corpus,
+    ground_truth: Sequence[ChunkLevelGroundTruth],
+    retriever: Retriever[Chunk],
+    metrics: Sequence[AnyChunkLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> RetrievalResult: ...
+
+
+def run_experiment(
+    *,
+    evaluation_type: EvaluationType,
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
+    metrics: Sequence[AnyTokenLevelMetric] | Sequence[AnyChunkLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> RetrievalResult:
+    """Index the corpus, retrieve for every query, score.
+
+    ``result.metrics`` has the averages over the answerable queries: ``span_recall`` for one k, ``span_recall@5`` for
+    each of several. A metric with a cut of its own (``SpanRecall(k=10)``, or any whose name ends in ``@10``) is scored
+    on so many hits, whatever k is, and keeps its name. Metrics, unless given: recall, precision and IoU of spans, or
+    recall, precision and F1 of chunks.
+
+    There is one retrieval, as deep as the largest k needs. Retrievers that look at more candidates than they keep
+    (hybrids, and whatever has a reranker) take their depth from it unless they have a ``fetch_k``, so that the first
+    five hits at k = [5, 20] need not be those at k = 5: set ``fetch_k`` where they are to be compared.
+
+    Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
+    ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
+    """
+    check_corpus(corpus)
+    check_part(retriever, "retriever")
+    return run_with(evaluation_type, corpus, ground_truth, retriever, metrics, k)
+
+
+def run_with(
+    level: EvaluationType,
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    searched_by: Retriever[Any] | Configuration,
+    metrics: Sequence[Any] | None,
+    k: int | Sequence[int],
+    copies: object = "off",
+) -> RetrievalResult:
+    """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
+    if level not in TRUTH_KINDS:
+        raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
+    ks = _checked_ks(k)
+    asked_for = DEFAULT_METRICS[level] if metrics is None else metrics
+    columns = metrics_at_cuts(level, asked_for, ks, several=isinstance(k, Iterable))
+    truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
+    relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
+    asked = max(*ks, *(_depth(column, relevant) for column in columns.values()))
+    depth: int | SearchDepth = asked
+    if isinstance(searched_by, Configuration):
+        depth = SearchDepth(candidates=candidates_for(asked, None), tokens=largest_budget(columns.values()))
+        check_level(level, [searched_by.returns])
+        check_fetch_k(searched_by.selection, asked)
+    answers = truth_to_tables(truth)
+    inputs = InMemoryInputs(level, documents_to_table(corpus), answers, list(columns.values()), [], depth)
+    if level == "chunk-level" and not isinstance(searched_by, Configuration):
+        searched_by = CheckedSystem(searched_by, truth)
+    evaluated = evaluate(searched_by, inputs)
+    unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
+    keys = {str(column): key for key, column in columns.items()}
+    means = {
+        keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
+        for row in average_scores(evaluated.scores).to_pylist()
+    }
+    tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable, evaluated.passages)
+    return RetrievalResult(means, raw_results=tables)
+
+
+def _with_copies(truth: list[Any], corpus: Corpus, copies: object, level: EvaluationType) -> list[Any]:
+    try:
+        read = read_copies(copies)
+    except ValueError as error:
+        raise ConfigurationError(f"copies: {error}") from None
+    if read != "off" and level == "chunk-level":
+        raise ConfigurationError("copies are those of spans: chunk-level evaluation has none, leave copies out")
+    return credit_copies(truth, corpus, read) if read != "off" else truth
+
+
+def _checked_ks(k: object) -> list[int]:
+    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    ks = [int(one) for one in given if isinstance(one, Integral) and not isinstance(one, bool) and int(one) > 0]
+    if not ks or len(set(ks)) < len(given):
+        raise ConfigurationError(f"k = {k!r} must be a whole number of 1 or more, or several different ones")
+    return ks

@@ -1,0 +1,500 @@
+"""Data for the overlay view: every question with its truth, and the hits and scores of each configuration.
+
+All is packed as numbers. What configurations share, such as texts and chunks, is carried once, and only the documents
+that are truth or were retrieved are carried.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rag_eval.errors import ArtifactError, TableError
+from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, higher_is_better, metric_of, split_name
+from rag_eval.metrics.score_tables import Slices, TokenCount, count_each
+from rag_eval.parts.definition import shown
+from rag_eval.pipeline.document_steps import read_chunks
+from rag_eval.pipeline.references import TableRef, digest_of
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.html import Section
+from rag_eval.reports.sheets import PagedDocuments
+from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
+from rag_eval.results.compare import RunComparison
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_scores import RunScores
+from rag_eval.stats.comparison import PASSAGES, passages_kind
+from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
+from rag_eval.types.ids import EvaluationType
+
+MOST_QUERIES = 50_000
+MOST_HITS = 5_000_000
+MOST_SCORES = 500_000
+MOST_TAG_VALUES = 30
+"""Metadata with more values is not offered as a filter."""
+
+
+@dataclass(frozen=True)
+class ConfigurationTables:
+    """The tables of a configuration; the chunks have their digest too, since configurations share them.
+
+    ``place`` is that of the configuration among those of the scores. Where passages were returned, they stand for the
+    hits and for the chunks. ``searches`` are what was searched, where that is not the questions as asked.
+    """
+
+    name: str
+    hits: pa.Table
+    chunks: pa.Table
+    chunks_digest: str
+    scores: RunScores
+    place: int
+    searches: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The dataset, the configurations, best first, and the metrics to compare them by."""
+
+    evaluation_type: EvaluationType
+    documents: pa.Table
+    queries: pa.Table
+    truth: pa.Table
+    configurations: Sequence[ConfigurationTables]
+    ks: Sequence[int]
+    metrics: Sequence[str]
+    """Full names, such as ``span_recall@5``."""
+    ranking_metric: str
+    notes: list[str] = field(default_factory=list)
+    """A sentence for everything that is left out."""
+    opened: tuple[int, int] | None = None
+    """The two to open; None, or one there is no room for, opens the first and the best that finds something else."""
+    paged: PagedDocuments = field(default_factory=PagedDocuments)
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """What can be looked at: the hits that the ranking metric counts, then the first k for each k."""
+        own = split_name(self.ranking_metric)[1]
+        return list(dict.fromkeys([*([own] if own.size else []), *(Cut("hits", k) for k in self.ks)]))
+
+
+def questions_of(
+    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, compared: RunComparison | None = None
+) -> Questions:
+    """The questions of a run with its configurations, best first, and then those of the run it is compared with.
+
+    The latter are left out where their hits are of other text, or gone.
+    """
+
+    truth = outcome.inputs.truth
+
+    def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
+        hits, place = workspace.read_table(one.returned), known.configurations.index(one.name)
+        searches = None if one.searches is None else workspace.read_table(one.searches)
+        if one.chunk_tables and one.passages is None:
+            digest = digest_of(one.chunk_tables)
+            cut[digest] = one.chunk_tables
+            return ConfigurationTables(name, hits, CHUNKS.empty_table(), digest, known, place, searches)
+        hits, chunks = returned_chunks(hits)
+        return ConfigurationTables(name, hits, chunks, one.returned.digest, known, place, searches)
+
+    def with_chunks(given: list[ConfigurationTables]) -> list[ConfigurationTables]:
+        found = {}
+        for digest, shards in cut.items():
+            hits = [one.hits for one in given if one.chunks_digest == digest]
+            found[digest] = read_chunks(workspace, shards, truth.evaluation_type, hits)
+        return [replace(one, chunks=found.get(one.chunks_digest, one.chunks)) for one in given]
+
+    cut: dict[str, Sequence[TableRef]] = {}
+    ranked, notes, opened = outcome.ranked(), [], None
+    own = [tables(one, scores, one.name) for one in ranked]
+    configurations = with_chunks(own)
+    if compared is not None:
+        before, pairs = compared.before, {row.before for row in compared.rows}
+        earlier = [one for one in before.ranked() if one.name in pairs]
+        try:
+            if compared.differences:
+                notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
+            else:
+                others = [tables(one, compared.scores.before, f"{one.name} (in {before.run})") for one in earlier]
+                configurations = with_chunks([*own, *others])
+                if row := compared.to_open_with(ranked[0].name):
+                    new, old = ([one.name for one in some] for some in (ranked, earlier))
+                    opened = new.index(row.after), len(new) + old.index(row.before)
+        except ArtifactError as error:
+            notes.append(f"The hits of {before.run} are not shown: {error}.")
+    documents = workspace.read_tables(outcome.inputs.documents)
+    return Questions(
+        evaluation_type=truth.evaluation_type,
+        documents=documents,
+        queries=workspace.read_table(truth.queries),
+        truth=workspace.read_table(truth.answers),
+        configurations=configurations,
+        ks=outcome.config.k,
+        metrics=outcome.measured,
+        ranking_metric=outcome.ranking_metric,
+        notes=notes,
+        opened=opened,
+        paged=PagedDocuments.of(workspace, documents, outcome.corpus.folder),
+    )
+
+
+def affordable(
+    questions: Questions,
+    most_queries: int = MOST_QUERIES,
+    most_hits: int = MOST_HITS,
+    most_scores: int = MOST_SCORES,
+) -> Questions:
+    """As much of the questions as a page can hold, with a note for everything that was left out.
+
+    Of too many questions, those stay that the best configuration answers worst; of too many configurations, the best;
+    of too many scores, first those at the ranking's cut, then the ranking metric alone.
+    """
+    queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
+    by, notes = questions.ranking_metric, list(questions.notes)
+    if queries.num_rows > most_queries:
+        notes.append(
+            f"{most_queries:,} of {queries.num_rows:,} questions are shown: those that the best answers worst."
+        )
+        scores = score_columns(configurations[0], queries.column("query_id").combine_chunks(), [by])[0]
+        worst = np.argsort(scores if higher_is_better(by) else -scores, kind="stable")[:most_queries]
+        queries = queries.take(pa.array(np.sort(worst)))
+    best = max(2, most_hits // max(1, queries.num_rows * max(questions.ks)))
+    if best < len(configurations):
+        notes.append(f"The questions of the best {best} of {len(configurations)} configurations are shown.")
+        configurations = configurations[:best]
+    at_cut = [name for name in metrics if split_name(name)[1] in (split_name(by)[1], ALL, MIN)]
+    for fewer in (at_cut, [by]):
+        if len(metrics) * queries.num_rows * len(configurations) > most_scores:
+            metrics = fewer
+            notes.append(f"Of each question's scores the page carries {', '.join(metrics)}.")
+    return replace(questions, queries=queries, configurations=configurations, metrics=metrics, notes=notes)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """The questions packed: what the page must know at once, the rest in sections, and what was left out."""
+
+    manifest: dict[str, Any]
+    sections: list[Section]
+    notes: list[str]
+
+
+def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count: TokenCount = count_each) -> Overlay:
+    """Pack the questions for the page, with about so much text at most; ``count`` counts tokens.
+
+    Raises ``TableError`` on hits that are not among their chunks.
+    """
+    questions = affordable(asked)
+    ids, sides, cuts = questions.queries.column("query_id").combine_chunks(), questions.configurations, questions.cuts
+    texts = replace(_texts_concerned(questions), count=count)
+    asked_in = _numbers(questions.truth.column("query_id"), ids)
+    order = np.argsort(asked_in, kind="stable")
+    order = order[asked_in[order] >= 0]
+    truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
+    groups = questions.truth.column("group").to_numpy()[order].astype(np.int64)
+    relevant = merged(np.column_stack([asked_in[order] * len(texts.ids) + truth[:, 0], truth[:, 1:]]))
+    chunks = {one.chunks_digest: texts.ranges(one.chunks) for one in sides}
+    tokens = {digest: np.full(len(ranges), -1, dtype=np.int64) for digest, ranges in chunks.items()}
+    used = {digest: np.zeros(0, np.int64) for digest in chunks}
+    hits = []
+    for one in sides:
+        digest = one.chunks_digest
+        found = carried_hits(hit_rows(one, ids), chunks[digest], tokens[digest], relevant, texts, cuts)
+        used[digest] = np.union1d(used[digest], np.concatenate([found.rows[found.rows >= 0], found.late[:, 2]]))
+        hits.append(found)
+    retrieved = np.concatenate([ranges[used[digest]] for digest, ranges in chunks.items()])
+    carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
+    number = {digest: place for place, digest in enumerate(chunks)}
+    counts = [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)]
+    labels, tags = kinds_of(questions.queries, counts)
+    opened = asked.opened if asked.opened and max(asked.opened) < len(sides) else (0, _second(hits, sides))
+    pictures, more = list[Section](), dict[str, Any]()
+    if pages := questions.paged.places(texts.titles, texts.lengths, np.concatenate([truth, retrieved])):
+        listed = (truth[row].tolist() for one in _listed(questions, opened) for row in range(*first_of[one : one + 2]))
+        sheets, pictures = questions.paged.sheets(texts.titles, texts.lengths, listed)
+        more = {"places": pages, "sheets": sheets}
+    manifest = {
+        "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
+        "configurations": [
+            {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
+            for one in sides
+        ],
+        "opened": opened,
+        "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
+        "metrics": [_metric(name) for name in questions.metrics],
+        "tags": labels,
+    }
+    queries = {
+        "ids": ids.to_pylist(),
+        "texts": questions.queries.column("text").to_pylist(),
+        "unanswerable": [int(value) for value in questions.queries.column("unanswerable").to_pylist()],
+        "offsets": first_of.tolist(),
+        "documents": [list(dict.fromkeys(truth[a:b, 0].tolist())) for a, b in pairwise(first_of)],
+        "tags": tags,
+    }
+    sections = [
+        Section.of("queries", queries),
+        Section.of("truth", np.column_stack([truth, groups])),
+        *_text_sections(texts, carried, more),
+        *pictures,
+    ]
+    for digest, ranges in chunks.items():
+        rows = used[digest]
+        sections.append(Section.of(f"chunks-{number[digest]}", np.column_stack([ranges[rows], tokens[digest][rows]])))
+    for n, (one, found) in enumerate(zip(sides, hits, strict=True)):
+        rows = used[one.chunks_digest]
+        late = np.column_stack([found.late[:, :2], np.searchsorted(rows, found.late[:, 2])])
+        sections.append(Section.of(f"hits-{n}", np.where(found.rows < 0, -1, np.searchsorted(rows, found.rows))))
+        sections.append(Section.of(f"late-{n}", late))
+        sections.append(Section.of(f"reach-{n}", found.reach))
+        sections.append(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)))
+        if one.searches is not None:
+            sections.append(Section.of(f"searches-{n}", searched_texts_of(one.searches, questions.queries)))
+    return Overlay(manifest, sections, [*questions.notes, *note])
+
+
+class CarriedHits(NamedTuple):
+    """The hits of a configuration that the page carries, as rows of its chunks.
+
+    ``reach`` has a row for each cut: how many hits of each query it counts; and a last one: how many are in ``rows``,
+    query after query, -1 where one has no place. ``late`` are relevant hits below them: query, rank and row.
+    """
+
+    rows: Counts
+    reach: Counts
+    late: Counts
+
+
+def carried_hits(
+    found: Counts, chunks: Ranges, tokens: Counts, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
+) -> CarriedHits:
+    """Choose the hits to carry: those that a cut counts, and below these the ones that touch what is ``relevant``.
+
+    ``found`` has the hits of a query in a row, -1 where there are fewer. The tokens of chunks that a budget may count
+    are added to ``tokens``. The documents in ``relevant`` are numbered query by query.
+    """
+    largest = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
+    ranks = np.arange(found.shape[1])
+    have = np.max((found >= 0) * (ranks + 1), axis=1, initial=0)
+    spent = np.zeros((len(found), found.shape[1] + 1), dtype=np.int64)
+    counted, due = np.zeros_like(tokens), np.unique(found[found >= 0]) if largest >= 0 else np.zeros(0, np.int64)
+    counted[due] = texts.tokens(chunks[due])
+    for rank in range(found.shape[1]):
+        within = np.flatnonzero((rank < have) & (spent[:, rank] <= largest))
+        rows = found[within, rank]
+        tokens[rows[rows >= 0]] = counted[rows[rows >= 0]]
+        spent[:, rank + 1] = largest + 1  # a hit that no budget may count, or none
+        own = found[within, rank]
+        spent[within, rank + 1] = spent[within, rank] + np.where(own < 0, 0, tokens[own])
+    reach = [
+        np.minimum(have, cut.size) if cut.kind == "hits" else (spent[:, 1:] <= cut.size).sum(axis=1) for cut in cuts
+    ]
+    most = np.max(reach, axis=0)
+    query, place = np.nonzero((found >= 0) & (ranks >= most[:, None]))
+    below = chunks[found[query, place]]
+    own = np.column_stack([query * len(texts.ids) + below[:, 0], below[:, 1:]])
+    near = touching(own, relevant)
+    late = np.column_stack([query[near], place[near] + 1, found[query[near], place[near]]])
+    return CarriedHits(found[ranks < most[:, None]], np.stack([*reach, most]), late)
+
+
+def _metric(name: str) -> dict[str, Any]:
+    """What the page must know of a metric: its name and cut, whether less is better, and whether it is a recall."""
+    column, cut = split_name(name)
+    known = metric_of(name)
+    label = column if cut.size else name
+    told = {"name": name, "label": label, "kind": cut.kind, "size": cut.size}
+    share, recall = known.measures == "share", issubclass(known, Recall)
+    return told | {"cost": not higher_is_better(name), "share": share, "recall": recall}
+
+
+@dataclass(frozen=True)
+class TextUnits:
+    """Texts by number, documents or chunks: their ids, titles, contents and numbers of characters."""
+
+    ids: pa.Array
+    titles: list[str]
+    contents: pa.ChunkedArray
+    lengths: Counts
+    digests: list[str] | None = None
+    """The sha256 of each, where that is known."""
+    count: TokenCount = count_each
+
+    def ranges(self, rows: pa.Table) -> Ranges:
+        """The ranges of chunks or truth; a chunk without a place is the whole of its own text."""
+        if has_places(rows):
+            document = _numbers(rows.column("doc_id"), self.ids)
+            return np.stack([document, *(rows.column(name).to_numpy() for name in ("start", "end"))], axis=1)
+        number = _numbers(rows.column("chunk_id"), self.ids)
+        return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
+
+    def tokens(self, ranges: Ranges) -> Counts:
+        """How many tokens each of the ranges has; 0 where a range is not in these texts."""
+        known = np.flatnonzero(ranges[:, 0] >= 0)
+        order = known[np.argsort(ranges[known, 0], kind="stable")]
+        counts = np.zeros(len(ranges), np.int64)
+
+        def slices() -> Iterator[Slices]:
+            for rows in np.split(order, np.flatnonzero(np.diff(ranges[order, 0])) + 1) if len(order) else ():
+                number = int(ranges[rows[0], 0])
+                digest = None if self.digests is None else self.digests[number]
+                yield Slices(self.contents[number].as_py, ranges[rows, 1:], digest)
+
+        counts[order] = np.concatenate([np.empty(0, np.int64), *self.count(slices(), DEFAULT_ENCODING)])
+        return counts
+
+
+def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The hits of a whole system, or the passages, that can be drawn, and what was returned as chunks, each once.
+
+    At token level those are the hits with a place, at chunk level all, numbered as chunks of one document.
+    """
+    if hits.column("chunk_id").null_count:
+        hits = hits.filter(pc.is_valid(hits.column("start")))
+        places = sorted(set(zip(*(hits.column(name).to_pylist() for name in PLACE), strict=True)))
+        rows = [("", *place, number, "") for number, place in enumerate(places)]
+        names = ("chunk_id", *PLACE, "ordinal", "content")
+        return hits, table_of(CHUNKS, rows, names, metadata="{}")
+    ids = pc.unique(hits.column("chunk_id"))
+    numbers = pc.index_in(hits.column("chunk_id"), value_set=ids).cast(pa.int64())
+    for name, column in (("ordinal", numbers), ("doc_id", pa.repeat(_RETURNED, hits.num_rows))):
+        hits = hits.set_column(hits.schema.get_field_index(name), hits.schema.field(name), column)
+    texts = dict(zip(hits.column("chunk_id").to_pylist(), hits.column("text").to_pylist(), strict=True))
+    rows = [(one, _RETURNED, number, texts[one] or "") for number, one in enumerate(ids.to_pylist())]
+    return hits, table_of(CHUNKS, rows, ("chunk_id", "doc_id", "ordinal", "content"), metadata="{}")
+
+
+_RETURNED = "returned by the system"
+
+
+def _texts_concerned(questions: Questions) -> TextUnits:
+    """The documents that are truth or were retrieved; at chunk level the chunks, equal ones once.
+
+    The title of a chunk names the document and the place of the first copy.
+    """
+    is_whole = questions.evaluation_type == "token-level"
+    name = "doc_id" if is_whole else "chunk_id"
+    near = [one.hits for one in questions.configurations]
+    concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *near)]).column(name))
+    if is_whole:
+        known = questions.documents.column(name)
+        numbers = pc.indices_nonzero(pc.is_in(known, value_set=concerned))
+        ids, digests = (questions.documents.column(one).take(numbers).combine_chunks() for one in (name, "sha256"))
+        # Each as it is on the disk: together they may be more than the memory holds.
+        column = questions.documents.column("content")
+        contents = pa.chunked_array([column.slice(row, 1).chunk(0) for row in numbers.to_pylist()], column.type)
+        lengths = pc.utf8_length(contents).to_numpy().astype(np.int64)
+        return TextUnits(ids, ids.to_pylist(), contents, lengths, digests.to_pylist())
+    tables = [one.chunks for one in questions.configurations]
+    rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
+    ids = rows.column(name).combine_chunks()
+    distinct = pc.unique(ids)
+    rows = rows.take(pc.index_in(distinct, value_set=ids))
+    places = zip(rows.column("doc_id").to_pylist(), rows.column("ordinal").to_pylist(), strict=True)
+    titles = [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places]
+    lengths = pc.utf8_length(rows.column("content")).to_numpy().astype(np.int64)
+    return TextUnits(distinct, titles, rows.column("content"), lengths)
+
+
+def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -> list[Section]:
+    """The carried texts one after the other, where each begins and ends, and their documents, with ``more`` of them."""
+    cut = cut_texts(texts.contents, carried)
+    ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
+    pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
+    first = np.searchsorted(carried[:, 0], np.arange(len(texts.ids) + 1))
+    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist(), **more}
+    return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
+
+
+def _listed(questions: Questions, opened: Sequence[int]) -> list[int]:
+    """The questions in the order in which the page lists them at first: where its sides differ most, or the worst."""
+    ids, by = questions.queries.column("query_id").combine_chunks(), questions.ranking_metric
+    sides = [questions.configurations[number] for number in opened if number >= 0]
+    first, *other = (score_columns(one, ids, [by])[0] for one in sides)
+    key = -np.abs(first - other[0]) if other else first if higher_is_better(by) else -first
+    return list(np.argsort(np.where(np.isnan(key), np.inf, key), kind="stable"))
+
+
+def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:
+    """The configuration to show beside the first: the best with other hits; -1 where there is only one."""
+    same = [
+        side.chunks_digest == sides[0].chunks_digest and np.array_equal(found.rows, hits[0].rows)
+        for side, found in zip(sides, hits, strict=True)
+    ]
+    return next((number for number, equal in enumerate(same) if not equal), 1 if len(hits) > 1 else -1)
+
+
+def hit_rows(one: ConfigurationTables, query_ids: pa.Array) -> Counts:
+    """The chunk rows of the hits of each query, one query a row; -1 where there are fewer.
+
+    Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
+    """
+    import polars as pl  # here, because it takes long to import
+
+    place = ["doc_id", "start", "end"] if has_places(one.chunks) else ["doc_id", "ordinal"]
+    chunks = pl.DataFrame(one.chunks.select(place)).with_row_index("chunk")
+    found = pl.DataFrame(one.hits.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
+    if found.null_count():
+        raise TableError(f"hits of {one.name!r} are not among its chunks: run again to make both anew")
+    query, rank = _numbers(one.hits.column("query_id"), query_ids), one.hits.column("rank").to_numpy()
+    known = np.flatnonzero(query >= 0)
+    rows = np.full((len(query_ids), int(rank.max(initial=0))), -1, dtype=np.int64)
+    rows[query[known], rank[known] - 1] = found.to_numpy()[known]
+    return rows
+
+
+def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
+    """The score of each query by each metric, one metric a row; NaN where there is none."""
+    scores = one.scores
+    query = _numbers(pa.array([query.query_id for query in scores.queries], pa.string()), query_ids)
+    columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
+    for row, name in enumerate(names):
+        if name in scores.metrics:
+            values = scores.values[scores.metrics.index(name), one.place]
+            columns[row, query[query >= 0]] = values[query >= 0]
+    return columns
+
+
+def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
+    """For each question the texts that were searched, itself left out unless it has a filter, which is told."""
+    asked = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
+    texts: dict[str, list[str]] = {one: [] for one in asked}
+    for row in searches.to_pylist():
+        if row["query_id"] in asked and (row["filter"] or row["text"] != asked[row["query_id"]]):
+            within = f" (where {' and '.join(map(shown, json.loads(row['filter'])))})" if row["filter"] else ""
+            texts[row["query_id"]].append(row["text"] + within)
+    return list(texts.values())
+
+
+def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], list[list[int]]]:
+    """Kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds.
+
+    They are what the metadata says in words, where few values are shared by many queries, and not all, and how many
+    passages of the truth a question needs.
+    """
+    metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
+    for entry, count in zip(metadata, passages, strict=True):
+        entry |= {PASSAGES: passages_kind(count)} if count else {}
+    values: dict[str, set[str]] = {}
+    for entry in metadata:
+        for key, value in entry.items():
+            if isinstance(value, str | bool | int):
+                values.setdefault(key, set()).add(str(value))
+    few = {key for key, found in values.items() if len(found) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
+    few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
+    labels = sorted(f"{key}: {value}" for key in few for value in values[key])
+    numbers = {label: number for number, label in enumerate(labels)}
+    said = [[f"{key}: {value}" for key, value in entry.items()] for entry in metadata]
+    return labels, [sorted(numbers[label] for label in labels_of if label in numbers) for labels_of in said]
+
+
+def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:
+    """The index of each id among the known ones; -1 where it is unknown."""
+    numbers: Counts = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
+    return numbers

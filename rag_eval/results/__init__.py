@@ -1,0 +1,1 @@
+"""Runs of a workspace: outcomes, comparison, gate, baseline, history, publishing."""

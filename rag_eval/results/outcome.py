@@ -1,0 +1,416 @@
+"""What a benchmark found: the averages of each configuration, and what was computed or reused for it."""
+
+import platform
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
+
+from rag_eval.config.models import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
+from rag_eval.config.sweep_settings import SearchRecord
+from rag_eval.distribution import PRODUCT, VERSION
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
+from rag_eval.formatting import choices, counted, percent, suggestion
+from rag_eval.ground_truth.copies import count_copies
+from rag_eval.ground_truth.truth_files import truth_text
+from rag_eval.metrics.budget import context_cost, strip_metrics
+from rag_eval.metrics.metric import ALL, MIN, higher_is_better, split_name
+from rag_eval.parts import versions_of
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.inputs import BenchmarkInputs, TruthSource
+from rag_eval.pipeline.references import ChunksRef, Effort, HitsRef, IndexRef, QueriesRef, Result, ScoresRef, TableRef
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.stats.comparison import best_first
+from rag_eval.tables import truth_from_tables
+from rag_eval.types.evidence import TRUTH_KINDS
+
+DECIDING = (
+    "numpy",
+    "lancedb",
+    "tiktoken",
+    "wordllama",
+    "tokenizers",
+    "openai",
+    "cohere",
+    "sentence-transformers",
+    "transformers",
+    "torch",
+)
+"""The packages whose version can change a number."""
+
+
+def versions() -> dict[str, str]:
+    """The version of Python and of each deciding package that is installed."""
+    known = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
+    return {name: version for name, version in known.items() if version is not None}
+
+
+RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]
+"""The name of a run, which is that of its folder."""
+
+Work = Literal["computed", "reused", "failed"]
+SUMMARY = "summary.json"
+GROUND_TRUTH = "ground_truth.jsonl"
+PUBLISHED = "published.json"
+
+
+class _Outcome(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StageWork(_Outcome):
+    """One stage of a run: whether its body ran, and how long the run waited for it.
+
+    ``effort`` is what it took when it was computed, in this run or, where it was reused, in an earlier one. ``key`` is
+    that of the work, by which its record is kept.
+    """
+
+    work: Work
+    effort: Effort | None
+    seconds: float
+    key: str | None = None
+
+
+class ChunkStatistics(_Outcome):
+    """How many chunks there are, how long they are in characters, and how many pieces were left out besides."""
+
+    count: int
+    mean: float
+    shortest: int
+    longest: int
+    skipped: int = 0
+
+
+LEAST_RECALL = 0.95
+"""An approximate index that finds less of the exact nearest chunks is warned of."""
+
+
+class ConfigurationOutcome(_Outcome):
+    """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
+
+    ``latency_ms`` is the mean time of a query in search and reranking when they were computed, embedding the query
+    left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what
+    its stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
+    ``indexes`` are one for each shard that has its own, and none for BM25. ``hits`` are those of the last of the
+    stages, which are all in ``hits_by_stage``. ``searches`` are what was searched, None for the questions as asked,
+    and ``allowed`` the documents that their filters leave; ``passages`` what was returned, None for the hits.
+    """
+
+    name: str
+    configuration: ConfigurationRecord
+    metrics: dict[str, float]
+    queries: int
+    chunks: ChunkStatistics
+    chunk_tables: list[TableRef]
+    indexes: list[IndexRef]
+    hits: TableRef
+    hits_by_stage: dict[str, TableRef]
+    scores: TableRef
+    stages: dict[str, StageWork]
+    latency_ms: float | None
+    tokens: int | None
+    cost: float | None
+    unplaced: int = 0
+    searches: TableRef | None = None
+    passages: TableRef | None = None
+    allowed: TableRef | None = None
+
+    @property
+    def returned(self) -> TableRef:
+        """What was scored: the passages, or the hits where they are returned as they are."""
+        return self.hits if self.passages is None else self.passages
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what was left out, fell back, or counts although it is not in the documents."""
+        told = []
+        for effort in (work.effort for work in self.stages.values() if work.effort is not None):
+            told += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
+            if effort.recall is not None and effort.recall < LEAST_RECALL:
+                found = (
+                    f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
+                )
+                more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
+                told.append(f"{self.name}: {found}: use index none, or one that searches more, such as {more}.")
+        if self.chunks.skipped:
+            pieces = counted(self.chunks.skipped, "pieces")
+            told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
+        if self.unplaced:
+            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no sure place in the documents"
+            told.append(f"{self.name}: {answers}, and count as text that is not relevant.")
+        return told
+
+
+class ConfigurationFailure(_Outcome):
+    """A configuration that failed: why, in one sentence, and the work that was done for it until then.
+
+    ``is_outage`` is true where a service did not answer, so that another try may succeed.
+    """
+
+    configuration: ConfigurationRecord
+    reason: str
+    stages: dict[str, StageWork]
+    is_outage: bool = False
+
+
+class BenchmarkOutcome(_Outcome):
+    """A whole benchmark: what was compared on what, and every configuration in the order given.
+
+    ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share. ``copied_spans``
+    of the truth, in ``copied_questions``, have copies in the corpus that count as evidence. ``search`` says how the
+    configurations were chosen, and what is known of the others; None where all were evaluated.
+    """
+
+    schema_version: Literal[2] = 2
+    run: RunName
+    started: AwareDatetime
+    seconds: float
+    versions: dict[str, str]
+    corpus: CorpusSource
+    ground_truth: TruthSource
+    config: BenchmarkRecord
+    documents: int
+    answerable: int
+    unanswerable: int
+    copied_questions: int = 0
+    copied_spans: int = 0
+    inputs: BenchmarkInputs
+    configurations: list[ConfigurationOutcome]
+    failures: dict[str, ConfigurationFailure]
+    stages: dict[str, StageWork]
+    search: SearchRecord | None = None
+    fingerprint: str | None = None
+    """What the run was made from, by which a command knows that nothing has changed since."""
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Sentences about files that were left out, and those of the configurations, one for all that are alike."""
+        effort = self.stages["load-corpus"].effort if "load-corpus" in self.stages else None
+        if effort is not None and effort.skipped:
+            files = counted(effort.skipped, "files")
+            yield f"Left out: {files} of which no text can be made; rag-eval validate says which."
+        alike: dict[str, list[str]] = {}
+        for name, note in ((one.name, note) for one in self.configurations for note in one.notes):
+            alike.setdefault(re.sub(r"[\d.,]+", "", note.removeprefix(name)), []).append(note)
+        for first, *others in alike.values():
+            yield f"{first[:-1]}; so {counted(len(others), 'other configurations')}." if others else first
+
+    @property
+    def ranking_metric(self) -> str:
+        """What configurations are ranked, compared and gated by: the objective of the benchmark."""
+        return self.config.objective
+
+    @property
+    def measured(self) -> list[str]:
+        """The metrics that tables show: the objective, what its context costs, and those asked for."""
+        first = [self.ranking_metric, context_cost(split_name(self.ranking_metric)[1])]
+        known, asked = (self.configurations[0].metrics if self.configurations else {}), self.config.metrics
+        strip = strip_metrics()
+        asked_for = [name for name in known if name in asked or (split_name(name)[0] in asked and name not in strip)]
+        return [name for name in dict.fromkeys([*first, *asked_for]) if name in known]
+
+    @property
+    def beside(self) -> list[str]:
+        """The metrics that stand beside the objective: at its cut, at one number of hits (its own or near 5), uncut."""
+        hits = split_name(self.ranking_metric)[1].hits or 5
+        nearest = min(self.config.k, key=lambda k: (abs(k - hits), k))
+        others = [name for name in self.measured if name != self.ranking_metric]
+        return [name for name in others if split_name(name)[1].hits in (nearest, None)]
+
+    def by(self, metric: str) -> "BenchmarkOutcome":
+        """The same, ranked by another metric; raises ``ConfigurationError`` where that was not measured."""
+        known = self.configurations[0].metrics if self.configurations else {metric: 0.0}
+        if metric not in known:
+            hint = f"{suggestion(metric, known)}: {choices(known, metric)}"
+            raise ConfigurationError(f"{self.run} was not measured by {preview(metric)}{hint}")
+        return self.model_copy(update={"config": self.config.model_copy(update={"objective": metric})})
+
+    def ranked(self) -> list[ConfigurationOutcome]:
+        """The configurations, best first by the ranking metric.
+
+        Of equal ones the one with the smaller context comes first where that was measured, then the better one by the
+        further metrics at the same cut, in their order, then the first by name.
+        """
+        by = self.ranking_metric
+        cuts = (split_name(by)[1], ALL, MIN)
+        further = sorted((name for name in self.measured if split_name(name)[1] in cuts), key=higher_is_better)
+        signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
+        given = sorted(
+            self.configurations,
+            key=lambda one: ([sign * round(one.metrics[name], 9) for name, sign in signs.items()], one.name),
+        )
+        means = [one.metrics[by] for one in given]
+        return [given[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
+
+    def work(self) -> tuple[int, int]:
+        """How many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
+        by_stage = self.work_by_stage().values()
+        return sum(computed for computed, _, _ in by_stage), sum(reused for _, reused, _ in by_stage)
+
+    def work_by_stage(self) -> dict[str, tuple[int, int, list[Effort]]]:
+        """For each stage how often it was computed, in vain or not, how often reused, and what the computed ones took.
+
+        They are in the order of the pipeline. Configurations that failed count too.
+        """
+        done = [one.stages for one in self.configurations]
+        failed = [failure.stages for failure in self.failures.values()]
+        order: list[str] = []
+        for each in (self.stages, *sorted((*done, *failed), key=len, reverse=True)):
+            place = len(order)
+            for name in reversed(each):  # what only some have comes before what follows it in these
+                if name in order:
+                    place = order.index(name)
+                else:
+                    order.insert(place, name)
+        found: dict[str, tuple[int, int, list[Effort]]] = {name: (0, 0, []) for name in order}
+        for each in (self.stages, *done, *failed):
+            for name, stage in each.items():
+                computed, reused, efforts = found[name]
+                is_computed = stage.work != "reused"
+                fresh = [stage.effort] if is_computed and stage.effort is not None else []
+                found[name] = (computed + is_computed, reused + (not is_computed), efforts + fresh)
+        return found
+
+
+class StepWork:
+    """Says for each step of a run that began then whether it was computed or cached, and what it took.
+
+    What several configurations share is computed for the first of them, and cached for the others.
+    """
+
+    def __init__(self, begun: datetime) -> None:
+        self._begun = begun
+        self._counted: dict[int, Result] = {}  # which holds them, so that no other gets the id of one
+
+    def of(self, results: Sequence[Result]) -> StageWork:
+        """Return the work of a step, given its results, one for each shard."""
+        fresh = [one for one in results if one.made is not None and one.made >= self._begun]
+        computed = {id(one): one for one in fresh}
+        is_computed = not computed.keys() <= self._counted.keys()
+        self._counted |= computed
+        # Where some shards were cached, they took nothing in this run.
+        efforts = [
+            one.effort if id(one) in computed or not is_computed else one.effort.cached()
+            for one in results
+            if one.effort is not None
+        ]
+        return StageWork(
+            work="computed" if is_computed else "reused",
+            effort=Effort.total_of(efforts) if efforts else None,
+            seconds=round(sum(effort.seconds for effort in efforts), 3) if is_computed else 0.0,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the steps of a configuration returned; ``steps`` are all results by the name of the step, in order."""
+
+    configuration: Configuration
+    steps: Mapping[str, Sequence[Result]]
+    chunks: Sequence[ChunksRef]
+    indexes: Sequence[IndexRef]
+    searched: QueriesRef | None
+    hits: HitsRef
+    scores: ScoresRef
+
+    def summary(self, work: StepWork, queries: int) -> ConfigurationOutcome:
+        """Return the outcome of the configuration, for so many queries."""
+        stages = {name: work.of(results) for name, results in self.steps.items()}
+        efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
+        tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
+        costs = [effort.cost for effort in efforts if effort.cost is not None]
+        answering = sum(effort.query_seconds for effort in efforts)
+        count = sum(one.rows for one in self.chunks)
+        is_plain = self.configuration.queries is None and (self.searched is None or self.searched.allowed is None)
+        return ConfigurationOutcome(
+            name=self.configuration.name,
+            configuration=self.configuration.record(),
+            metrics=self.scores.means,
+            queries=self.scores.queries,
+            chunks=ChunkStatistics(
+                count=count,
+                mean=sum(one.characters for one in self.chunks) / count if count else 0.0,
+                shortest=min((one.shortest for one in self.chunks if one.rows), default=0),
+                longest=max((one.longest for one in self.chunks), default=0),
+                skipped=sum(effort.skipped for effort in efforts),
+            ),
+            chunk_tables=[one.table for one in self.chunks],
+            indexes=list(self.indexes),
+            hits=self.hits.last,
+            hits_by_stage=self.hits.stages,
+            scores=self.scores.table,
+            stages=stages,
+            latency_ms=round(1_000 * answering / queries, 6) if queries else None,
+            tokens=sum(tokens) if len(tokens) == len(efforts) else None,
+            cost=sum(costs) if len(costs) == len(efforts) else None,
+            unplaced=self.hits.unplaced,
+            searches=None if is_plain or self.searched is None else self.searched.searches,
+            passages=self.hits.passages,
+            allowed=None if self.searched is None else self.searched.allowed,
+        )
+
+
+def keep_outcome(
+    workspace: Workspace,
+    started: datetime,
+    config: BenchmarkConfig,
+    corpus: CorpusSource,
+    inputs: BenchmarkInputs,
+    configurations: list[ConfigurationOutcome],
+    failures: dict[str, ConfigurationFailure],
+    stages: dict[str, StageWork],
+    search: SearchRecord | None = None,
+    fingerprint: str | None = None,
+) -> BenchmarkOutcome:
+    """Write the outcome of a run that ends now into the workspace, and return it."""
+    tables = workspace.read_truth(inputs.truth)
+    unanswerable = sum(tables.queries.column("unanswerable").to_pylist())
+    copied_questions, copied_spans = count_copies(tables.answers)
+    now = datetime.now(UTC)
+    outcome = BenchmarkOutcome(
+        run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
+        started=started,
+        seconds=round((now - started).total_seconds(), 3),
+        versions=versions(),
+        config=BenchmarkRecord.of(config),
+        corpus=corpus,
+        ground_truth=TruthSource.of(config, inputs.truth),
+        documents=sum(shard.rows for shard in inputs.documents),
+        answerable=tables.queries.num_rows - unanswerable,
+        unanswerable=unanswerable,
+        copied_questions=copied_questions,
+        copied_spans=copied_spans,
+        inputs=inputs,
+        configurations=configurations,
+        failures=failures,
+        stages=stages,
+        search=search,
+        fingerprint=fingerprint,
+    )
+    # As it was scored: joined, and carried over to the documents.
+    truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
+    workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
+    workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
+    return outcome
+
+
+def checked(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
+    """Return the outcome; raises ``BenchmarkFailedError``, with the file it is in, if a configuration failed."""
+    if outcome.failures:
+        total = len(outcome.failures) + len(outcome.configurations)
+        names: dict[str, list[str]] = {}
+        for name, failure in outcome.failures.items():
+            names.setdefault(failure.reason, []).append(name)
+        others = {reason: f" and {len(named) - 1} others" * (len(named) > 2) for reason, named in names.items()}
+        told = "; ".join(
+            f"{named[0]}{others[reason] or ''.join(f' and {one}' for one in named[1:])} ({reason})"
+            for reason, named in names.items()
+        )
+        raise BenchmarkFailedError(
+            f"{len(outcome.failures)} of {total} configurations failed: {told}", workspace.runs / outcome.run / SUMMARY
+        )
+    return outcome

@@ -1,0 +1,241 @@
+"""``scores.parquet`` in a run's folder: the scores of a run, readable when the workspace's tables are gone.
+
+A row for each metric, configuration and query, in this order, with the query's text and the document it belongs to.
+Any tool that reads Parquet can use it.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
+from rag_eval.formatting import choices, suggestion
+from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name, split_name
+from rag_eval.pipeline.document_steps import read_chunks
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.stats.comparison import Placed, rank
+from rag_eval.stats.estimates import Estimate, estimates_of
+from rag_eval.stats.scores import PairedScores, main_documents
+from rag_eval.tables import TruthTables, check_schema, schema_of
+
+SEED = 0
+"""Of every resampling: the same scores give the same intervals and p-values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredQuery:
+    """A query that has scores, and the document it belongs to."""
+
+    query_id: str
+    text: str
+    document: str
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run: ``values[i, j, l]`` is that of configuration j by metric i on query l.
+
+    ``metrics`` are their full names, such as ``span_recall@5``.
+    """
+
+    run: str
+    metrics: tuple[str, ...]
+    configurations: tuple[str, ...]
+    queries: tuple[ScoredQuery, ...]
+    values: NDArray[np.float64]
+
+    def paired(self, metric: str) -> PairedScores:
+        """The scores of all configurations by one metric.
+
+        Raises ``ConfigurationError`` when the run was not scored by it, or has no scores.
+        """
+        known = self.metrics
+        if metric not in known:
+            has = choices(known, metric) if known else "every configuration failed"
+            raise ConfigurationError(f"{self.run} has no scores by {preview(metric)}{suggestion(metric, known)}: {has}")
+        query_ids = tuple(query.query_id for query in self.queries)
+        documents = tuple(query.document for query in self.queries)
+        return PairedScores(self.configurations, query_ids, documents, self.values[known.index(metric)])
+
+    def estimates(self, metrics: Sequence[str] | None = None) -> dict[str, dict[str, Estimate]]:
+        """``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
+
+        Raises ``ConfigurationError`` on a metric that the run was not scored by.
+        """
+        chosen = self.metrics if metrics is None else list(metrics)
+        if not chosen or not self.configurations:
+            return {name: {} for name in self.configurations}
+        paired = [self.paired(metric) for metric in chosen]
+        rows = np.concatenate([scores.values for scores in paired])
+        found = iter(estimates_of(rows, paired[0].units, np.random.default_rng(SEED)))
+        by_metric = {metric: {name: next(found) for name in self.configurations} for metric in chosen}
+        return {name: {metric: by_metric[metric][name] for metric in chosen} for name in self.configurations}
+
+    def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
+        """The configurations, best first, with intervals and the group of those that may be the best.
+
+        Equal ones stand as in ``order``, or else as in the run. Raises as ``paired`` does.
+        """
+        paired = self.paired(metric).subset(order or self.configurations)
+        return rank(paired, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
+
+
+def collect_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
+    """Collect every score from the tables of a run; raises ``ArtifactError`` when one is gone."""
+    queries = _scored_queries(workspace, outcome, workspace.read_truth(outcome.inputs.truth))
+    query_ids = pa.array([query.query_id for query in queries], pa.string())
+    metrics: list[str] = []
+    parts = []
+    for one in outcome.configurations:
+        metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
+        parts.append(values)
+    values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
+    names = tuple(one.name for one in outcome.configurations)
+    return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
+
+
+def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: TruthTables) -> list[ScoredQuery]:
+    """The answerable queries in the order of the dataset, which is that of the scores."""
+    # Members of one group say the same: the first of each decides.
+    answers = truth.answers.filter(pc.field("member") == 0)
+    documents: Mapping[str, str] = {}
+    if outcome.inputs.evaluation_type == "token-level":
+        documents = main_documents(answers)
+    elif cut := next((one.chunk_tables for one in outcome.configurations if one.chunk_tables), None):
+        # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
+        documents = main_documents(answers, read_chunks(workspace, cut, "chunk-level"))
+    rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
+    return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
+
+
+def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
+    """The metrics of a scores table and the values by them, under each of which stand all queries in order."""
+    count = len(query_ids)
+    heads = scores.select(["metric", "cut", "size"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
+    metrics = [score_name(*head.values()) for head in heads]
+    expected = pa.chunked_array([query_ids] * len(metrics), pa.string())
+    if not scores.column("query_id").equals(expected):
+        raise ArtifactError(f"the scores of {name} do not fit the queries of the run: run the benchmark again")
+    return metrics, scores.column("value").to_numpy().reshape(len(metrics), count)
+
+
+SCORES_FILE = "scores.parquet"
+
+# Texts repeat in every row: they are kept once, as dictionaries.
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+RUN_SCORES = schema_of(
+    metric=_TEXT,
+    cut=_TEXT,
+    size=pa.int32(),
+    configuration=_TEXT,
+    query_id=_TEXT,
+    query=_TEXT,
+    document=_TEXT,
+    value=pa.float64(),
+)
+
+# Rows that are read together: a reader of one metric skips the groups of others.
+_ROW_GROUP = 65_536
+
+
+def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
+    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` when a table is gone."""
+    scores = collect_scores(workspace, outcome)
+    by_metric, by_configuration, by_query = np.indices(scores.values.shape).reshape(3, scores.values.size)
+    heads = [split_name(metric) for metric in scores.metrics]
+    columns = [
+        _texts([metric for metric, _ in heads], by_metric),
+        _texts([cut.kind for _, cut in heads], by_metric),
+        np.array([cut.size for _, cut in heads], dtype=np.int32)[by_metric],
+        _texts(scores.configurations, by_configuration),
+        _texts([query.query_id for query in scores.queries], by_query),
+        _texts([query.text for query in scores.queries], by_query),
+        _texts([query.document for query in scores.queries], by_query),
+        scores.values.ravel(),
+    ]
+    buffer = io.BytesIO()
+    cell = max(1, len(scores.configurations) * len(scores.queries))
+    group = cell * max(1, _ROW_GROUP // cell)
+    pq.write_table(pa.table(columns, schema=RUN_SCORES), buffer, compression="zstd", row_group_size=group)
+    workspace.keep(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
+    return scores
+
+
+def _texts(values: Sequence[str], rows: Counts) -> pa.Array:
+    return pa.array(list(values), pa.string()).dictionary_encode().take(pa.array(rows))
+
+
+def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | None = None) -> RunScores:
+    """Read the scores of a run from its folder, or else from the workspace's tables.
+
+    With ``metric``, those of others may be left out, which is faster.
+    Raises ``ArtifactError`` when neither can be read.
+    """
+    path = workspace.kept(workspace.runs / outcome.run / SCORES_FILE)
+    if not path.exists():
+        return collect_scores(workspace, outcome)
+    try:
+        return _read_scores(path, metric)
+    except ArtifactError as damaged:
+        try:
+            return collect_scores(workspace, outcome)
+        except ArtifactError:
+            raise damaged from None
+
+
+def _read_scores(path: Path, metric: str | None) -> RunScores:
+    """The scores in the file of a run; raises ``ArtifactError`` when rows are missing or out of order."""
+    rows = None
+    if metric is not None:
+        name, at = split_name(metric)
+        rows = (pc.field("metric") == name) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
+    try:
+        table = pq.read_table(path, filters=rows)
+        if rows is not None and not table.num_rows:
+            # A run that lacks the metric is read whole: its other metrics are what an error will name.
+            table = pq.read_table(path)
+        check_schema(table, RUN_SCORES, "run's scores")
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{str(path)!r} cannot be read ({error}): run the benchmark again") from None
+    except TableError as error:
+        raise ArtifactError(f"{str(path)!r} cannot be used: {error}") from None
+    label, labels = _numbers(table.column("metric"))
+    cut, kinds = _numbers(table.column("cut"))
+    configuration, configurations = _numbers(table.column("configuration"))
+    query, query_ids = _numbers(table.column("query_id"))
+    sizes = table.column("size").to_numpy()
+    step = max(1, len(configurations) * len(query_ids))
+    firsts = range(0, len(sizes), step)
+    metrics = tuple(score_name(labels[label[row]], kinds[cut[row]], int(sizes[row])) for row in firsts)
+    shape = (len(metrics), len(configurations), len(query_ids))
+    _, by_configuration, by_query = np.indices(shape).reshape(3, math.prod(shape))
+    first_of = np.arange(len(sizes)) // step * step
+    if (
+        len(by_query) != len(sizes)
+        or len(set(metrics)) < len(metrics)
+        or not np.array_equal(configuration, by_configuration)
+        or not np.array_equal(query, by_query)
+        or any(not np.array_equal(column, column[first_of]) for column in (label, cut, sizes))
+    ):
+        raise ArtifactError(f"{str(path)!r} lacks scores or has them out of order: run the benchmark again")
+    heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
+    queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
+    values = table.column("value").to_numpy().reshape(shape)
+    return RunScores(path.parent.name, metrics, tuple(configurations), queries, values)
+
+
+def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
+    """The texts as numbers in the order in which they first occur, and the texts by number."""
+    encoded = column.unify_dictionaries().combine_chunks()
+    occurring = encoded.indices.unique()
+    numbers = pc.index_in(encoded.indices, value_set=occurring).to_numpy()
+    return numbers, encoded.dictionary.take(occurring).to_pylist()

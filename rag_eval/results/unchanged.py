@@ -1,0 +1,81 @@
+"""Whether anything has changed since a run: its fingerprint is the digest of all that its results depend on."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from rag_eval.config.models import BenchmarkConfig, BenchmarkRecord
+from rag_eval.errors import ArtifactError
+from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.parts import digest
+from rag_eval.pipeline import document_steps, ground_truth_steps, retrieve_steps, score_steps, search_steps
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.step import Step
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome, versions
+from rag_eval.results.runs import read_summary, run_names
+from rag_eval.services.posting import traces_address
+from rag_eval.storage.files import data_sha256
+
+STEPS = [
+    one
+    for module in (document_steps, ground_truth_steps, search_steps, retrieve_steps, score_steps)
+    for one in vars(module).values()
+    if isinstance(one, Step)
+]
+
+
+def source_digest(digests: Sequence[str]) -> str:
+    """Return the digest of all sources of ground truth, given that of each; one source has its own."""
+    return digests[0] if len(digests) == 1 else data_sha256(list(digests))
+
+
+def fingerprint(config: BenchmarkConfig, corpus: CorpusSource, truth: str | None, *, reanchor: bool) -> str | None:
+    """Return the digest of the benchmark, its documents, ground truth and parts, and of the versions that compute it.
+
+    Args:
+        config: The benchmark.
+        corpus: Its documents.
+        truth: The digest of its ground truth; None where it is not known.
+        reanchor: Whether spans are moved to where their text is.
+    """
+    if truth is None or not all(isinstance(one, FileTruth) for one in config.ground_truth):
+        return None
+    return data_sha256(
+        {
+            "config": BenchmarkRecord.of(config).model_dump(mode="json"),
+            "parts": [digest(part) for part in config.parts()],
+            "corpus": corpus.key_data,
+            "truth": truth,
+            "reanchor": reanchor,
+            "versions": versions(),
+            "steps": {one.name: one.version for one in STEPS},
+        }
+    )
+
+
+def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool) -> BenchmarkOutcome | None:
+    """Return the newest complete run of a benchmark if nothing has changed since; None if a run is needed.
+
+    A run is needed too where it is to be published, or where its tables are missing.
+
+    Raises:
+        CorpusError: The documents cannot be read.
+        GroundTruthError: The ground truth cannot be read.
+    """
+    names = run_names(workspace)
+    publishes = config.langsmith_dataset is not None or traces_address() is not None
+    files = [one for one in config.ground_truth if isinstance(one, FileTruth)]
+    if workspace.refresh or publishes or not names or len(files) < len(config.ground_truth):
+        return None
+    truth = source_digest([one.observe(config.evaluation_type).digest for one in files])
+    corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
+    wanted = fingerprint(config, corpus, truth, reanchor=reanchor)
+    for name in reversed(names):
+        path = workspace.runs / name / SUMMARY
+        with suppress(OSError, ArtifactError):
+            if f'"{wanted}"'.encode() in path.read_bytes():
+                found = read_summary(path)
+                tables = [one.scores for one in found.configurations]
+                if found.fingerprint == wanted and not found.failures and not any(map(workspace.lack, tables)):
+                    return found
+    return None

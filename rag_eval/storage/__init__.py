@@ -1,0 +1,1 @@
+"""Files, locks, Arrow tables named by digest, and object storage."""

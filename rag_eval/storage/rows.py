@@ -1,0 +1,336 @@
+"""Arrow tables in files that are named by the digest of their bytes, and rows by key in such files.
+
+What is kept by key is made once: the cuts of documents, vectors, rankings, answers of models. A key is the sha256 of
+what the row was made from, a folder is named by the identity of what made it. Its files are sorted by key, added and
+removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
+once. What a killed writer left is not read. A file that was cut or altered is dropped with a sentence in the log, and
+what it held is made again.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import Stamp, file_sha256, kept_sha256, remember, scratch_path, sweep_scratch, writing
+
+KEY_BYTES = 32
+KEY = pa.binary(KEY_BYTES)
+"""The type of the first column of every file."""
+
+MANY_FILES = 16
+FULL_FILE_BYTES = 128 * 2**20  # as large as this, a file is not merged any more
+MAX_LISTINGS = 20
+FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+Keys = NDArray[np.uint8]
+"""sha256 digests, one a row of 32 bytes."""
+
+Row = Mapping[str, Any]
+logger = logging.getLogger(__name__)
+
+
+def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
+    """Keep a table in the folder and give back its file, whose stem is the digest of its bytes.
+
+    The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file shall have, in
+    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written, and what making a part raises.
+    """
+    with scratch_path(folder) as scratch:
+        with writing(folder):
+            sink = pa.OSFile(str(scratch), "wb")
+        try:
+            with writing(folder):
+                writer = pa.ipc.new_file(sink, schema)
+            for part in parts:
+                with writing(folder):
+                    writer.write_table(part)
+            with writing(folder):
+                writer.close()
+        finally:
+            # What went wrong before is what is to be said, and not that a full disk cannot take the rest either.
+            with suppress(OSError):
+                sink.close()
+        with writing(folder):
+            if made_ns is not None:
+                os.utime(scratch, ns=(made_ns, made_ns))
+            digest = file_sha256(scratch)
+            path = folder / f"{digest}.arrow"
+            os.replace(scratch, path)
+            # Another thread may have merged it into a larger file by now.
+            with suppress(FileNotFoundError):
+                remember(path, digest)
+    return path
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table, memory-mapped; raises ``ArtifactError`` when it is not what was written, ``OSError`` when it is gone.
+
+    The bytes are read, and held against the name, only if they have changed since this process last did; what they
+    hold is checked once, because Arrow follows lengths and offsets wherever they lead.
+    """
+    found = kept_sha256(path)
+    if found != path.stem:
+        raise ArtifactError(f"sha256 {found[:12]}…, written as {path.stem[:12]}…")
+    with pa.memory_map(str(path)) as source:
+        try:
+            table = pa.ipc.open_file(source).read_all()
+            if found not in _sound:
+                table.validate(full=True)
+                _sound.add(found)
+        except pa.ArrowInvalid:
+            raise ArtifactError("it holds no Arrow table") from None
+    return table
+
+
+_sound: set[str] = set()
+"""The digests of the tables that were checked."""
+
+
+def identity_folder(root: Path, identity: str, label: str) -> Path:
+    """The folder of the rows that a part of this identity makes; its ``label`` is for people and need not be unique."""
+    readable = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")[:60]  # letters that every file system takes
+    return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def nanoseconds(moment: datetime | None) -> int:
+    """Return the moment as files are stamped, to the microsecond; None, from which on everything counts, is 0."""
+    # Not by way of a float, which has not enough digits.
+    return 0 if moment is None else 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
+
+
+def keys_from_hex(digests: Sequence[str]) -> Keys:
+    """Return the keys of sha256 digests in hex."""
+    return np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, KEY_BYTES)
+
+
+def prefixes_of(keys: Keys) -> NDArray[np.uint64]:
+    """Return the first 8 bytes of each key as a number that sorts as the bytes do."""
+    first: NDArray[np.uint64] = np.ascontiguousarray(keys[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+    return first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowFile:
+    """An open file; its columns are mapped from the disk and read when they are asked for."""
+
+    path: Path
+    stamp: Stamp
+    prefixes: NDArray[np.uint64]
+    keys: Keys
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
+    """The first file that has each key: with it, the places of those keys in ``keys``, and their rows in the file."""
+    prefixes = prefixes_of(keys)
+    missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
+    for file in files:
+        rows = np.full(len(missing), -1, np.int64)
+        at = np.searchsorted(file.prefixes, prefixes[missing])
+        sought = np.flatnonzero(at < len(file))
+        # Different keys with the same first 8 bytes lie side by side: go on while the prefix is the same.
+        while len(sought):
+            sought = sought[file.prefixes[at[sought]] == prefixes[missing[sought]]]
+            equal = (file.keys[at[sought]] == keys[missing[sought]]).all(axis=1)
+            rows[sought[equal]] = at[sought[equal]]
+            sought = sought[~equal]
+            at[sought] += 1
+            sought = sought[at[sought] < len(file)]
+        here = rows >= 0
+        if here.any():
+            yield file, missing[here], rows[here]
+            missing = missing[~here]
+
+
+class KeyedRows:
+    """The rows of one folder; ``schema`` is that of its files, the first column the key.
+
+    Rows of equal keys are interchangeable; where they are not, ``retire`` the old ones once the new ones are added.
+    ``storage`` is that of the workspace the folder is in, if it is in one. Raises ``ConfigurationError`` when the
+    folder is a file.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, storage: Storage | None = None) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for what is kept")
+        self.folder = folder
+        self._schema, self._storage = schema, storage or Storage(folder.parent)
+        self._at_work = 0  # how many blocks make rows that others wait for
+        self._lock = threading.Lock()  # guards this object, not the folder
+        self._open: dict[str, RowFile] = {}
+        self._refused: dict[str, Stamp] = {}
+
+    @contextmanager
+    def locked(self, name: str = "", stopped: threading.Event | None = None) -> Iterator[None]:
+        """Make rows that nobody else makes meanwhile, of the whole folder or under a name; ``stopped`` ends the wait.
+
+        Whoever waited looks again before making anything: what it wants may be there by then. Rows that are added
+        inside are kept with the workspace at once: what was paid for outlives its machine.
+        """
+        # Beside the folder, which holds what is kept and nothing else.
+        lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
+        with self._storage.locked(lock, stopped):
+            with self._lock:
+                self._at_work += 1
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._at_work -= 1
+
+    def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
+        """Return the rows of these keys in hex that were made since then, by key; without the key's own column."""
+        found: dict[str, Row] = {}
+        for file, places, rows in locate(keys_from_hex(digests), self.files(since_ns)):
+            values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(rows)).to_pylist()
+            found |= {digests[place]: row for place, row in zip(places.tolist(), values, strict=True)}
+        return found
+
+    def put(self, rows: Mapping[str, Row], since_ns: int = 0) -> None:
+        """Keep rows by key in hex; raises ``ArtifactError`` when they cannot be written."""
+        if rows:
+            columns = pa.Table.from_pylist(list(rows.values()), pa.schema(list(self._schema)[1:]))
+            self.add(keys_from_hex(list(rows)), columns, since_ns)
+
+    def add(self, keys: Keys, columns: pa.Table, since_ns: int = 0) -> None:
+        """Keep rows, of equal keys the first, apart from those made before ``since_ns``; raises ``ArtifactError``."""
+        self._write(keys, columns)
+        with self._tidying():
+            self._merge_small_files(since_ns)
+
+    def retire(self, keys: Keys, before_ns: int) -> None:
+        """Remove the rows of these keys that were made before then; what stays for a crash does no harm."""
+        with self._tidying():
+            old = [file for file in self.files() if file.stamp.made_ns < before_ns]
+            for file, _, rows in [found for one in old for found in locate(keys, [one])]:
+                kept = np.ones(len(file), bool)
+                kept[rows] = False
+                if kept.any():  # as old as they were
+                    columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
+                    self._write(file.keys[kept], columns, file.stamp.made_ns)
+                self._remove(file.path)
+
+    def files(self, since_ns: int = 0) -> list[RowFile]:
+        """Return the files as they are now on the disk, as far as they were made since then, the newest first."""
+        with self._lock:
+            for _ in range(MAX_LISTINGS):
+                try:
+                    self._open = self._reopened()
+                    break
+                except FileNotFoundError:
+                    continue  # merged into another by someone else since it was listed
+            kept = [file for file in self._open.values() if file.stamp.made_ns >= since_ns]
+        return sorted(kept, key=lambda file: (-file.stamp.made_ns, file.path))
+
+    def fits(self, schema: pa.Schema) -> bool:
+        """Tell whether a file with this schema is one of the folder's."""
+        return bool(schema.equals(self._schema))
+
+    def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
+        # Sorted by bytes; of equal keys the first.
+        _, first = np.unique(np.ascontiguousarray(keys).view(f"V{KEY_BYTES}"), return_index=True)
+        column = pa.FixedSizeBinaryArray.from_buffers(KEY, len(first), [None, pa.py_buffer(keys[first].tobytes())])
+        # One chunk a column: it is mapped as one piece.
+        sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
+        table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
+        # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
+        path = write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
+        if self._at_work:
+            self._storage.send(self._storage.name_of(path))
+        return path
+
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        if self._at_work:
+            self._storage.drop(self._storage.name_of(path))
+
+    def _merge_small_files(self, since_ns: int) -> None:
+        """Merge once there are many, each row again only when its file has grown severalfold.
+
+        Who has the merged files open can go on reading. The new one is as old as the oldest of them, so that no row
+        seems newer than it is.
+        """
+        small = [file for file in self.files(since_ns) if file.stamp.size < FULL_FILE_BYTES]
+        if len(small) <= MANY_FILES:
+            return
+        chosen: list[RowFile] = []
+        rows = size = 0
+        for file in sorted(small, key=len):
+            if len(chosen) >= 2 and (len(file) > 2 * rows or size >= FULL_FILE_BYTES):
+                break
+            chosen.append(file)
+            rows, size = rows + len(file), size + file.stamp.size
+        chosen.sort(key=lambda file: -file.stamp.made_ns)
+        # A column that older files do not have is null in their rows.
+        tables = [file.table for file in chosen]
+        columns = pa.concat_tables(tables, promote_options="default").drop_columns([self._schema.names[0]])
+        keys = np.concatenate([file.keys for file in chosen])
+        path = self._write(keys, columns, chosen[-1].stamp.made_ns)
+        for file in chosen:
+            if file.path != path:
+                self._remove(file.path)
+
+    @contextmanager
+    def _tidying(self) -> Iterator[None]:
+        try:
+            sweep_scratch(self.folder)
+            yield
+        except (OSError, ArtifactError, pa.ArrowInvalid) as error:
+            logger.warning("%s could not be tidied: %s", self.folder, error)
+
+    def _reopened(self) -> dict[str, RowFile]:
+        try:
+            with os.scandir(self.folder) as listing:
+                entries = [entry for entry in listing if FILE_NAME.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return {}
+        files = {}
+        for entry in entries:
+            stamp = Stamp.of(entry)
+            known = self._open.get(entry.name)
+            if known is not None and known.stamp == stamp:
+                files[entry.name] = known
+            elif self._refused.get(entry.name) != stamp:
+                opened = self._opened(Path(entry.path), stamp)
+                if opened is not None:
+                    files[entry.name] = opened
+        return files
+
+    def _opened(self, path: Path, stamp: Stamp) -> RowFile | None:
+        try:
+            table = read_table(path)
+            if not self.fits(table.schema) or table.column(0).num_chunks != 1 or table.column(0).null_count:
+                raise ArtifactError("its columns are others")
+            keys = np.frombuffer(table.column(0).chunk(0).buffers()[1], np.uint8).reshape(-1, KEY_BYTES)
+            return RowFile(path, stamp, prefixes_of(keys), keys, table)
+        except FileNotFoundError:
+            raise
+        except ArtifactError as error:
+            logger.warning("%s was cut or altered (%s): it is dropped, what it held is made again", path, error)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:
+                self._refused[path.name] = stamp  # a folder that is read-only
+        except OSError as error:
+            logger.warning("%s cannot be read (%s): what it holds is made again", path, error.strerror)
+            self._refused[path.name] = stamp
+        return None

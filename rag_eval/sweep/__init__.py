@@ -1,0 +1,1 @@
+"""Choose among the configurations of a large grid, and estimate what a benchmark costs."""

@@ -1,0 +1,137 @@
+"""What a reranker answered is kept before it is used, replaced when it is asked anew, and checked when it is read."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rag_eval import Chunk
+from rag_eval.parts import part
+from rag_eval.pipeline.caches import RANKINGS, CachedReranker
+from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.retriever import C
+from rag_eval.storage.rows import KeyedRows
+from rag_eval.types.ids import DocumentId, generate_chunk_id
+
+CHUNKS = [
+    Chunk(generate_chunk_id(text), text, DocumentId("a.md"), {"ordinal": number})
+    for number, text in enumerate(("one", "two", "three"))
+]
+
+
+class Reversing:
+    """Puts the last first, and counts what it is asked."""
+
+    name = "reversing"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails_after = 100
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        if len(self.asked) >= self.fails_after:
+            raise OSError("the lights went out")
+        self.asked.append(query)
+        return list(reversed(chunks))[:top_k]
+
+
+def contents(cached: CachedReranker, query: str, top_k: int = 3) -> list[str]:
+    return [chunk.content for chunk in cached.rerank(query, CHUNKS, top_k)]
+
+
+def test_a_question_is_asked_once_for_every_number_of_hits(tmp_path: Path) -> None:
+    reranker = Reversing()
+    for _ in range(2):
+        cached = CachedReranker(reranker, tmp_path / "rankings")
+        assert contents(cached, "a") == ["three", "two", "one"]
+        assert contents(cached, "a", 1) == ["three"]
+        assert contents(cached, "b", 2) == ["three", "two"]
+    assert reranker.asked == ["a", "b"]
+    assert cached.fresh == 0
+    assert cached.seconds > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["rankings"]
+
+
+def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
+    reranker = Reversing()
+    reranker.fails_after = 2
+    cached = CachedReranker(reranker, tmp_path)
+    assert [contents(cached, query) for query in "ab"] == [["three", "two", "one"]] * 2
+    with pytest.raises(OSError, match="lights"):
+        cached.rerank("c", CHUNKS, 3)
+    assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2
+
+
+def test_answers_from_before_are_asked_for_anew_and_replaced(tmp_path: Path) -> None:
+    reranker = Reversing()
+    with closing(CachedReranker(reranker, tmp_path)) as cached:
+        contents(cached, "a")
+        contents(cached, "b")
+    for path in tmp_path.glob("*.arrow"):
+        os.utime(path, (time.time() - 3_600,) * 2)
+    since = datetime.fromtimestamp(time.time() - 60, UTC)
+    for _ in range(2):
+        with closing(CachedReranker(reranker, tmp_path, since)) as cached:
+            contents(cached, "a")
+    assert reranker.asked == ["a", "b", "a"]
+    assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2
+
+
+closed: list[str] = []
+
+
+class Service(Reversing):
+    """A user's own, which uses the network and has connections to close."""
+
+    remote = True
+
+    def close(self) -> None:
+        closed.append(self.name)
+
+
+@part
+class Settled:
+    """A part that uses the network and has nothing to close."""
+
+    name: ClassVar[str] = "settled"
+    remote: ClassVar[bool] = True
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        return list(chunks)[:top_k]
+
+
+@part
+class Connected(Settled):
+    """A part that uses the network and has connections to close."""
+
+    def close(self) -> None:
+        closed.append(self.name)
+
+
+@pytest.mark.parametrize(("reranker", "ended"), [(Service(), []), (Settled(), []), (Connected(), ["settled"])])
+def test_the_connections_of_a_part_end_with_its_work_and_those_of_a_user_are_the_users(
+    tmp_path: Path, reranker: Any, ended: list[str]
+) -> None:
+    closed.clear()
+    with Context(Workspace(root=tmp_path)).reranker(reranker) as asked:
+        assert len(asked.rerank("a", CHUNKS, 2)) == 2
+        assert closed == []
+    assert closed == ended
+
+
+@pytest.mark.parametrize("order", [[2, 1], [2, 1, 3], [2, 1, 1], [-1, 0, 1]])
+def test_a_planted_order_that_is_none_of_the_chunks_is_not_used(tmp_path: Path, order: list[int]) -> None:
+    reranker = Reversing()
+    contents(CachedReranker(reranker, tmp_path), "a")
+    rows = KeyedRows(tmp_path, RANKINGS)
+    (file,) = rows.files()
+    file.path.unlink()
+    rows.put({file.keys[0].tobytes().hex(): {"order": order, "seconds": 1.0}})
+    assert contents(CachedReranker(reranker, tmp_path), "a") == ["three", "two", "one"]
+    assert reranker.asked == ["a", "a"]

@@ -1,0 +1,158 @@
+"""Real runs without a Prefect server, searching by words."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig
+from rag_eval.pipeline.document_steps import CorpusSource
+from rag_eval.pipeline.inputs import BenchmarkInputs
+from rag_eval.pipeline.references import HitsRef
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.outcome import (
+    BenchmarkOutcome,
+    ConfigurationFailure,
+    ConfigurationOutcome,
+    Evaluated,
+    StepWork,
+    keep_outcome,
+)
+from rag_eval.results.run_scores import keep_scores
+from tasks.score import score
+from tests.chain import evaluate, load_inputs
+
+SMALL, LARGE = RecursiveTokenChunker(chunk_size=30), RecursiveTokenChunker(chunk_size=90)
+SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"
+ODD = "<b>Ugly</b> [red]\x1b[31m \u202e☃ | *"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A workspace, the benchmark that was run in it, and its runs."""
+
+    workspace: Workspace
+    config: BenchmarkConfig
+    good: BenchmarkOutcome
+    slightly_worse: BenchmarkOutcome
+    much_worse: BenchmarkOutcome
+    partly_failed: BenchmarkOutcome
+
+    @property
+    def runs(self) -> tuple[BenchmarkOutcome, ...]:
+        """The runs, oldest first."""
+        return (self.good, self.slightly_worse, self.much_worse, self.partly_failed)
+
+
+def write_data(folder: Path, documents: int = 12, queries: int = 5) -> BenchmarkConfig:
+    """A corpus with so many questions on each document, one of them in a language of its own, and one unanswerable."""
+    (folder / "docs").mkdir(parents=True)
+    lines = []
+    for number in range(documents):
+        text, spans = f"# Ship {number}\n\n", []
+        for deck in range(queries):
+            start = len(text)
+            text += f"Deck {deck} of ship {number} has cabin{number}x{deck} and {'berths ' * (deck + 3)}for guests.\n\n"
+            spans.append((start, len(text) - 2))
+        name = f"{number:02}.md"
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+        for deck, (start, end) in enumerate(spans):
+            query = f"Where is cabin{number}x{deck}{ODD if deck == 0 else ''}?"
+            span = {"doc_id": name, "start": start, "end": end, "text": text[start:end]}
+            lines.append(json.dumps({"id": f"q{number}-{deck}", "query": query, "relevant_spans": [span]}))
+    lines.append(json.dumps({"id": "nobody", "query": "Who?", "relevant_spans": [], "unanswerable": True}))
+    (folder / "truth.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return BenchmarkConfig(
+        corpus=folder / "docs",
+        ground_truth=folder / "truth.jsonl",
+        chunkers=[SMALL, LARGE],
+        retrieval=["bm25"],
+        k=[1, 3],
+        metrics=["span_recall", "span_precision", "tokens_retrieved"],
+        objective="span_recall@3",
+    )
+
+
+def make_run(
+    workspace: Workspace,
+    config: BenchmarkConfig,
+    *,
+    lost: float = 0,
+    losing: Sequence[str] | None = None,
+    failing: Sequence[str] = (),
+    with_scores: bool = True,
+) -> BenchmarkOutcome:
+    """Run the benchmark and keep it; a share of queries finds nothing, in those losing or in all; failing ones fail."""
+    started = datetime.now(UTC)
+    corpus = CorpusSource.of(config.corpus, config.glob)
+    inputs = load_inputs(workspace, config)
+    done: list[ConfigurationOutcome] = []
+    failures = {}
+    for configuration in config.configurations():
+        if configuration.name in failing:
+            record = configuration.record()
+            failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key", stages={})
+            continue
+        evaluated = evaluate(workspace, configuration, inputs)
+        if losing is None or configuration.name in losing:
+            evaluated = _lose(workspace, evaluated, inputs, lost)
+        done.append(evaluated.summary(StepWork(started), inputs.truth.queries.rows))
+    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
+    if with_scores:
+        keep_scores(workspace, outcome)
+    return outcome
+
+
+def _lose(workspace: Workspace, evaluated: Evaluated, inputs: BenchmarkInputs, share: float) -> Evaluated:
+    queries = workspace.read_table(inputs.truth.queries)
+    ids = queries.column("query_id").to_pylist()
+    gone = np.random.default_rng(1).choice(len(ids), round(share * len(ids)), replace=False)
+    table = workspace.read_table(evaluated.hits.last)
+    left = pc.invert(pc.is_in(table.column("query_id"), pa.array([ids[place] for place in gone], pa.string())))
+    hits = HitsRef(stages={"words": workspace.write_table("hits", table.filter(left))})
+    given = hits, inputs.truth, inputs.documents, list(evaluated.chunks), inputs.metrics, inputs.ks
+    return replace(evaluated, steps={}, hits=hits, scores=score.fn(*given, workspace))
+
+
+GRID = """
+chunkers:
+  - {type: recursive-token, chunk_size: [30, 60, 90, 120]}
+  - {type: sentence, max_chunk_size: [100, 250]}
+retrieval: [vector, bm25, hybrid]
+objective: span_recall@3
+k: [3]
+"""
+
+
+def write_sentences(folder: Path) -> None:
+    """Documents of made-up sentences, and questions that share some of their words."""
+    rng = np.random.default_rng(5)
+    words = ["".join(rng.choice(list("aeioubdfgklmnprst"), 6)) for _ in range(700)]
+    (folder / "docs").mkdir()
+    lines = []
+    for number in range(14):
+        sentences = [" ".join(rng.choice(words, 9)).capitalize() + "." for _ in range(40)]
+        text = "\n\n".join(" ".join(sentences[begin : begin + 5]) for begin in range(0, 40, 5))
+        (folder / "docs" / f"{number:02}.md").write_text(text)
+        for sentence in rng.choice(sentences, 4, replace=False):
+            asked = " ".join([*sentence.lower().rstrip(".").split()[:2], *rng.choice(words, 8)])
+            start = text.index(sentence)
+            span = {"doc_id": f"{number:02}.md", "start": start, "end": start + len(sentence), "text": sentence}
+            lines.append(json.dumps({"query": asked, "relevant_spans": [span]}))
+    (folder / "truth.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def sweep_benchmark(folder: Path, text: str = GRID, **settings: Any) -> BenchmarkConfig:
+    """A grid on such documents."""
+    file = folder / "benchmark.yaml"
+    further = "".join(f"{name}: {value}\n" for name, value in settings.items())
+    file.write_text(f"corpus: docs\nground_truth: truth.jsonl\n{text}\n{further}")
+    return load_config(file)
