@@ -1,6 +1,6 @@
 """Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace.
 
-``truth unanswerable`` and ``truth holes`` look at what a run says of its ground truth.
+``truth holes`` looks at what a run says of its ground truth.
 """
 
 import os
@@ -242,33 +242,6 @@ def cache(
             say(console, "nothing to remove")
     rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in housekeeping.holdings(workspace))
     print_table(console, {"work": False, "files": True, "size": True}, rows)
-
-
-def unanswerable(
-    run: Annotated[str, typer.Argument(help="Name of the run, or the start of one; by default the latest.")] = "latest",
-    rate: Annotated[float | None, typer.Option(min=0, max=1, help="False-hit rate to keep; by default 0.05.")] = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Show what a run returns for unanswerable questions, and the score_threshold that keeps a false-hit rate."""
-    from rag_eval.reports.no_answer import FALSE_HIT_RATE, no_answer
-    from rag_eval.results.runs import read_run
-
-    outcome = read_run(workspace, run)
-    found = no_answer(workspace, outcome, rate=FALSE_HIT_RATE if rate is None else rate)
-    if found is None:
-        raise ConfigurationError(
-            f"{outcome.run} has no question that is declared unanswerable, or no scores for them: declare some with "
-            '"unanswerable": true, or have them written by rag-eval generate --unanswerable 20'
-        )
-    console = Console()
-    if as_json:
-        told = {"run": outcome.run, "rate": found.rate, "metric": found.metric, "questions": found.questions}
-        print_json(console, told | {"configurations": [one.as_data() for one in found.configurations]})
-        return
-    _print_configurations(console, found.sentences, found.TITLES, found.rows(), found.TITLES[1:3])
-    say(console, found.curve_note)
-    print_table(console, dict.fromkeys(found.CURVE_TITLES, True), found.curve_rows())
 
 
 def _print_configurations(

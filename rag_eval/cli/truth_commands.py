@@ -1,4 +1,4 @@
-"""``rag-eval truth``: import, check, review, merge, re-anchor, push and pull ground truth, and find its copies.
+"""``rag-eval truth``: import, check, review, re-anchor, push and pull ground truth.
 
 Heavy imports stay inside the functions.
 """
@@ -16,7 +16,7 @@ from rag_eval.cli import options
 from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say
 from rag_eval.cli.processes import Stopped
 from rag_eval.cli.publish_commands import push
-from rag_eval.cli.result_commands import holes, unanswerable
+from rag_eval.cli.result_commands import holes
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted, percent
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
@@ -137,33 +137,6 @@ def review(
         serve_review(truth, *options.documents_at(corpus, glob), port, by, on_start=started)
     except Stopped:
         say(console, "Ended; every decision is saved.")
-
-
-def merge(
-    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); what the others have is added to it.")],
-    others: Annotated[list[Path], typer.Argument(help="Copies of it that were reviewed apart.")],
-    as_json: options.JsonOption = False,
-) -> None:
-    """Merge what people decided on copies of a file, with the files beside each; exit code 1 if two differ.
-
-    The latest decision on a question or passage counts. What only one file has stays.
-    """
-    from rag_eval.ground_truth.judgements import merge_reviews
-    from rag_eval.ground_truth.records import query_name
-
-    merged = merge_reviews(truth, others)
-    console = Console()
-    if as_json:
-        print_json(console, merged._asdict())
-    else:
-        counts = f"{counted(merged.questions, 'questions')}, {merged.rejected:,} rejected"
-        say(console, f"{truth}: {counts}, {counted(merged.judgements, 'judgements')}")
-        if count := len(merged.differences):
-            say(console, f"People differ on {counted(count, 'questions')}; the last decision counts", "bold")
-        told = [f"{query_name(one['id'], one['query'])}: {'; '.join(one['told'])}" for one in merged.differences]
-        say_some(console, told, SHOWN_FAULTS)
-    if merged.differences:
-        raise typer.Exit(1)
 
 
 SHOWN_REMARKS = 5
@@ -367,55 +340,7 @@ def _outcome(outcome: "SpanOutcome", query: str) -> str:
     return f"{name}: altered: {place} {before} is now [{new.start}, {new.end}) {now}"
 
 
-def alternatives(
-    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines) of character spans.")],
-    corpus: Annotated[Path, typer.Option(help=options.DOCUMENTS)],
-    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
-    near: Annotated[
-        float | None, typer.Option(min=0.51, max=1, help="Find near copies too, of this similarity at least.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be added without writing.")] = False,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Find copies of relevant spans elsewhere in the corpus, and write them to the file as alternatives."""
-    from rag_eval.ground_truth.check import check_against_corpus
-    from rag_eval.ground_truth.copies import NearCopies, count_copies, credit_copies
-    from rag_eval.ground_truth.records import query_name, token_level_outputs
-    from rag_eval.ground_truth.truth_files import read_token_level, rewrite_truth
-    from rag_eval.tables import truth_to_tables
-    from rag_eval.types.evidence import span_name
-
-    documents = options.read_documents(corpus, glob)
-    written = read_token_level(truth, documents.by_id)
-    items = check_against_corpus(written, documents, truth)
-    found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))
-    changed = [new for old, new in zip(items, found, strict=True) if new != old]
-    questions, spans = count_copies(truth_to_tables(found).answers)
-    by_id = {one.query.id: one for one in changed}
-    target = output or truth
-    is_written = not dry_run and (output is not None or bool(changed))
-    if is_written:
-        rewrite_truth(target, truth, [by_id.get(one.query.id, one) for one in written], documents.by_id)
-    console = Console()
-    if as_json:
-        counts = {"questions": questions, "spans": spans, "written": str(target) if is_written else None}
-        print_json(console, counts | {"queries": [{"id": one.query.id, **token_level_outputs(one)} for one in changed]})
-        return
-    verb = "has" if spans == 1 else "have"
-    say(console, f"{counted(spans, 'spans')} of {counted(questions, 'questions')} {verb} copies elsewhere.")
-    told = [
-        f"{query_name(one.query.id, one.query.text)}: {span_name(span)} {preview(span.text)} is also "
-        + ", ".join(f"{span_name(other)} ({one.origins.get(other, 'alternative')})" for other in others)
-        for one in changed
-        for span, others in one.alternatives.items()
-    ]
-    say_some(console, told, SHOWN_SPANS)
-    if is_written:
-        say(console, f"The ground truth with its alternatives is in {target}")
-
-
-app = typer.Typer(help="Import, check, review, merge, re-anchor, push and pull ground truth.", no_args_is_help=True)
+app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
-for command in (check, review, merge, reanchor, alternatives, unanswerable, holes, push, pull):
+for command in (check, review, reanchor, holes, push, pull):
     app.command()(command)

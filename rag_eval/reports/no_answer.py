@@ -1,8 +1,7 @@
 """What each configuration of a run returns for the questions that are declared unanswerable."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,10 @@ from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, RiskPoint, Sco
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.results.run_scores import RunScores, read_scores
+from rag_eval.results.run_scores import RunScores
 
 FALSE_HIT_RATE = 0.05
-"""Of the threshold that a report names."""
+"""The false-hit rate that the threshold in a report keeps."""
 
 COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Where a table shows the risk–coverage curve."""
@@ -45,26 +44,14 @@ class Unanswered:
         found = [next((p for p in reversed(points) if p.coverage <= share + 1e-9), None) for share in COVERAGES]
         return list(dict.fromkeys(point for point in found if point is not None))
 
-    def as_data(self) -> dict[str, Any]:
-        """Return all of it as plain data, with the whole curve."""
-        threshold = asdict(self.threshold) if self.threshold else None
-        return {
-            "name": self.name,
-            "false_hits": asdict(self.returned) | {"rate": self.returned.value, "interval": self.returned.interval},
-            "threshold": threshold,
-            "area_under_risk_coverage": self.abstention.area,
-            "curve": [asdict(point) for point in self.abstention.curve],
-        }
-
 
 @dataclass(frozen=True)
 class NoAnswer:
     """The configurations of a run on its unanswerable questions, in their order of rank.
 
-    ``metric`` is what risk is measured by. ``rate`` is the false-hit rate asked for.
+    ``metric`` is what risk is measured by.
     """
 
-    rate: float
     metric: str
     questions: int
     configurations: list[Unanswered]
@@ -77,10 +64,10 @@ class NoAnswer:
         told = [
             f"{counted(self.questions, 'questions')} declared unanswerable: a false hit is one for which anything is "
             f"returned. score_threshold is the one that keeps the false-hit rate of other such questions at "
-            f"{_rate(self.rate)} in the mean; the brackets are 95 % intervals."
+            f"{100 * FALSE_HIT_RATE:g} % in the mean; the brackets are 95 % intervals."
         ]
         if any(one.threshold is None for one in self.configurations):
-            told.append(f"That takes {int(np.ceil(1 / self.rate)) - 1:,} unanswerable questions at the least.")
+            told.append(f"That takes {int(np.ceil(1 / FALSE_HIT_RATE)) - 1:,} unanswerable questions at the least.")
         return told
 
     def rows(self) -> Iterable[tuple[str, ...]]:
@@ -114,20 +101,13 @@ def _with_interval(share: float, interval: tuple[float, float]) -> str:
     return f"{percent(share, 1)} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _rate(rate: float) -> str:
-    return f"{100 * rate:g} %"
-
-
-def no_answer(
-    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores | None = None, rate: float = FALSE_HIT_RATE
-) -> NoAnswer | None:
+def no_answer(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores) -> NoAnswer | None:
     """Return what the configurations of a run return for unanswerable questions; None where it has none.
 
     A configuration whose scores are not numbers is left out. Raises ``ArtifactError`` when a table is gone.
     """
     if not outcome.unanswerable or not outcome.configurations:
         return None
-    known = read_scores(workspace, outcome) if scores is None else scores
     queries = workspace.read_table(outcome.inputs.truth.queries)
     declared = queries.column("unanswerable").to_numpy(zero_copy_only=False)
     found = []
@@ -135,13 +115,13 @@ def no_answer(
         best = _best_scores(workspace, one, queries)
         if np.isnan(best).any():
             continue
-        gains = known.paired(outcome.ranking_metric).values[known.configurations.index(one.name)]
+        gains = scores.paired(outcome.ranking_metric).values[scores.configurations.index(one.name)]
         final = workspace.read_table(one.hits).column("query_id")
         returned = pc.is_in(queries.column("query_id"), value_set=pc.unique(final)).to_numpy(zero_copy_only=False)
         abstention = Abstention(best[~declared], _in_unit(gains, outcome.ranking_metric), best[declared])
         false = Share(int(returned[declared].sum()), int(declared.sum()))
-        found.append(Unanswered(one.name, false, abstention.threshold(rate), abstention))
-    return NoAnswer(rate, outcome.ranking_metric, outcome.unanswerable, found) if found else None
+        found.append(Unanswered(one.name, false, abstention.threshold(FALSE_HIT_RATE), abstention))
+    return NoAnswer(outcome.ranking_metric, outcome.unanswerable, found) if found else None
 
 
 def _in_unit(gains: Values, metric: str) -> Values:

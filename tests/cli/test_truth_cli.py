@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from rag_eval.cli.main import app
 from rag_eval.errors import RagEvalError
-from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.cli.commands import rag_eval, started
 from tests.documents.made_files import pdf
@@ -209,27 +208,12 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
     [
         (["check", GROUND_TRUTH], "give their folder with --corpus"),
         (["review", GROUND_TRUTH, "--corpus", "nowhere"], "the corpus folder 'nowhere' is not there"),
-        (["merge", GROUND_TRUTH, "nowhere.jsonl"], "'nowhere.jsonl' is not there: check the path"),
     ],
 )
 def test_what_is_missing_is_said(arguments: list[str | Path], sentence: str) -> None:
     done = truth_command(*arguments)
     assert isinstance(done.exception, RagEvalError), done.output
     assert sentence in str(done.exception)
-
-
-def test_merge_names_where_two_people_differ(tmp_path: Path) -> None:
-    for day, by, decision in ((2, "anna", "accepted"), (1, "ben\x1b[31m", "rejected")):
-        (tmp_path / by[:3]).mkdir()
-        truth = tmp_path / by[:3] / "truth.jsonl"
-        truth.write_text('{"id": "q", "query": "What?", "unanswerable": true}\n')
-        one = {"id": "q", "decision": decision, "by": by, "at": f"2026-01-0{day}T00:00:00Z"}
-        add_judgements(truth, [TruthJudgement.model_validate(one)])
-    merged = truth_command("merge", tmp_path / "ann" / "truth.jsonl", tmp_path / "ben" / "truth.jsonl")
-    assert merged.exit_code == 1
-    assert "1 question, 0 rejected, 2 judgements" in " ".join(merged.output.split())
-    assert "\x1b" not in merged.output
-    assert "q 'What?': the question: " in merged.output
 
 
 def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
-from rag_eval import Corpus, Document, DocumentId, Query, TokenLevelGroundTruth, read_token_level, write_token_level
-from rag_eval.cli.main import app
+from rag_eval import Corpus, Document, DocumentId, Query, TokenLevelGroundTruth, write_token_level
 from rag_eval.config.loading import load_config
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import (
@@ -134,26 +132,3 @@ def test_runs_with_other_copies_are_not_compared_without_a_word(tmp_path: Path) 
     other = off.model_copy(update={"inputs": before.inputs.model_copy(update={"truth": truth})})
     (said,) = data_differences(before, other)
     assert said == f"the copies that count as evidence differ: exact in {before.run} and off in {before.run}"
-
-
-def test_the_command_shows_copies_and_writes_them_into_the_file(tmp_path: Path) -> None:
-    folder, truth = tmp_path / "docs", tmp_path / "truth.jsonl"
-    folder.mkdir()
-    for document in CORPUS:
-        (folder / document.id).write_text(document.content)
-    plain = TokenLevelGroundTruth(Query.from_text("coffee?"), [COFFEE])
-    write_token_level(truth, [plain, ASKED])
-    before = truth.read_text()
-    asked = ["truth", "alternatives", str(truth), "--corpus", str(folder)]
-    shown = CliRunner().invoke(app, [*asked, "--dry-run"])
-    assert shown.exit_code == 0
-    assert "1 span of 1 question" in shown.output
-    assert truth.read_text() == before
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    assert read_token_level(truth) == [plain, *credit_copies([ASKED], CORPUS)]
-    after = truth.read_text().splitlines()
-    assert after[0] == '{"format": "rag-eval/token-level", "version": 2}'
-    assert after[1] == before.splitlines()[1]
-    again = truth.read_text()
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    assert truth.read_text() == again

@@ -14,7 +14,6 @@ from tests.reports.conftest import Kept
     ("command", "needed", "others"),
     [
         ("holes", ["unjudged", "recall", "if all of", "relevant"], "unjudged@3, unjudged@10: "),
-        ("unanswerable", ["false hits", "score_threshold"], "false hits with it, answerable kept: "),
     ],
 )
 def test_figures_give_way_to_names(

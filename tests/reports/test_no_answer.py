@@ -1,4 +1,4 @@
-"""Questions that nothing answers, in data shaped like SQuAD 2.0: in the report, on the command line, and in a sweep."""
+"""Questions that nothing answers, in data shaped like SQuAD 2.0: in the report and in a sweep."""
 
 import json
 import math
@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import betabinom
-from typer.testing import CliRunner
 
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
-from rag_eval.cli.main import app
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
@@ -21,6 +19,7 @@ from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import report_html
+from rag_eval.results.run_scores import read_scores
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.types.documents import Corpus
@@ -99,7 +98,7 @@ def kept(config: BenchmarkConfig, tmp_path_factory: pytest.TempPathFactory) -> K
 
 @pytest.fixture(scope="module")
 def found(kept: Kept) -> NoAnswer:
-    told = no_answer(kept.workspace, kept.outcome)
+    told = no_answer(kept.workspace, kept.outcome, read_scores(kept.workspace, kept.outcome))
     assert told is not None
     return told
 
@@ -140,7 +139,7 @@ def test_as_a_score_threshold_it_gives_the_rate_that_was_told(
     assert bm25.threshold is not None
     swept = [Selection(score_threshold=score) for score in (bm25.threshold.score, bm25.abstention.curve[3].score)]
     outcome = run_benchmark(kept.workspace, config.model_copy(update={"retrieval": ["bm25"], "selection": swept}))
-    told = no_answer(kept.workspace, outcome)
+    told = no_answer(kept.workspace, outcome, read_scores(kept.workspace, outcome))
     assert told is not None
     rates = {one.name: one.returned.count for one in told.configurations}
     expected = [bm25.threshold.false_hits.count, bm25.abstention.at(bm25.abstention.curve[3].score).false_hits.count]
@@ -166,23 +165,3 @@ def test_a_run_without_such_questions_has_no_section(kept: Kept) -> None:
     report = build_report(kept.workspace, kept.outcome.model_copy(update={"unanswerable": 0}))
     assert report.no_answer is None
     assert "Questions without an answer" not in report_markdown(report) + report_html(report)
-
-
-def test_on_the_command_line_the_rate_is_chosen(kept: Kept, tmp_path: Path) -> None:
-    def told(*given: str, code: int = 0) -> str:
-        done = CliRunner().invoke(app, ["truth", "unanswerable", *given], catch_exceptions=False)
-        assert done.exit_code == code, done.output
-        return " ".join(done.output.split())
-
-    place = ["--workspace", str(kept.workspace.root)]
-    run_name = kept.outcome.run
-    text = told(run_name, *place)
-    assert "at 5 % in the mean" in text
-    assert "Risk and coverage of" in text
-    strict, loose = (
-        json.loads(told(run_name, *place, "--json", "--rate", rate))["configurations"] for rate in ("0.02", "0.3")
-    )
-    for one, other in zip(strict, loose, strict=True):
-        assert one["threshold"]["score"] > other["threshold"]["score"]
-        assert one["curve"] == other["curve"]
-    assert "takes 99 unanswerable questions at the least" in told(run_name, *place, "--rate", "0.01")
