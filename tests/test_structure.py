@@ -313,7 +313,7 @@ def test_importing_the_library_is_light() -> None:
 def test_a_name_loads_only_its_own_module() -> None:
     ours = {module for module in all_modules_after("from rag_eval import Document") if module.startswith("rag_eval.")}
     below = {
-        f"rag_eval.{name}" for name in ("disk", "distribution", "documents", "errors", "formatting", "lazy", "types")
+        f"rag_eval.{name}" for name in ("storage", "distribution", "documents", "errors", "formatting", "lazy", "types")
     }
     assert {package_of(module) for module in ours} <= below
 
