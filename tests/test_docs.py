@@ -25,7 +25,6 @@ from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.reproduction import CHROMA_ROWS, publication
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.chain import evaluate, load_inputs
 from tests.flows.server_runs import asked, edges, settled, step_of, task_runs
@@ -250,14 +249,6 @@ def test_the_flow_of_the_page_on_parts_has_edges_and_is_cached_the_second_time(
     cached = ["chunk"] * 3 + ["embed"] * 3 + ["load_corpus"]
     assert sorted(step_of(one) for one in runs if one["state"]["name"] == "Cached") == cached
     assert "Cached" not in {one["state"]["name"] for one in settled(lambda: task_runs([first["id"]]))}
-
-
-def test_the_published_figures_and_the_digests_are_those_that_are_compared() -> None:
-    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    for kind, size, overlap, published in CHROMA_ROWS:
-        assert f"| {kind} {size}/{overlap} | {published} | {published} |" in page
-    for file, digest in publication("chroma").digests.items():
-        assert f"{digest}  {file}\n" in page
 
 
 def test_the_sample_document_named_is_there() -> None:

@@ -1,9 +1,8 @@
-"""``rag-eval compare``, ``gate``, ``plan`` and ``baseline``: two runs or configurations, a run and the baseline."""
+"""``rag-eval compare``, ``gate`` and ``baseline``: two runs or configurations, a run and the baseline."""
 
 import os
 import secrets
 from dataclasses import asdict
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +13,14 @@ from rich.text import Text
 from rag_eval.cli import options
 from rag_eval.cli.console import print_json, print_table, say
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError
-from rag_eval.formatting import basis, counted, interval, number, p_value, percent, signed
+from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 from rag_eval.storage.files import write_atomically, writing
 
 if TYPE_CHECKING:
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
     from rag_eval.results.gate import Gate
     from rag_eval.stats.comparison import Comparison
-    from rag_eval.stats.scores import Unit
+    from rag_eval.stats.paired_scores import Unit
 
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
 GATE_STYLES = {"ok": "green", "inconclusive": "yellow"}
@@ -274,85 +273,6 @@ def _print_gate(console: Console, found: "Gate") -> None:
         return
     shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
     say(console, f"If this is intended: rag-eval baseline set {found.run}{shipped}")
-
-
-def plan(
-    run: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")] = "latest",
-    drop: Annotated[float, typer.Option(help="The drop to notice.")] = 0.05,
-    power: Annotated[float, typer.Option(help="With which probability it is to be noticed.")] = 0.8,
-    together: Annotated[int, typer.Option(min=1, help="How many configurations are gated together.")] = 1,
-    max_drop: options.MaxDropOption = None,
-    configuration: Annotated[
-        str | None,
-        typer.Option(
-            help="Learn from the differences of these two, NAME=NAME; by default the first and the next that differs."
-        ),
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Such as span_recall@5; by default what ranks the run.")] = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Compute how many questions it takes for the gate to notice a drop, and what the present ones can notice."""
-    import numpy as np
-
-    from rag_eval.metrics.metric import higher_is_better
-    from rag_eval.results.compare import CommonScores, name_pairs
-    from rag_eval.results.gate import MAX_DROP, fewest_units, large_allowance
-    from rag_eval.results.run_scores import SEED, read_scores
-    from rag_eval.results.runs import read_run
-    from rag_eval.stats.power import FEWEST_CHANGED, FEWEST_PILOT, MOST_SIMULATED, Pilot, plan_questions, varies
-
-    allowed = MAX_DROP if max_drop is None else max_drop
-    pilot_run = read_run(workspace, run)
-    by = metric or pilot_run.ranking_metric
-    ranked = [one.name for one in pilot_run.ranked()]
-    if configuration is None and len(ranked) < 2:
-        raise ConfigurationError(f"{pilot_run.run} has one configuration: a plan is learned from two that differ")
-    scores = read_scores(workspace, pilot_run, by)
-    common = CommonScores(scores, scores)
-    if configuration:
-        pairs = name_pairs(pilot_run, pilot_run, [configuration])
-    else:
-        best, *others = common.paired(by, {one: one for one in ranked})[0].values
-        differing = (name for name, other in zip(ranked[1:], others, strict=True) if varies(best - other))
-        pairs = {ranked[0]: next(differing, ranked[1])}
-    before, after = common.paired(by, pairs)
-    pilot = Pilot((before.values - after.values)[0], before.units)
-    most = float(before.values.mean()) if higher_is_better(by) else inf
-    if drop > most:
-        raise ConfigurationError(
-            f"{next(iter(pairs))} has {by} {number(most)}, which cannot drop by {drop:g}: give a smaller --drop, such "
-            f"as {most / 4:.1g} with --max-drop {most / 10:.1g}"
-        )
-    found = plan_questions(pilot, drop, allowed, power, np.random.default_rng(SEED), together)
-    console = Console(highlight=False)
-    warning = large_allowance(by, [float(before.values.mean())], allowed)
-    if as_json:
-        print_json(console, asdict(found) | {"warning": warning})
-        return
-    ((old, new),) = pairs.items()
-    if warning:
-        say(console, f"Warning: {warning}", "yellow")
-    say(console, f"Learned from {old} and {new} in {pilot_run.run}, by {by}")
-    asked = basis(found.questions, found.documents, pilot.units.kind)
-    sure = f"with a probability of {percent(power)}, {number(allowed)} being allowed"
-    if pilot.units.count < fewest_units(together):
-        say(console, too_few(pilot.units.count, pilot.units.kind, together), "yellow")
-    elif found.noticed > most:
-        say(console, f"{asked}: with a probability of {percent(power)} the gate notices no drop at all.", "yellow")
-    else:
-        say(console, f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
-    rows = [
-        (str(each), *(("more than a million", "–") if count is None else (f"{count:,}", f"{count * each:,}")))
-        for each, count in found.needed.items()
-    ]
-    columns = dict.fromkeys(("questions a document", "documents", "questions"), True)
-    print_table(console, columns, rows, f"To notice a drop of {number(drop)}")
-    if together > MOST_SIMULATED:
-        say(console, f"With more than {MOST_SIMULATED} together a plan names {FEWEST_CHANGED} documents at least.")
-    if found.documents < FEWEST_PILOT:
-        few = counted(found.documents, pilot.units.kind)
-        say(console, f"A pilot of {few} can mislead: plan again when there are {FEWEST_PILOT}.", "yellow")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:

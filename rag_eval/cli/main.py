@@ -15,7 +15,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from rag_eval.cli.compare_commands import app as baseline_app
-from rag_eval.cli.compare_commands import compare, gate, plan
+from rag_eval.cli.compare_commands import compare, gate
 from rag_eval.cli.console import visible
 from rag_eval.cli.experiment_command import app as experiment_app
 from rag_eval.cli.generate_command import generate
@@ -24,7 +24,7 @@ from rag_eval.cli.part_commands import certify, parts, schema
 from rag_eval.cli.processes import Stopped, leave, stop_on_signals
 from rag_eval.cli.publish_commands import publish
 from rag_eval.cli.result_commands import cache, export, history, report, show
-from rag_eval.cli.run_commands import estimate, reproduce, run, validate
+from rag_eval.cli.run_commands import estimate, run, validate
 from rag_eval.cli.service_commands import deploy, up, watch
 from rag_eval.cli.truth_commands import app as truth_app
 from rag_eval.distribution import PRODUCT, VERSION
@@ -72,8 +72,8 @@ def everywhere(
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     EVALUATE: (init, run, validate, estimate, show, report, export, generate, certify),
-    MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
-    REFERENCE: (parts, schema, reproduce),
+    MONITOR: (up, watch, deploy, history, compare, gate, publish, cache),
+    REFERENCE: (parts, schema),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -139,46 +139,6 @@ def _run_flow(
         raise
 
 
-def reproduce(
-    name: Annotated[str, typer.Argument(help="Whose figures: chroma or beir.")],
-    data: Annotated[Path, typer.Argument(help="Folder of the public data.")],
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the benchmark that is written; by default reproduce/NAME.")
-    ] = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Compute published figures again from their public data; exit code 1 if one differs."""
-    from rag_eval.results import reproduction
-
-    found = reproduction.publication(name)
-    file = reproduction.write_benchmark(name, data, output or Path("reproduce") / name)
-    others = reproduction.other_files(name, data)
-    chosen = options.BenchmarkOptions().benchmark(file)
-    outcome = _evaluated(chosen, workspace, False, "threads")
-    rows = reproduction.figures_of(name, workspace, outcome, [one.name for one in chosen.configurations()])
-    console = Console()
-    if as_json:
-        told = {"title": found.title, "benchmark": str(file), "run": outcome.run, "other_data": others}
-        print_json(console, told | {"figures": [asdict(row) for row in rows]})
-    else:
-        is_known = any(row.published for row in rows)
-        headings = ["published", "reproduced"] if is_known else [found.measure]
-        cells = [
-            (row.name, *[str(row.published)] * is_known, row.reproduced + " ≠" * row.differs, *row.ours.values())
-            for row in rows
-        ]
-        print_table(console, {"": False} | dict.fromkeys([*headings, *rows[0].ours], True), cells, found.title)
-        if is_known:
-            say(console, f"{sum(not row.differs for row in rows)} of {len(rows)} published figures come out.")
-        say(console, found.note)
-        if others:
-            say(console, f"Not the data of the publication: {', '.join(others)}", "yellow")
-        say(console, f"The benchmark is {file}; rag-eval report {outcome.run} shows the whole run.")
-    if any(row.differs for row in rows):
-        raise typer.Exit(1)
-
-
 FileArgument = Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)]
 
 

@@ -18,7 +18,7 @@ from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page
 from rag_eval.reports.wording import LESS_STRICT, brackets, leaves_out_zero, tested, typeset
 from rag_eval.stats.comparison import Comparison, compare
-from rag_eval.stats.scores import PairedScores
+from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.storage.files import scratch_path, write_atomically
 
 

@@ -29,7 +29,7 @@ from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, 
 from rag_eval.results.compare import RunComparison
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import RunScores
-from rag_eval.stats.comparison import PASSAGES, passages_kind
+from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
 from rag_eval.types.ids import EvaluationType
 

@@ -32,8 +32,8 @@ from rag_eval.reports.wording import (
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import RunScores
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, Placed, margin_at, too_alike
-from rag_eval.stats.power import Pilot, varies
-from rag_eval.stats.scores import FEWEST_DOCUMENTS
+from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS
+from rag_eval.stats.significance import documents_needed
 
 CLOSE = 0.01
 """A cheaper configuration is proposed if its mean is no further below the first's than ``margin_at`` that."""
@@ -54,7 +54,6 @@ NEARLY_ALL = 0.75
 HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
 
-POWER = 0.8
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
 
 
@@ -389,11 +388,10 @@ class _Judge:
             return None
         paired = self.scores.paired(self.objective).subset([one.name for one in self.contenders[:2]])
         differences = self.sign * (paired.values[0] - paired.values[1])
-        if paired.units.count < 2 or not varies(differences) or differences.mean() <= EQUAL_WITHIN:
+        if differences.mean() <= EQUAL_WITHIN:
             return None
-        pilot, tests = Pilot(differences, paired.units), len(self.contenders) - 1
-        units = pilot.fewest(pilot.per_document, float(differences.mean()), POWER, tests)
-        return None if units is None else round(units * pilot.per_document)
+        units = documents_needed(differences, paired.units, len(self.contenders) - 1)
+        return None if units is None else round(units * (len(differences) / paired.units.count))
 
     def _notes(self) -> Iterator[str]:
         outcome = self.outcome

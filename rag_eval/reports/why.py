@@ -24,15 +24,8 @@ from rag_eval.results.run_losses import configuration_losses, losses_cut
 from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.retrieval.tokenizers import leakage, leakage_kind
-from rag_eval.stats.comparison import (
-    LEAKAGE,
-    PASSAGES,
-    SliceComparison,
-    compare_slices,
-    passages_kind,
-    slices_of,
-)
-from rag_eval.stats.scores import FEWEST_DOCUMENTS
+from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS
+from rag_eval.stats.slices import LEAKAGE, PASSAGES, SliceComparison, compare_slices, passages_kind, slices_of
 from rag_eval.tables import queries_from_table
 
 WORTH = 0.005

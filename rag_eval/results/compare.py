@@ -13,8 +13,9 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, RunScores, read_scores
 from rag_eval.results.runs import check_comparable
-from rag_eval.stats.comparison import ROUNDING, Comparison, best_first, compare
-from rag_eval.stats.scores import PairedScores
+from rag_eval.stats.comparison import Comparison, best_first, compare
+from rag_eval.stats.paired_scores import PairedScores
+from rag_eval.stats.significance import ROUNDING
 
 Presence = Literal["scored", "failed", "not there"]
 """Whether a run has scores of a configuration."""

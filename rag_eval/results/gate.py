@@ -28,7 +28,9 @@ from rag_eval.results.compare import CommonScores, name_pairs
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import check_comparable
-from rag_eval.stats.comparison import (
+from rag_eval.stats.estimates import estimates_of
+from rag_eval.stats.paired_scores import Unit, Units
+from rag_eval.stats.significance import (
     ROUNDING,
     SIGNIFICANCE,
     flips_for,
@@ -37,8 +39,6 @@ from rag_eval.stats.comparison import (
     rise_p_values,
     without_rounding,
 )
-from rag_eval.stats.estimates import estimates_of
-from rag_eval.stats.scores import Unit, Units
 
 MAX_DROP = 0.02
 """How far a metric may drop unless something else is asked for."""

@@ -25,8 +25,8 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.compare import ComparedConfigurations, RunComparison
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import SEED
-from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
-from rag_eval.stats.scores import Units
+from rag_eval.stats.paired_scores import Units
+from rag_eval.stats.significance import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 
 SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
 """The parts on which the hits of a vector search depend beside its store."""

@@ -24,8 +24,8 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.estimates import Estimate, estimates_of
-from rag_eval.stats.scores import PairedScores, main_documents
-from rag_eval.tables import TruthTables, check_schema, schema_of
+from rag_eval.stats.paired_scores import PairedScores
+from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 
 SEED = 0
 """Of every resampling: the same scores give the same intervals and p-values."""
@@ -101,6 +101,29 @@ def collect_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores
     values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
     names = tuple(one.name for one in outcome.configurations)
     return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
+
+
+def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str, str]:
+    """Return for each query the document that holds most of its ground truth; of equal ones, the first by name.
+
+    Counted are the characters of the spans, of a group those of its first member; or, given all ``chunks``, relevant
+    chunks. A chunk whose text occurs in several documents counts in each; a query none of whose chunks is there belongs
+    to a document without a name.
+    """
+    check_schema(truth, TRUTH, "truth", PLACE if chunks is None else ["chunk_id"])
+    truth = truth.filter(pc.field("member") == 0)
+    if chunks is None:
+        query, document = truth.column("query_id"), truth.column("doc_id")
+        amount = pc.subtract(truth.column("end"), truth.column("start"))
+    else:
+        check_schema(chunks, CHUNKS, "chunks")
+        held = truth.select(["query_id", "chunk_id"]).join(chunks.select(["chunk_id", "doc_id"]), "chunk_id")
+        query, document = held.column("query_id"), pc.fill_null(held.column("doc_id"), "")
+        amount = pa.repeat(1, held.num_rows)
+    rows = pa.table({"query": query, "document": document, "amount": amount}).group_by(["query", "document"])
+    sums = rows.aggregate([("amount", "sum")]).sort_by([("amount_sum", "ascending"), ("document", "descending")])
+    # The last row of a query is the one that stays.
+    return dict(zip(sums.column("query").to_pylist(), sums.column("document").to_pylist(), strict=True))
 
 
 def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: TruthTables) -> list[ScoredQuery]:

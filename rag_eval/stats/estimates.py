@@ -1,4 +1,4 @@
-"""A mean and how sure it is: by resampling what was scored, or by people's judgements and a model's."""
+"""Means with their confidence intervals, by the bootstrap or from judgements of people and a model."""
 
 import copy
 import math
@@ -10,7 +10,7 @@ from scipy.special import ndtr, stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.scores import Unit, Units
+from rag_eval.stats.paired_scores import Unit, Units
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -30,9 +30,9 @@ _NOTHING = 1e-18
 
 
 def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resamples: int = RESAMPLES) -> Values:
-    """The mean of each row in each resample: resamples × rows. ``values`` has one column a query."""
+    """Return the mean of each row in each resample: resamples × rows. ``values`` has one column a query."""
     totals = np.vstack([units.sums(values), units.sizes]).T.copy()
-    found = np.empty((resamples, totals.shape[1]))
+    sums = np.empty((resamples, totals.shape[1]))
     block = max(_FEWEST, min(_DRAWS, _PRODUCT // totals.shape[1]) // units.count)
     weights = np.empty((block, units.count))
     width = max(1, _PRODUCT // (block * units.count))
@@ -46,8 +46,8 @@ def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resa
         counts = np.bincount(drawn.ravel(), minlength=size * units.count)
         np.copyto(weights[:size], counts.reshape(size, units.count))
         for columns, part in parts:
-            found[first : first + size, columns] = weights[:size] @ part
-    means: Values = found[:, :-1] / found[:, -1:]
+            sums[first : first + size, columns] = weights[:size] @ part
+    means: Values = sums[:, :-1] / sums[:, -1:]
     return means
 
 
@@ -59,9 +59,9 @@ def bootstrap_intervals(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Values | None:
-    """The low and high end of the interval of each row's mean: rows × 2; None when there is but one unit.
+    """Return the ends of the interval of each row's mean: rows × 2; None with one unit.
 
-    Percentiles of the resampled means, at the level of ``expanded_level``.
+    They are percentiles of the resampled means, at the level of ``expanded_level``.
     Raises ``ConfigurationError`` unless ``0 < confidence < 1`` and ``resamples >= 1``.
     """
     if not 0 < confidence < 1 or resamples < 1:
@@ -83,7 +83,7 @@ def bootstrap_intervals(
 
 
 def expanded_level(confidence: float, units: int) -> float:
-    """The level of the percentiles that gives an interval its nominal coverage when units are few.
+    """Return the level of the percentiles that gives an interval its nominal coverage when units are few.
 
     Percentiles of n units are too narrow: they have the spread of n where n - 1 is due, and normal tails where
     Student's are. With α the error, each tail becomes Φ(-√(n / (n - 1)) · t) with t the 1 - α/2 quantile of Student's
@@ -98,10 +98,7 @@ def expanded_level(confidence: float, units: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The mean over ``n`` queries, and its confidence interval from resampling ``units`` documents (or queries).
-
-    ``low`` and ``high`` are None when there is but one unit: one unit says nothing about the others.
-    """
+    """A mean over ``n`` queries and its confidence interval over ``units``; no ``low`` and ``high`` with one unit."""
 
     mean: float
     low: float | None
@@ -119,17 +116,14 @@ def estimates_of(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> list[Estimate]:
-    """The mean of each row; ``values`` has one column a query. All rows share one resampling.
-
-    An interval is for one mean, not for all of them together.
-    """
+    """Return the mean of each row with its own interval; all rows share one resampling, a column is a query."""
     ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
     means, n = values.mean(axis=1), values.shape[1]
-    found = []
-    for row, mean in enumerate(means.tolist()):
-        low, high = (None, None) if ends is None else ends[row].tolist()
-        found.append(Estimate(mean, low, high, n, units.count, units.kind))
-    return found
+    rows = [(None, None)] * len(means) if ends is None else ends.tolist()
+    return [
+        Estimate(mean, low, high, n, units.count, units.kind)
+        for mean, (low, high) in zip(means.tolist(), rows, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.parts import digest, is_remote, label
+from rag_eval.results.run_scores import main_documents
 from rag_eval.retrieval.searching import HybridSearch, WordSearch
-from rag_eval.stats.scores import main_documents
 from rag_eval.stores import STORE
 from rag_eval.tables import TruthTables, has_places
 from rag_eval.types.ids import text_sha256

@@ -22,7 +22,7 @@ from rag_eval.results.outcome import SUMMARY
 from rag_eval.results.runs import read_summary, run_names
 from rag_eval.stats.comparison import rank
 from rag_eval.stats.estimates import RESAMPLES, bootstrap_intervals, expanded_level
-from rag_eval.stats.scores import PairedScores, Units
+from rag_eval.stats.paired_scores import PairedScores, Units
 from tests.results.made_runs import make_run, write_data
 
 CONFIGURATIONS, QUERIES, DOCUMENTS = 10, 5_000, 500

@@ -190,10 +190,6 @@ def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     assert told(kept, "gate", kept.slightly_worse.run)["max_drop"] == 0.02
     assert "Warning: A drop of 0.3 is large beside" in said(kept, "gate", kept.slightly_worse.run, "--max-drop", "0.3")
     assert "Warning" not in said(kept, "gate", kept.slightly_worse.run)
-    assert (
-        "is large beside"
-        in told(kept, "plan", kept.slightly_worse.run, "--max-drop", "0.4", "--drop", "0.5")["warning"]
-    )
     pair = told(kept, "gate", kept.good.run, "--configuration", f"{SMALL_NAME}={LARGE_NAME}")
     assert [check["configuration"] for check in pair["checks"]] == [f"{SMALL_NAME} → {LARGE_NAME}"]
     missing = said(kept, "gate", code=3)
@@ -346,47 +342,3 @@ def test_exit_codes_of_the_program(kept: Store, arguments: list[str], code: int,
     assert done.returncode == code, done.stderr
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == (1 if sentence else 0)
-
-
-@pytest.fixture
-def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rougher simulation: what it gives is tested with the statistics, and here what is said of it."""
-    monkeypatch.setattr("rag_eval.stats.power._DRAWS", 200)
-
-
-@pytest.mark.usefixtures("_few_draws")
-def test_a_plan_says_what_the_questions_notice_and_how_many_it_takes(kept: Store) -> None:
-    told = said(kept, "plan", "--drop", "0.2", "--configuration", f"{SMALL_NAME}={LARGE_NAME}", kept.good.run)
-    assert f"Learned from {SMALL_NAME} and {LARGE_NAME}" in told
-    assert "the gate notices a drop from" in told
-    assert "To notice a drop of 0.200" in told
-    assert "can mislead" in told
-    data = json.loads(said(kept, "plan", kept.good.run, "--json"))
-    assert data["needed"]["10"] <= data["needed"]["1"]
-
-
-def test_a_plan_offers_no_drop_that_is_larger_than_the_score(kept: Store) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"which cannot drop by 1\.5: give a smaller --drop, such as 0\.2 with"
-    ):
-        said(kept, "plan", kept.good.run, "--drop", "1.5")
-    nothing = said(kept, "plan", kept.good.run, "--max-drop", "0.95", "--drop", "0.99")
-    assert "the gate notices no drop at all" in nothing
-
-
-def test_a_plan_asks_for_two_configurations_that_differ(kept: Store) -> None:
-    with pytest.raises(ConfigurationError, match="one configuration: a plan is learned from two"):
-        said(kept, "plan", "latest")
-
-
-@pytest.mark.usefixtures("_few_draws")
-def test_a_plan_is_learned_from_the_first_and_the_next_that_differs(tmp_path: Path) -> None:
-    whole, same, small = (RecursiveTokenChunker(chunk_size=size) for size in (10_000, 20_000, 30))
-    config = write_data(tmp_path).model_copy(update={"chunkers": [whole, same, small]})
-    workspace = Workspace(root=tmp_path / ".rag-eval")
-    run = make_run(workspace, config)
-    store = Store(workspace, config, run, run, run, run)
-    first, tied, _ = (one.name for one in run.ranked())
-    assert f"Learned from {first} and {SMALL_NAME} in" in said(store, "plan")
-    with pytest.raises(ConfigurationError, match="on every question: choose two others"):
-        said(store, "plan", "--configuration", f"{first}={tied}")

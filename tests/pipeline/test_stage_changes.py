@@ -9,7 +9,7 @@ from rag_eval.metrics.metric import Values
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.compare import compare_runs
 from rag_eval.results.run_losses import StageChange, compare_stages, drop_sentences, named_stage
-from rag_eval.stats.scores import Units
+from rag_eval.stats.paired_scores import Units
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 QUERIES, HIT = 400, 40

@@ -16,7 +16,7 @@ from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.results.run_scores import RunScores, ScoredQuery, read_scores
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.estimates import Estimate
-from rag_eval.stats.scores import Unit
+from rag_eval.stats.paired_scores import Unit
 from tests.reports.conftest import Kept
 
 SURE = Estimate(mean=0.739, low=0.588, high=0.8615, n=70, units=14, unit="documents")

@@ -18,7 +18,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.results.run_scores import SCORES_FILE, read_scores
-from rag_eval.stats.comparison import holm, sign_flip_p_values
+from rag_eval.stats.significance import holm, sign_flip_p_values
 from rag_eval.sweep.guided import full_record
 from tests.results.made_runs import LARGE, LARGE_NAME, SMALL, SMALL_NAME, Store, make_run, write_data
 

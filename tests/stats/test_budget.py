@@ -11,7 +11,7 @@ from rag_eval.metrics.budget import STRIP, RecallWithinTokens, strip_metrics
 from rag_eval.metrics.metric import Cut, MetricName
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import SpanRecall
-from rag_eval.stats.scores import main_documents
+from rag_eval.results.run_scores import main_documents
 from rag_eval.tables import (
     QUERIES,
     TruthTables,

@@ -7,7 +7,7 @@ from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.comparison import Comparison, compare, rank
 from rag_eval.stats.estimates import Estimate, estimates_of
-from rag_eval.stats.scores import FEWEST_DOCUMENTS, PairedScores
+from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, PairedScores
 
 
 def paired(values: Values, documents: list[str] | None = None, names: tuple[str, ...] = ()) -> PairedScores:
@@ -150,11 +150,11 @@ def test_scores_that_cannot_be_used_are_refused() -> None:
     values = np.ones((2, 3))
     with pytest.raises(TableError, match="not a finite number"):
         paired(np.array([[0.5, float("nan")]]))
-    with pytest.raises(TableError, match="no score to look at"):
+    with pytest.raises(TableError, match="there are no scores to compare"):
         paired(np.ones((1, 0)))
-    with pytest.raises(TableError, match="configuration 'a' stands twice"):
+    with pytest.raises(TableError, match="configuration 'a' occurs twice"):
         paired(values, names=("a", "a"))
-    with pytest.raises(TableError, match="query 'x' stands twice"):
+    with pytest.raises(TableError, match="query 'x' occurs twice"):
         PairedScores(("a", "b"), ("x", "x", "y"), ("d", "d", "d"), values)
     with pytest.raises(TableError, match="one document for each query"):
         PairedScores(("a", "b"), ("x", "y", "z"), ("d",), values)

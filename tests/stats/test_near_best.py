@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rag_eval.stats.comparison import NEAR, margin_at, near_best, rank, too_alike
-from rag_eval.stats.scores import PairedScores
+from rag_eval.stats.paired_scores import PairedScores
 
 CONFIGURATIONS, EACH = 12, 4
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rag_eval.stats.comparison import (
+from rag_eval.stats.significance import (
     SIGNIFICANCE,
     Alternative,
     flips_for,

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from rag_eval.stats.comparison import DOCUMENT, FEWEST_QUESTIONS, Slice, compare, compare_slices, holm, slices_of
-from rag_eval.stats.scores import PairedScores
+from rag_eval.stats.comparison import compare
+from rag_eval.stats.paired_scores import PairedScores
+from rag_eval.stats.significance import holm
+from rag_eval.stats.slices import DOCUMENT, FEWEST_QUESTIONS, Slice, compare_slices, slices_of
 
 
 def two(differences: list[float], documents: list[str]) -> tuple[PairedScores, PairedScores]:
@@ -44,7 +46,7 @@ def test_slices_are_the_documents_and_the_values_of_metadata_with_enough_questio
 
 
 def test_of_many_slices_those_with_the_most_questions_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_eval.stats.comparison.MOST_SLICES", 2)
+    monkeypatch.setattr("rag_eval.stats.slices.MOST_SLICES", 2)
     first, _ = two([0.0] * 75, ["a"] * 20 + ["b"] * 25 + ["c"] * 30)
     assert [one.value for one in slices_of(first, {})] == ["c", "b"]
 

@@ -1,0 +1,96 @@
+"""Compare two configurations on slices: the queries about one document, or of one kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rag_eval.stats.comparison import Comparison, compare
+from rag_eval.stats.estimates import CONFIDENCE
+from rag_eval.stats.paired_scores import PairedScores
+from rag_eval.stats.significance import holm, is_significant
+
+DOCUMENT = "document"
+"""The key of the slices by document."""
+
+PASSAGES = "relevant passages"
+"""The key of the slices by how many passages of the ground truth a question needs."""
+
+LEAKAGE = "words copied from its passages"
+"""The key of the slices by how much of a question is copied from what answers it."""
+
+SEVERAL = 3
+"""Questions with at least so many relevant passages are of one kind: ``3 or more``."""
+
+FEWEST_QUESTIONS = 20
+"""Fewer questions are too few to tell a kind of them from chance."""
+
+MOST_SLICES = 60
+"""Of more slices those with the most questions are compared: every further test makes all others less certain."""
+
+
+def passages_kind(count: int) -> str:
+    """Return the kind of a question that needs so many passages."""
+    return f"{min(count, SEVERAL)}" + " or more" * (count >= SEVERAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The questions whose ``key`` in their metadata, or whose document, is ``value``."""
+
+    key: str
+    value: str
+    query_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceComparison:
+    """Two configurations on the questions of a slice; p-value and interval are adjusted over all slices compared."""
+
+    slice: Slice
+    comparison: Comparison
+
+
+def slices_of(scores: PairedScores, metadata: Mapping[str, Mapping[str, object]]) -> list[Slice]:
+    """Return the slices by document and by every key of the questions' metadata, those with the most questions first.
+
+    A text, number or truth value is a value, and so is each entry of a list. Slices of fewer than
+    ``FEWEST_QUESTIONS`` questions and of all questions are left out, and those beyond ``MOST_SLICES``.
+    """
+    members: dict[tuple[str, str], dict[str, None]] = {}
+    for query_id, document in zip(scores.query_ids, scores.documents, strict=True):
+        for key, entry in {**metadata.get(query_id, {}), DOCUMENT: document}.items():
+            for value in entry if isinstance(entry, list) else [entry]:
+                if isinstance(value, str | int | float):
+                    members.setdefault((key, str(value)), {})[query_id] = None
+    sizes = range(FEWEST_QUESTIONS, len(scores.query_ids))
+    slices = [Slice(*name, tuple(ids)) for name, ids in members.items() if len(ids) in sizes]
+    return sorted(slices, key=lambda some: -len(some.query_ids))[:MOST_SLICES]
+
+
+def compare_slices(
+    before: PairedScores,
+    after: PairedScores,
+    slices: list[Slice],
+    rng: np.random.Generator,
+    *,
+    higher_is_better: bool = True,
+) -> list[SliceComparison]:
+    """Compare two configurations, one row each, in every slice; the largest differences first.
+
+    Slices in which no question differs are left out, and Holm's correction is over the others. Where there is no
+    difference anywhere, one is shown in 5 % of comparisons at most. Raises ``TableError`` as ``compare`` does.
+    """
+    changed = dict(zip(before.query_ids, (before.values != after.values).any(axis=0).tolist(), strict=True))
+    slices = [some for some in slices if any(changed[query_id] for query_id in some.query_ids)]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(slices))
+    compared: list[Comparison] = []
+    for some in slices:
+        sides = before.on(some.query_ids), after.on(some.query_ids)
+        compared += compare(*sides, rng, higher_is_better=higher_is_better, confidence=confidence)
+    adjusted = holm(np.array([comparison.p for comparison in compared])).tolist()
+    results = []
+    for some, comparison, p in zip(slices, compared, adjusted, strict=True):
+        verdict = comparison.verdict if is_significant(p) else "no difference shown"
+        results.append(SliceComparison(some, replace(comparison, p_adjusted=p, verdict=verdict)))
+    return sorted(results, key=lambda result: -abs(result.comparison.difference))
