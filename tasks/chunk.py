@@ -21,7 +21,7 @@ Futures = Sequence[PrefectFuture[ChunksRef]]
 @task(
     cache_policy=cached(steps.chunk),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["chunk"],
     task_run_name=named_by("chunker"),
     **RETRIES,
 )
@@ -45,7 +45,7 @@ def chunk(
 @task(
     cache_policy=cached(steps.add_context),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["chunk"],
     task_run_name=named_by("context"),
     **RETRIES,
 )

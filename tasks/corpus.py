@@ -14,7 +14,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
 
-@task(cache_policy=NO_CACHE, task_run_name="find documents {folder.name}")
+@task(cache_policy=NO_CACHE, tags=["corpus"], task_run_name="find documents {folder.name}")
 def find_documents(
     folder: Path,
     glob: str | list[str] = "**/*.md",
@@ -41,7 +41,7 @@ def find_documents(
 @task(
     cache_policy=cached(steps.load_corpus),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["corpus"],
     task_run_name="load corpus {source.folder.name}",
 )
 def load_corpus(source: CorpusSource, workspace: Workspace) -> TableRef:

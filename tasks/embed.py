@@ -15,7 +15,7 @@ from tasks.network import RETRIES, named_by
 @task(
     cache_policy=cached(steps.embed),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["embed"],
     task_run_name=named_by("embedder"),
     **RETRIES,
 )
@@ -36,7 +36,7 @@ def embed(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableR
 @task(
     cache_policy=cached(steps.count_texts),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["embed"],
     task_run_name=named_by("embedder"),
 )
 def count_texts(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableRef:

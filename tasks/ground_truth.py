@@ -18,7 +18,7 @@ from tasks.caching import cached
 from tasks.network import RETRIES
 
 
-@task(cache_policy=NO_CACHE, task_run_name="pull {source.title}", **RETRIES)
+@task(cache_policy=NO_CACHE, tags=["ground-truth"], task_run_name="pull {source.title}", **RETRIES)
 def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) -> Observation:
     """Look at a source of ground truth: a file, a LangSmith dataset, or questions that a model writes.
 
@@ -35,7 +35,7 @@ def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) 
 @task(
     cache_policy=cached(steps.load_ground_truth),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["ground-truth"],
     task_run_name="load {observation.source.title}",
     **RETRIES,
 )
@@ -60,26 +60,30 @@ def load_ground_truth(
         alone: Whether this is the only source.
     """
     given = observation, documents, level, reanchor, alone
-    return steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
+    truth = steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
+    return truth.model_copy(update={"source": observation.digest})
 
 
 @task(
     cache_policy=cached(steps.join_ground_truth),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["ground-truth"],
     task_run_name="join ground truth",
 )
 def join_ground_truth(
     truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace
 ) -> TruthRef:
     """Join what several sources gave, each query once."""
-    return steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
+    joined = steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
+    efforts = [part.effort for part in truth if part.effort is not None]
+    source = source_digest([str(part.source) for part in truth])
+    return joined.model_copy(update={"source": source, "effort": Effort.total_of(efforts)})
 
 
 @task(
     cache_policy=cached(steps.find_copies),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["ground-truth"],
     task_run_name="find copies",
 )
 def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> TableRef:
@@ -90,23 +94,25 @@ def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> T
 @task(
     cache_policy=cached(steps.join_copies),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["ground-truth"],
     task_run_name="join copies",
 )
 def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace) -> TruthRef:
     """Credit the copies of relevant spans as alternatives to them."""
-    return steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
+    credited = steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
+    return credited.model_copy(update={"source": truth.source, "effort": truth.effort})
 
 
 @task(
     cache_policy=cached(steps.add_copies),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["ground-truth"],
     task_run_name="add near copies",
 )
 def add_near_copies(truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace) -> TruthRef:
     """Credit exact and near copies of relevant spans as alternatives to them."""
-    return steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)
+    credited = steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)
+    return credited.model_copy(update={"source": truth.source, "effort": truth.effort})
 
 
 def ground_truth(
@@ -119,19 +125,15 @@ def ground_truth(
 ) -> TruthRef:
     """Run the tasks that give the ground truth of a benchmark: of every source, joined, with copies credited."""
     titles = [source.title for source in sources]
-    found = [pull_ground_truth(source, level, workspace) for source in sources]
-    loaded = [load_ground_truth(one, documents, level, workspace, reanchor, len(found) == 1) for one in found]
-    truth = loaded[0] if len(loaded) == 1 else join_ground_truth(loaded, titles, level, workspace)
+    observations = [pull_ground_truth(source, level, workspace) for source in sources]
+    alone = len(sources) == 1
+    loaded = [
+        load_ground_truth(observation, documents, level, workspace, reanchor, alone) for observation in observations
+    ]
+    truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace)
     if copies == "exact" and level == "token-level":
         places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
         truth = join_copies(truth, places.result(), workspace)
     elif copies != "off" and level == "token-level":  # chunks of one text have one id
         truth = add_near_copies(truth, documents, copies, workspace)
-    return with_sources(truth, found, loaded)
-
-
-def with_sources(truth: TruthRef, found: list[Observation], loaded: list[TruthRef]) -> TruthRef:
-    """Return joined ground truth with the digest of its sources, and what loading them took."""
-    efforts = [one.effort for one in loaded if one.effort is not None]
-    told = {"source": source_digest([one.digest for one in found]), "effort": Effort.total_of(efforts)}
-    return truth.model_copy(update=told)
+    return truth

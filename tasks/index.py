@@ -20,7 +20,7 @@ from tasks.network import named_by
 @task(
     cache_policy=cached(steps.index_vectors),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["index"],
     task_run_name=named_by("store"),
 )
 def index_vectors(
@@ -46,7 +46,7 @@ def index_vectors(
 @task(
     cache_policy=cached(steps.index_words),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["index"],
     task_run_name=named_by("tokenizer"),
 )
 def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspace) -> TableRef:
@@ -63,7 +63,7 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspac
 @task(
     cache_policy=cached(steps.sum_words),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["index"],
     task_run_name="sum words",
 )
 def sum_words(chunks: list[ChunksRef], postings: list[TableRef], workspace: Workspace) -> TableRef:
@@ -74,7 +74,7 @@ def sum_words(chunks: list[ChunksRef], postings: list[TableRef], workspace: Work
 @task(
     cache_policy=cached(steps.sum_vectors),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["index"],
     task_run_name="sum vectors",
 )
 def sum_vectors(chunks: ChunksRef, vectors: TableRef, workspace: Workspace) -> TableRef:

@@ -30,7 +30,7 @@ IndexRefs = Mapping[str, Any]
 @task(
     cache_policy=cached(search_steps.prepare_queries),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["retrieve"],
     task_run_name="prepare queries",
     **RETRIES,
 )
@@ -57,7 +57,7 @@ def prepare_queries(
 @task(
     cache_policy=cached(search_steps.search),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["retrieve"],
     task_run_name=named_by("retriever"),
     **RETRIES,
 )
@@ -115,7 +115,7 @@ def search_index(
 @task(
     cache_policy=cached(retrieve_steps.retrieve),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["retrieve"],
     task_run_name="retrieve {configuration.name}",
     **RETRIES,
 )
@@ -147,7 +147,7 @@ def retrieve(
 @task(
     cache_policy=cached(retrieve_steps.ask_system),
     result_serializer="rag-eval",
-    persist_result=True,
+    tags=["retrieve"],
     task_run_name=named_by("system"),
     **RETRIES,
 )

@@ -11,7 +11,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
 
-@task(cache_policy=cached(steps.score), result_serializer="rag-eval", persist_result=True, task_run_name="score {name}")
+@task(cache_policy=cached(steps.score), result_serializer="rag-eval", tags=["score"], task_run_name="score {name}")
 def score(
     hits: HitsRef,
     truth: TruthRef,

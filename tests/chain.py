@@ -40,7 +40,6 @@ from tasks.ground_truth import (
     join_ground_truth,
     load_ground_truth,
     pull_ground_truth,
-    with_sources,
 )
 from tasks.index import index_shards, index_vectors, index_words, sum_vectors, sum_words
 from tasks.retrieve import ask_system, prepare_queries, retrieve, search
@@ -66,7 +65,7 @@ def load_truth(
         truth = join_copies.fn(truth, [find_copies.fn(one, truth, workspace) for one in documents], workspace)
     elif config.copies != "off" and level == "token-level":
         truth = add_near_copies.fn(truth, documents, config.copies, workspace)
-    return with_sources(truth, seen, read)
+    return truth
 
 
 def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool = False) -> BenchmarkInputs:

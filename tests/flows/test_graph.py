@@ -103,20 +103,28 @@ def test_the_steps_of_a_chunking_are_connected_and_nothing_else_is(first: Server
         }
         assert not any("embed" in name for name in searched["search bm25"])
         assert not any("words" in name for name in searched["search vector"])
-    # A subflow is given the documents, and the report what the subflows found.
-    assert {("find_documents", "load_corpus"), ("load_corpus", "evaluate"), ("evaluate", "report")} <= edges(
-        first.tasks
-    )
+    # A subflow is given the documents and the ground truth, and the report what the subflows found.
+    assert {
+        ("find_documents", "load_corpus"),
+        ("load_corpus", "load_ground_truth"),
+        ("load_corpus", "evaluate"),
+        ("load_ground_truth", "find_copies"),
+        ("find_copies", "join_copies"),
+        ("join_copies", "evaluate"),
+        ("evaluate", "report"),
+    } <= edges(first.tasks)
     keys = {
         step_of(one): {each["task_key"] for each in first.tasks if step_of(each) == step_of(one)} for one in first.tasks
     }
     assert all(len(some) == 1 for some in keys.values())
 
 
-def test_runs_are_named_and_have_no_tags_that_would_make_tasks_wait(first: ServerRun) -> None:
-    """A tag of a task run would make it ask the server for a concurrency slot."""
+def test_runs_are_named_and_tagged_by_their_step(first: ServerRun) -> None:
     assert re.fullmatch(r"corpus \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", first.flow["name"])
-    assert all(one["tags"] == [] for one in first.tasks)
+    tags = {step_of(task): task["tags"] for task in first.tasks}
+    assert {tags[step][0] for step in CHAIN} == {"chunk", "embed", "index", "retrieve", "score"}
+    assert tags["load_corpus"] == ["corpus"]
+    assert tags["load_ground_truth"] == ["ground-truth"]
     names = {one["name"] for one in first.tasks}
     assert {"load corpus corpus", "load file few.jsonl", "chunk recursive-token 60/0", "embed local"} <= names
     assert {"search vector", "search bm25", "score recursive-token 300/0, hybrid, lexical"} <= names
