@@ -6,7 +6,7 @@
 | tasks and evaluators of an experiment | `retries` and `retry_delay` of the call, none by default | the user's own |
 | LangSmith, orq.ai | `PATIENT` on request, `BRIEF` at the end of a run; then it waits in the outbox | off |
 | LangSmith's own `evaluate` | `ONCE` | on: it uploads in the background |
-| object storage | `STORAGE_ATTEMPTS` | on: pyarrow offers no other |
+| object storage | `STORAGE_RETRIES` | on: obstore's |
 | a stage of the pipeline with a part that uses the network | `STAGE_DELAYS`, after the above | — |
 """
 
@@ -22,7 +22,7 @@ from rag_eval.errors import ConfigurationError
 
 T = TypeVar("T")
 
-STORAGE_ATTEMPTS = 3
+STORAGE_RETRIES = 2
 STAGE_DELAYS = (5.0, 30.0)
 """Seconds before a stage is tried again, after its parts' own, quick attempts: for a service that is away longer."""
 

@@ -192,7 +192,7 @@ class WorkspaceResults(WritableFileSystem):
             {"key": path, "expiration": record["metadata"]["expiration"], "result": result}
         )
         try:
-            self.workspace.keep(result_file(self.workspace, path), stored.model_dump_json().encode())
+            self.workspace.write_file(result_file(self.workspace, path), stored.model_dump_json().encode())
         except ArtifactError as error:
             logger.warning("the result %s is not cached: %s", path, error)
 
@@ -201,12 +201,12 @@ class WorkspaceResults(WritableFileSystem):
 
     def _read(self, key: str) -> StoredResult:
         workspace = self.workspace
-        file = workspace.kept(result_file(workspace, key))
+        file = workspace.fetch(result_file(workspace, key))
         if not file.exists() and not file.is_symlink():
             raise ArtifactError(f"there is no stored result {key}")
         stored = _parsed(workspace, file, key)
         files = [] if stored is None else stored.result.files
-        missing = next((problem for one in files if (problem := workspace.lack(one))), None)
+        missing = next((problem for one in files if (problem := workspace.problem(one))), None)
         problem = f"the stored result {key} is damaged" if stored is None else missing
         if stored is None or problem is not None:
             logger.warning("%s: the task runs again", problem)
@@ -217,7 +217,6 @@ class WorkspaceResults(WritableFileSystem):
         for used in (*(workspace.root / one.uri for one in files if workspace.is_here(one)), file):
             with suppress(OSError):  # a read-only workspace can be used and not pruned
                 touch(used)
-            workspace.ensure(used)
         return stored
 
 

@@ -210,7 +210,7 @@ def run_benchmark(
     reanchor: bool = False,
 ) -> BenchmarkOutcome:
     """Run a benchmark and keep it; configurations that fail are in its failures."""
-    begun, workspace = datetime.now(UTC), workspace.in_a_run_now()
+    begun, workspace = datetime.now(UTC), workspace.start_run()
     inputs = load_inputs(workspace, config, reanchor=reanchor)
     choice = choose_configurations(workspace, config, inputs)
     if configurations is not None:

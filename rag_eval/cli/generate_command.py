@@ -173,9 +173,9 @@ def generate(
         advice = "add their patterns with --glob, or give the benchmark file of rag-eval init in place of the folder"
         say(console, f"rag-eval: {told}: {advice}")
     dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
-    with workspace.growing(workspace.root / "cache" / "answers"):
-        asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
-        run_generation(source, documents, workspace, own, console, dataset, **asked)
+    workspace.fetch_missing(workspace.root / "cache" / "answers")
+    asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
+    run_generation(source, documents, workspace, own, console, dataset, **asked)
 
 
 def untaken(folder: Path, documents: Corpus) -> int:

@@ -133,7 +133,7 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     from rag_eval.results.outcome import PUBLISHED
 
     try:
-        if not workspace.newest(workspace.runs / run / PUBLISHED).exists():
+        if not workspace.fetch_newest(workspace.runs / run / PUBLISHED).exists():
             return []
         from rag_eval.results.publishing import read_publications  # here: most runs publish nothing
 

@@ -75,7 +75,7 @@ def print_result(
     _print_work(console, outcome)
     print_publications(console, published)
     say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
-    if (page := workspace.kept(page_of(workspace, outcome))).exists():
+    if (page := workspace.fetch(page_of(workspace, outcome))).exists():
         say(console, f"Report: {page}")
 
 

@@ -332,7 +332,8 @@ def holes(
         )
         texts = passage_texts(workspace, outcome)
         place, again = workspace.root / "cache" / "answers", "what was answered is kept, and the same command goes on"
-        with workspace.growing(place), leaving(again):
+        workspace.fetch_missing(place)
+        with leaving(again):
             answers = Answers(place, workspace.storage)
             found = watched(lambda: judge_by_model(items, grader, answers, texts))
         left = found.unasked

@@ -83,7 +83,7 @@ def _evaluated(chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool
     console = Console(stderr=True)
     with scratch_path(workspace.root):
         sweep_scratch(workspace.root)
-    workspace.keep(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
+    workspace.write_file(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     with prefect_api(workspace) as server:
         if not console.is_terminal:
             told = "a temporary Prefect server" if server.is_temporary else "on the Prefect server"

@@ -130,7 +130,7 @@ class CacheStatistics:
 class EmbeddingCache:
     """A folder of vectors that any number of threads and processes may use at once.
 
-    Each embedder's vectors lie in a folder of their own. A file that was cut or altered is dropped, said in the log,
+    Each embedder's vectors lie in a folder of their own. A damaged file is removed, which the log says,
     and what it held is embedded again. ``storage`` is that of the workspace the folder is in, if it is in one. Raises
     ``ConfigurationError`` when the folder is a file.
     """

@@ -7,7 +7,6 @@ documents were asked about is kept beside it, so that questions that were reject
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -134,15 +133,14 @@ class GeneratedTruth(AsksModel):
         ``GroundTruthError`` when there is no question, ``ArtifactError`` when the file cannot be written.
         """
         self._check_level(level)
-        answers = around.folder / "cache" / "answers"
-        lock = around.folder / "locks" / f"truth-{text_sha256(str(self.file.absolute()))[:24]}"
+        storage = around.storage
+        storage.fetch_missing(storage.root / "cache" / "answers")
+        lock = storage.root / "locks" / f"truth-{text_sha256(str(self.file.absolute()))[:24]}"
         paid: dict[object, float] = self.__dict__.get("_paid", {})
         self._paid = paid  # over the attempts of a run
         spent = paid.get(around.run, 0.0)
-        with around.storage.locked(lock) if around.storage else nullcontext(), around.growing(answers):
-            growing = Growing(
-                self, corpus(), around.folder, told_progress(self.title), storage=around.storage, spent=spent
-            )
+        with wait_for_lock(lock):
+            growing = Growing(self, corpus(), storage.root, told_progress(self.title), storage=storage, spent=spent)
             try:
                 added = growing.ask()
             finally:

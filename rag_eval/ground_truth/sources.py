@@ -5,7 +5,6 @@ the documents, so that truth that is kept is read again only where its source is
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -43,16 +42,13 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a source is read: a folder for what it keeps, and how spans are carried over to documents that changed.
+    """Where a source is read: the storage of its workspace, and how spans are carried over to documents that changed.
 
-    ``storage`` is that of the folder, None where nothing is kept; ``run`` is the same for all attempts of one run.
-    ``growing`` is entered by whoever works on a folder in it, so that other machines get what is added.
+    ``run`` is the same for all attempts of one run.
     """
 
-    folder: Path
-    growing: Callable[[Path], AbstractContextManager[None]]
+    storage: Storage
     carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] = field(repr=False)
-    storage: Storage | None = None
     run: object = None
 
 

@@ -116,7 +116,7 @@ def boxes_key(file_digest: str, text_digest: str) -> str:
 @functools.lru_cache(maxsize=8)
 def kept_boxes(cache: Path, storage: Storage, key: str) -> bytes:
     """Return the boxes of a text that a loader made of a file; none where none are kept."""
-    storage.bring_missing(storage.name_of(cache / BOXES_KIND))
+    storage.fetch_missing(cache / BOXES_KIND)
     for folder in sorted((cache / BOXES_KIND).glob("*/")):
         if found := KeyedRows(folder, BOXES, storage).get([key]):
             return bytes(found[key]["boxes"])
@@ -124,7 +124,7 @@ def kept_boxes(cache: Path, storage: Storage, key: str) -> bytes:
 
 
 def cut_once(
-    folder: Path,
+    cuts: KeyedRows,
     chunker: PositionAwareChunker,
     documents: Sequence[Document],
     *,
@@ -133,10 +133,9 @@ def cut_once(
 ) -> tuple[list[PositionAwareChunk], int, int, int | None]:
     """The chunks of all documents, in order, how many documents had to be cut, and how many pieces had no sure place.
 
-    The folder keeps what one chunker has cut; ``refresh`` cuts all documents. ``tokens_read`` tells what a model has
-    read for the chunker so far; last is what it reads for all documents, the same number whatever was kept.
+    ``cuts`` has what the chunker has cut before; ``refresh`` cuts all documents. ``tokens_read`` tells what a model has
+    read for the chunker so far; last is what it reads for all documents, the same number whatever was cached.
     """
-    cuts = KeyedRows(folder, CUTS)
     began = time.time_ns()
     digests = [text_sha256(document.content) for document in documents]
     known = {} if refresh else cuts.get(digests)
@@ -198,8 +197,9 @@ MOST_REMEMBERED = 2**20
 class TokenCounts:
     """Counts the tokens of slices, each once: configurations and runs find mostly the same places of a document."""
 
-    def __init__(self, folder: Path | None = None, storage: Storage | None = None) -> None:
-        self._rows = None if folder is None else KeyedRows(folder, SLICES, storage)
+    def __init__(self, folder: Path | None = None) -> None:
+        # Not shared by a bucket: counting again costs less than fetching.
+        self._rows = None if folder is None else KeyedRows(folder, SLICES)
         # By the digest of a text and what counts: starts, ends and tokens of its slices, in the order of their places.
         self._counts: dict[str, Counts] = {}
         self._changed: set[str] = set()

@@ -7,7 +7,6 @@ import functools
 import logging
 import re
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.references import Effort, Frozen
 from rag_eval.pipeline.step import Context, Shards, step
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import data_sha256
 from rag_eval.storage.rows import read_table
 from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
@@ -73,7 +73,7 @@ def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observ
     try:
         seen = Observation.of(source, level)
     except ServiceError as error:
-        if not is_outage(error) or not workspace.newest(path).is_file():
+        if not is_outage(error) or not workspace.fetch_newest(path).is_file():
             raise
         truth = read_truth(path, level)
         logger.warning("%s, so the questions that were pulled from it last are used: %s", error, path)
@@ -81,8 +81,8 @@ def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observ
         return Observation(digest=found.digest, source=source, level=level, found=found)
     if seen.found.truth is not None:
         text = truth_text(seen.found.truth).encode()
-        if not workspace.newest(path).is_file() or path.read_bytes() != text:
-            workspace.keep(path, text)
+        if not workspace.fetch_newest(path).is_file() or path.read_bytes() != text:
+            workspace.write_file(path, text)
     return seen
 
 
@@ -138,10 +138,8 @@ def load_ground_truth(
 def _around(context: Context, part: Any) -> Surroundings:
     workspace = context.workspace
     return Surroundings(
-        folder=Path() if workspace is None else workspace.root,
-        growing=(lambda _: nullcontext()) if workspace is None else workspace.growing,
+        storage=Storage(Path(".rag-eval")) if workspace is None else workspace.storage,
         carry=lambda truth, corpus: _carried(workspace, part, truth, corpus),
-        storage=None if workspace is None else workspace.storage,
         run=None if workspace is None else workspace.begun,
     )
 
@@ -221,8 +219,9 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
 
     A workspace that does not exist has none. Tables that are gone, altered or of another shape are skipped.
     """
-    workspace.storage.bring_missing("tables/documents")
-    paths = [path for path in (workspace.root / "tables" / "documents").glob("*.arrow") if path.is_file()]
+    folder = workspace.root / "tables" / "documents"
+    workspace.fetch_missing(folder)
+    paths = [path for path in folder.glob("*.arrow") if path.is_file()]
     wanted = pa.array(sorted(doc_ids), pa.string())
     found: dict[DocumentId, list[str]] = {}
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime_ns, path.name)):

@@ -31,12 +31,12 @@ from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.metrics.score_tables import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.pipeline.caches import CachedReranker, LoadedFiles, TokenCounts, cut_once
+from rag_eval.pipeline.caches import CUTS, CachedReranker, LoadedFiles, TokenCounts, cut_once
 from rag_eval.pipeline.references import ChunksRef, Effort, IndexRef, Result, ScoresRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.storage.files import data_sha256
-from rag_eval.storage.rows import identity_folder
+from rag_eval.storage.rows import KeyedRows, identity_folder
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import TruthTables, has_places
 from rag_eval.types.chunks import PositionAwareChunk
@@ -204,11 +204,12 @@ class Context:
                 asked = stack.enter_context(self.embedder(embedder))
             made_by = f"{digest(chunker)} v{CUTS_VERSION}"
             folder = identity_folder(self.workspace.root / "cache" / "chunks", made_by, name)
-            stack.enter_context(self.workspace.growing(folder))
+            self.workspace.fetch_missing(folder)
             used = as_position_aware(chunker if asked is None else replaced(chunker, embedder=asked))
             read = (lambda: asked.tokens_read) if isinstance(asked, CachedEmbedder) else lambda: 0
             refresh = self.workspace.refresh
-            chunks, new, skipped, tokens = cut_once(folder, used, documents, refresh=refresh, tokens_read=read)
+            cuts = KeyedRows(folder, CUTS, self.workspace.storage)
+            chunks, new, skipped, tokens = cut_once(cuts, used, documents, refresh=refresh, tokens_read=read)
         cost = spent(asked)["cost"] if asked and new else 0.0
         return Cuts(
             name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
@@ -228,7 +229,7 @@ class Context:
                     cache, since = workspace.root / "cache", workspace.made_since
                     used[name] = LoadedFiles(cache, loader, workspace.storage, since)
                     for folder in used[name].folders:
-                        stack.enter_context(workspace.growing(folder))
+                        workspace.fetch_missing(folder)
                     stack.enter_context(closing(used[name]))
                 return used[name].load(data)
 
@@ -242,10 +243,9 @@ class Context:
             return
         cache = _embedding_cache(self.workspace.root / "cache" / "embeddings", self.workspace.storage)
         cached = CachedEmbedder(fresh(embedder), cache, made_since=self.workspace.made_since)
-        with ExitStack() as stack:
-            for folder in cached.folders:
-                stack.enter_context(self.workspace.growing(folder))
-            yield cached
+        for folder in cached.folders:
+            self.workspace.fetch_missing(folder)
+        yield cached
 
     @contextmanager
     def reranker(self, reranker: Any) -> Iterator[Reranker]:
@@ -255,10 +255,10 @@ class Context:
             return
         own = fresh(reranker)
         folder = identity_folder(self.workspace.root / "cache" / "rankings", digest(own), own.name)
+        self.workspace.fetch_missing(folder)
         with (
             # Its connections end with it; an object that a user made is the user's to close.
             closing(own) if is_part(own) and hasattr(own, "close") else nullcontext(),
-            self.workspace.growing(folder),
             closing(CachedReranker(own, folder, self.workspace.made_since, self.workspace.storage)) as asking,
         ):
             yield asking
@@ -270,23 +270,22 @@ class Context:
             yield _token_counts()
             return
         folder = self.workspace.root / "cache" / "tokens" / "slices"
-        counts = _token_counts(folder, self.workspace.storage)
-        with self.workspace.growing(folder):
-            try:
-                yield counts
-            finally:
-                counts.keep()
+        counts = _token_counts(folder)
+        try:
+            yield counts
+        finally:
+            counts.keep()
 
     @contextmanager
     def answers(self) -> Iterator[Answers]:
         """What models are asked by; a workspace keeps every answer."""
-        with ExitStack() as stack:
-            if self.workspace is None:
-                yield Answers(Path(stack.enter_context(TemporaryDirectory())))
-                return
-            folder = self.workspace.root / "cache" / "answers"
-            stack.enter_context(self.workspace.growing(folder))
-            yield Answers(folder, self.workspace.storage)
+        if self.workspace is None:
+            with TemporaryDirectory() as folder:
+                yield Answers(Path(folder))
+            return
+        answers = self.workspace.root / "cache" / "answers"
+        self.workspace.fetch_missing(answers)
+        yield Answers(answers, self.workspace.storage)
 
     @contextmanager
     def store(self, store: Any) -> Iterator[VectorStore]:

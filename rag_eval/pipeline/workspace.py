@@ -1,4 +1,4 @@
-"""The workspace of a pipeline: Arrow tables named by their content, LanceDB indexes, stage records, runs and caches.
+"""The workspace of a pipeline: Arrow tables named by their content, LanceDB indexes, stored results, runs and caches.
 
 It is a folder, or a bucket with a folder as its copy on this machine. Files are written beside their place and renamed
 into it, so that a reader meets a whole file or none, and two writers of the same content do no harm. What is read is
@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -20,14 +20,22 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.errors import ArtifactError, DamagedError
 from rag_eval.pipeline.references import IndexRef, TableRef, TruthRef
-from rag_eval.storage.bucket import Bucket, BucketLocation, Storage
-from rag_eval.storage.files import files_sha256, kept_sha256, remove, scratch_path, write_atomically, writing
-from rag_eval.storage.rows import nanoseconds, read_table, write_table
+from rag_eval.storage.bucket import BucketLocation, BucketStorage, Storage
+from rag_eval.storage.files import (
+    files_sha256,
+    kept_sha256,
+    put_in_place,
+    remove,
+    scratch_path,
+    write_atomically,
+    writing,
+)
+from rag_eval.storage.rows import read_table, write_table
 from rag_eval.tables import TruthTables
 
 
 class Workspace(BaseModel):
-    """Everything that a pipeline keeps, below one folder or one path of a bucket."""
+    """Everything that a pipeline stores, below one folder or one path of a bucket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,9 +44,9 @@ class Workspace(BaseModel):
     remote: str | None = None
     """The bucket and the path in it, such as ``s3://bucket/path``."""
     refresh: bool = False
-    """Make everything again instead of using what is kept; not part of any key."""
+    """Compute everything again instead of using cached results; not part of any key."""
     begun: AwareDatetime | None = None
-    """When the run began: what was made again since then is used like any kept work."""
+    """When the run began: what was computed since then is used like any cached result."""
 
     @classmethod
     def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
@@ -51,7 +59,7 @@ class Workspace(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _find_copy(cls, data: Any) -> Any:
-        """A workspace that another machine has written down has its copy elsewhere here."""
+        """Replace the root that another machine wrote by the copy of this machine."""
         if isinstance(data, dict) and data.get("remote"):
             return data | {"root": str(BucketLocation.parse(data["remote"]).copy)}
         return data
@@ -63,20 +71,21 @@ class Workspace(BaseModel):
 
     @property
     def storage(self) -> Storage:
+        """Where files are fetched from and uploaded to."""
         return _storage(self.root, self.remote)
 
     @property
     def address(self) -> str:
-        """Where the work is kept, for people."""
+        """The folder or the bucket, as people write it."""
         return self.storage.address
 
-    def in_a_run_now(self) -> Self:
-        """The workspace for a run that begins now."""
+    def start_run(self) -> Self:
+        """Return the workspace for a run that begins now."""
         return self.model_copy(update={"begun": datetime.now(UTC)})
 
     @property
     def made_since(self) -> datetime | None:
-        """The moment before which kept work is too old to be used; None where all of it is used."""
+        """The moment before which cached results are too old to be used; None where all of them are used."""
         if not self.refresh:
             return None
         return self.begun or datetime.now(UTC)
@@ -85,35 +94,28 @@ class Workspace(BaseModel):
     def runs(self) -> Path:
         return self.root / "runs"
 
-    def growing(self, folder: Path) -> AbstractContextManager[None]:
-        """Work on the folder of a cache: fetch what others added to it, and send what the block adds."""
-        since = self.made_since
-        self._check_inside(folder)
-        return self.storage.growing(self._name(folder), nanoseconds(since) if since else None)
-
-    def keep(self, path: Path, data: bytes) -> None:
-        """Write a file, whole or not at all, kept with the workspace below its root; raises ``ArtifactError``."""
-        is_ours = path.absolute().is_relative_to(self.root.absolute())
-        if is_ours:
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Write a file, whole or not at all, and upload it if it is below the root; raises ``ArtifactError``."""
+        if path.absolute().is_relative_to(self.root.absolute()):
             self._check_inside(path.parent)
+            self.storage.upload_data(path, data)
         write_atomically(path, data)
-        if is_ours:
-            self.storage.send(self._name(path))
 
-    def ensure(self, path: Path) -> None:
-        """Store a file or a folder of the root unless it is stored already."""
-        self.storage.ensure(self._name(path))
-
-    def kept(self, path: Path) -> Path:
+    def fetch(self, path: Path) -> Path:
         """Return the path of a file that never changes, fetched first where only the bucket has it."""
         if not path.exists():
-            self.storage.bring(self._name(path))
+            self.storage.fetch(path)
         return path
 
-    def newest(self, path: Path) -> Path:
+    def fetch_newest(self, path: Path) -> Path:
         """Return the path of a file that may change, as whoever wrote it last has left it."""
-        self.storage.bring(self._name(path))
+        self.storage.fetch(path)
         return path
+
+    def fetch_missing(self, folder: Path) -> None:
+        """Fetch what other machines added to the folder of a cache."""
+        self._check_inside(folder)
+        self.storage.fetch_missing(folder)
 
     def write_table(self, kind: str, table: pa.Table | Iterable[pa.Table]) -> TableRef:
         """Write a table and return its reference; the same content written twice is one file.
@@ -127,19 +129,18 @@ class Workspace(BaseModel):
         # One chunk a column, no schema metadata: equal tables make equal files.
         plain = (part.combine_chunks().replace_schema_metadata(None) for part in itertools.chain([first], parts))
         path = write_table(folder, first.schema.remove_metadata(), plain)
-        uri = self._name(path)
-        self.storage.send(uri)
-        return TableRef(uri=uri, digest=path.stem, rows=read_table(path).num_rows)
+        self.storage.upload(path)
+        return TableRef(uri=self._name(path), digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
-        """Return a table, memory-mapped; raises ``DamagedError`` when it is gone, altered or no table."""
+        """Return a table, memory-mapped; raises ``DamagedError`` when it is missing, damaged or not a table."""
         path = self.path(ref)
         try:
             return read_table(path)
         except ArtifactError as error:
             with suppress(OSError):  # in a workspace that is read-only
                 remove(path)
-            self.storage.drop(ref.uri)
+            self.storage.delete(path)
             problem = f"{ref.uri} in the workspace {self.address!r} is no table of ours ({error})"
             raise DamagedError(f"{problem}: run again to make it anew") from None
 
@@ -151,33 +152,8 @@ class Workspace(BaseModel):
         """Return the tables of ground truth; raises as ``read_table`` does."""
         return TruthTables(self.read_table(ref.queries), self.read_table(ref.answers))
 
-    def path(self, ref: TableRef | IndexRef) -> Path:
-        """Return where a table or an index is, fetched first where only the bucket has it.
-
-        Raises ``DamagedError`` when it is gone or is not what was written; then nobody will take it for kept any more.
-        """
-        problem = self.damage(ref)
-        if problem:
-            for name in self.storage.names(ref.uri) if isinstance(ref, IndexRef) else (ref.uri,):
-                self.storage.drop(name)
-            raise DamagedError(f"{problem}: run again to make it anew")
-        return self.root / ref.uri
-
-    def is_here(self, ref: TableRef | IndexRef) -> bool:
-        """Whether this machine has the work behind a reference, whole or not."""
-        return (self.root / ref.uri).exists()
-
-    def lack(self, ref: TableRef | IndexRef) -> str | None:
-        """As ``damage``, for work that need not be here: what only the bucket has is known to be there, not fetched."""
-        if self.is_here(ref):
-            return self.damage(ref)
-        size = self.storage.size(ref.uri)
-        if size is None or (isinstance(ref, IndexRef) and size != ref.size):
-            return f"{ref.uri} is gone from the workspace {self.address!r}"
-        return None
-
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
-        """Keep the index that ``build`` makes in a folder, and return its reference; raises ``ArtifactError``."""
+        """Store the index that ``build`` writes to a folder, and return its reference; raises ``ArtifactError``."""
         folder = self.root / "indexes"
         self._check_inside(folder)
         with scratch_path(folder) as scratch, writing(folder):
@@ -187,23 +163,41 @@ class Workspace(BaseModel):
             size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
             # The name holds the checksum: two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
-            uri = self._name(path)
-            ref = IndexRef(uri=uri, digest=digest, rows=rows, size=size, checksum=checksum)
+            ref = IndexRef(uri=self._name(path), digest=digest, rows=rows, size=size, checksum=checksum)
             if self._damage_here(ref):
-                with scratch_path(folder) as damaged:
-                    if path.exists():
-                        os.replace(path, damaged)
-                    os.replace(scratch, path)
-        self.storage.send(uri)
+                put_in_place(scratch, path)
+        self.storage.upload(path)
         return ref
 
+    def path(self, ref: TableRef | IndexRef) -> Path:
+        """Return where a table or an index is, fetched first where only the bucket has it.
+
+        Raises ``DamagedError`` when it is missing or damaged; a damaged object is deleted from the bucket.
+        """
+        if problem := self.damage(ref):
+            self.storage.delete(self.root / ref.uri)
+            raise DamagedError(f"{problem}: run again to make it anew")
+        return self.root / ref.uri
+
     def damage(self, ref: TableRef | IndexRef) -> str | None:
-        """Return what is wrong with the work behind a reference, in a few words; None when it is whole, and here."""
+        """Return what is wrong with a table or an index, fetched where it is not here or damaged; None: nothing."""
         problem = self._damage_here(ref)
-        if problem is None:
-            return None
-        bring = self.storage.bring_folder if isinstance(ref, IndexRef) else self.storage.bring
-        return self._damage_here(ref) if bring(ref.uri) else problem
+        if problem is None or not self.storage.fetch(self.root / ref.uri):
+            return problem
+        return self._damage_here(ref)
+
+    def is_here(self, ref: TableRef | IndexRef) -> bool:
+        """Whether this machine has a table or an index, whole or not."""
+        return (self.root / ref.uri).exists()
+
+    def problem(self, ref: TableRef | IndexRef) -> str | None:
+        """As ``damage``, without fetching: of what only the bucket has, whether it is there."""
+        if self.is_here(ref):
+            return self.damage(ref)
+        size = self.storage.size(self.root / ref.uri)
+        if size is None or (isinstance(ref, IndexRef) and size != ref.size):
+            return f"{ref.uri} is gone from the workspace {self.address!r}"
+        return None
 
     def contains(self, path: Path) -> bool:
         """Whether a path leads to a place in the workspace's folder, with all links followed."""
@@ -223,35 +217,32 @@ class Workspace(BaseModel):
         return self.storage.name_of(path)
 
     def _damage_here(self, ref: TableRef | IndexRef) -> str | None:
-        path = self.root / ref.uri
+        path, where = self.root / ref.uri, f"the workspace {self.address!r}"
         if not self.contains(path):
-            return f"{ref.uri} leads out of the workspace {self.address!r} by a link"
+            return f"{ref.uri} leads out of {where} by a link"
         try:
             if isinstance(ref, IndexRef):
                 expected, found = ref.checksum, _tree_sha256(path)
             elif path.is_file():
                 expected, found = ref.digest, kept_sha256(path)
             else:
-                raise FileNotFoundError(path)
+                return f"{ref.uri} is gone from {where}"
         except FileNotFoundError:
-            return f"{ref.uri} is gone from the workspace {self.address!r}"
+            return f"{ref.uri} is gone from {where}"
         except OSError as error:
-            return f"{ref.uri} in the workspace {self.address!r} cannot be read ({error.strerror})"
+            return f"{ref.uri} in {where} cannot be read ({error.strerror})"
         if found == expected:
             return None
-        return (
-            f"{ref.uri} in the workspace {self.address!r} was altered "
-            f"(sha256 {found[:12]}…, written as {expected[:12]}…)"
-        )
+        return f"{ref.uri} in {where} was altered (sha256 {found[:12]}…, written as {expected[:12]}…)"
 
 
 @functools.cache
 def _storage(root: Path, remote: str | None) -> Storage:
-    return Storage(root, None if remote is None else Bucket(BucketLocation.parse(remote)))
+    return Storage(root) if remote is None else BucketStorage(BucketLocation.parse(remote))
 
 
 def _tree_sha256(folder: Path) -> str:
-    """Raises ``FileNotFoundError`` when the folder, or a file in it, is gone."""
+    """Return the digest of all files in a folder; raises ``FileNotFoundError`` when it, or one of them, is missing."""
     if not folder.is_dir():
         raise FileNotFoundError(folder)
     return files_sha256(folder, sorted(path for path in folder.rglob("*") if path.is_file()), kept_sha256)

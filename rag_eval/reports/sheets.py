@@ -100,6 +100,7 @@ class PagedDocuments:
         if self.workspace is None:
             return found, sections
         folder = self.workspace.root / "cache" / "pictures" / str(WIDTH)
+        self.workspace.fetch_missing(folder)
         kept, drawn = KeyedRows(folder, PICTURES, self.workspace.storage), dict[str, Row]()
         size, spent, seen, given_up = 0, 0.0, set[tuple[int, int]](), set[int]()
         rows_of = lru_cache(64)(lambda number: self._rows(ids[number], int(lengths[number])))
@@ -132,7 +133,7 @@ class PagedDocuments:
             if size > MOST_BYTES or spent > MOST_SPENT:
                 break
         if drawn:
-            with suppress(ArtifactError), self.workspace.growing(folder):  # in a workspace that is read-only
+            with suppress(ArtifactError):  # in a workspace that is read-only
                 kept.put(drawn)
         return found, sections
 

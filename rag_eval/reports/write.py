@@ -54,7 +54,7 @@ def write_report(workspace: Workspace, report: Report, path: Path) -> None:
     Raises ``ArtifactError`` when it cannot be written, and as ``is_markdown`` does.
     """
     content = report_markdown(report) if is_markdown(path) else report_html(report)
-    workspace.keep(path, content.encode())
+    workspace.write_file(path, content.encode())
 
 
 def report_html(report: Report) -> str:

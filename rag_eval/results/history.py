@@ -85,7 +85,7 @@ def history(
     outcomes, unreadable = [], []
     for name in names[-last:]:
         try:
-            outcomes.append(read_summary(workspace.kept(workspace.runs / name / SUMMARY)))
+            outcomes.append(read_summary(workspace.fetch(workspace.runs / name / SUMMARY)))
         except ArtifactError as error:
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")

@@ -393,8 +393,8 @@ def keep_outcome(
     )
     # As it was scored: joined, and carried over to the documents.
     truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
-    workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
-    workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
+    workspace.write_file(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
+    workspace.write_file(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
     return outcome
 
 

@@ -61,7 +61,7 @@ _PUBLICATIONS = TypeAdapter(list[Publication])
 
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:
     """Return what was put of a run and not taken back, as it stands now; raises ``ArtifactError``."""
-    path = workspace.newest(workspace.runs / run / PUBLISHED)
+    path = workspace.fetch_newest(workspace.runs / run / PUBLISHED)
     try:
         noted = _PUBLICATIONS.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def refresh_publications(workspace: Workspace, run: str) -> list[Publication]:
 
 
 def _note(workspace: Workspace, run: str, publications: list[Publication]) -> None:
-    workspace.keep(workspace.runs / run / PUBLISHED, _PUBLICATIONS.dump_json(publications, indent=2))
+    workspace.write_file(workspace.runs / run / PUBLISHED, _PUBLICATIONS.dump_json(publications, indent=2))
 
 
 def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:

@@ -189,7 +189,7 @@ def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
     cell = max(1, len(scores.configurations) * len(scores.queries))
     group = cell * max(1, _ROW_GROUP // cell)
     pq.write_table(pa.table(columns, schema=RUN_SCORES), buffer, compression="zstd", row_group_size=group)
-    workspace.keep(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
+    workspace.write_file(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
     return scores
 
 
@@ -203,7 +203,7 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
     With ``metric``, those of others may be left out, which is faster.
     Raises ``ArtifactError`` when neither can be read.
     """
-    path = workspace.kept(workspace.runs / outcome.run / SCORES_FILE)
+    path = workspace.fetch(workspace.runs / outcome.run / SCORES_FILE)
     if not path.exists():
         return collect_scores(workspace, outcome)
     try:

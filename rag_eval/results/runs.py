@@ -101,7 +101,7 @@ def find_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome |
 def read_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome | None = None) -> BenchmarkOutcome:
     """Read the outcome of a run, named as for ``find_run``; raises as that does, and ``ArtifactError``."""
     name = find_run(workspace, run, beside)
-    path = workspace.kept(workspace.runs / name / SUMMARY)
+    path = workspace.fetch(workspace.runs / name / SUMMARY)
     outcome = read_summary(path)
     if outcome.run != name:
         raise ArtifactError(f"{str(path)!r} is the summary of another run, {outcome.run}: remove the folder of {name}")
@@ -138,7 +138,9 @@ def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")
     chosen = Baseline(run=outcome.run, chosen=datetime.now(UTC).isoformat(timespec="seconds"))
-    workspace.keep(_baseline_file(workspace, outcome.config.name), f"{chosen.model_dump_json(indent=2)}\n".encode())
+    workspace.write_file(
+        _baseline_file(workspace, outcome.config.name), f"{chosen.model_dump_json(indent=2)}\n".encode()
+    )
     return chosen
 
 
@@ -150,7 +152,7 @@ def _baseline_file(workspace: Workspace, benchmark: str | None) -> Path:
 
 def has_baseline(workspace: Workspace, benchmark: str | None) -> bool:
     """Whether a baseline was chosen for a benchmark."""
-    return workspace.newest(_baseline_file(workspace, benchmark)).exists()
+    return workspace.fetch_newest(_baseline_file(workspace, benchmark)).exists()
 
 
 def baseline_runs(workspace: Workspace) -> set[str]:
@@ -164,7 +166,7 @@ def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
 
     Raises ``ConfigurationError`` without one, ``ArtifactError`` if it is gone.
     """
-    path = workspace.newest(_baseline_file(workspace, benchmark))
+    path = workspace.fetch_newest(_baseline_file(workspace, benchmark))
     try:
         found = Baseline.model_validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:

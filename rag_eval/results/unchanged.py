@@ -76,6 +76,6 @@ def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bo
             if f'"{wanted}"'.encode() in path.read_bytes():
                 found = read_summary(path)
                 tables = [one.scores for one in found.configurations]
-                if found.fingerprint == wanted and not found.failures and not any(map(workspace.lack, tables)):
+                if found.fingerprint == wanted and not found.failures and not any(map(workspace.problem, tables)):
                     return found
     return None

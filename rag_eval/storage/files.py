@@ -280,6 +280,14 @@ def _last_change(path: Path) -> float:
     return max(times)
 
 
+def put_in_place(scratch: Path, path: Path) -> None:
+    """Rename a file or a folder to its place; what is there goes."""
+    with scratch_path(path.parent) as old:
+        if path.is_dir():
+            os.replace(path, old)
+        os.replace(scratch, path)
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link, or a folder as far as it can be, if it is there."""
     if path.is_dir() and not path.is_symlink():

@@ -3,8 +3,8 @@
 What is kept by key is made once: the cuts of documents, vectors, rankings, answers of models. A key is the sha256 of
 what the row was made from, a folder is named by the identity of what made it. Its files are sorted by key, added and
 removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
-once. What a killed writer left is not read. A file that was cut or altered is dropped with a sentence in the log, and
-what it held is made again.
+once. What a killed writer left is not read. A damaged file is removed with a sentence in the log, and what it held is
+computed again.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, ServiceError
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import Stamp, file_sha256, kept_sha256, remember, scratch_path, sweep_scratch, writing
+from rag_eval.storage.locks import wait_for_lock
 
 KEY_BYTES = 32
 KEY = pa.binary(KEY_BYTES)
@@ -165,8 +166,8 @@ class KeyedRows:
     """The rows of one folder; ``schema`` is that of its files, the first column the key.
 
     Rows of equal keys are interchangeable; where they are not, ``retire`` the old ones once the new ones are added.
-    ``storage`` is that of the workspace the folder is in, if it is in one. Raises ``ConfigurationError`` when the
-    folder is a file.
+    In a workspace's ``storage`` every file is uploaded as soon as it is written: what was paid for outlives its
+    machine. Raises ``ConfigurationError`` when the folder is a file.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, storage: Storage | None = None) -> None:
@@ -174,28 +175,18 @@ class KeyedRows:
             raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for what is kept")
         self.folder = folder
         self._schema, self._storage = schema, storage or Storage(folder.parent)
-        self._at_work = 0  # how many blocks make rows that others wait for
         self._lock = threading.Lock()  # guards this object, not the folder
         self._open: dict[str, RowFile] = {}
         self._refused: dict[str, Stamp] = {}
 
-    @contextmanager
-    def locked(self, name: str = "", stopped: threading.Event | None = None) -> Iterator[None]:
-        """Make rows that nobody else makes meanwhile, of the whole folder or under a name; ``stopped`` ends the wait.
+    def locked(self, name: str = "", stopped: threading.Event | None = None) -> AbstractContextManager[None]:
+        """Lock the folder, or a name in it, on this machine; ``stopped`` ends the wait.
 
-        Whoever waited looks again before making anything: what it wants may be there by then. Rows that are added
-        inside are kept with the workspace at once: what was paid for outlives its machine.
+        Look for the rows again inside: who had the lock before may have added them.
         """
-        # Beside the folder, which holds what is kept and nothing else.
+        # Beside the folder, which holds files of rows and nothing else.
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
-        with self._storage.locked(lock, stopped):
-            with self._lock:
-                self._at_work += 1
-            try:
-                yield
-            finally:
-                with self._lock:
-                    self._at_work -= 1
+        return wait_for_lock(lock, stopped)
 
     def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
         """Return the rows of these keys in hex that were made since then, by key; without the key's own column."""
@@ -254,14 +245,13 @@ class KeyedRows:
         table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
         # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
         path = write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
-        if self._at_work:
-            self._storage.send(self._storage.name_of(path))
+        with suppress(FileNotFoundError):  # merged into a larger file by another thread
+            self._storage.upload(path)
         return path
 
     def _remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        if self._at_work:
-            self._storage.drop(self._storage.name_of(path))
+        self._storage.delete(path)
 
     def _merge_small_files(self, since_ns: int) -> None:
         """Merge once there are many, each row again only when its file has grown severalfold.
@@ -294,7 +284,7 @@ class KeyedRows:
         try:
             sweep_scratch(self.folder)
             yield
-        except (OSError, ArtifactError, pa.ArrowInvalid) as error:
+        except (OSError, ArtifactError, ServiceError, pa.ArrowInvalid) as error:
             logger.warning("%s could not be tidied: %s", self.folder, error)
 
     def _reopened(self) -> dict[str, RowFile]:
@@ -325,12 +315,12 @@ class KeyedRows:
         except FileNotFoundError:
             raise
         except ArtifactError as error:
-            logger.warning("%s was cut or altered (%s): it is dropped, what it held is made again", path, error)
+            logger.warning("%s is damaged (%s): it is removed, and what it held is computed again", path, error)
             try:
-                path.unlink(missing_ok=True)
+                self._remove(path)
             except OSError:
                 self._refused[path.name] = stamp  # a folder that is read-only
         except OSError as error:
-            logger.warning("%s cannot be read (%s): what it holds is made again", path, error.strerror)
+            logger.warning("%s cannot be read (%s): what it holds is computed again", path, error.strerror)
             self._refused[path.name] = stamp
         return None

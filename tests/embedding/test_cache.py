@@ -219,8 +219,8 @@ def test_an_altered_file_is_dropped_said_and_made_again(
         own.embedded.clear()
         assert np.array_equal(cached.embed(TEXTS), OwnEmbedder().embed(TEXTS))
         assert own.embedded == (TEXTS[:50] if cached is open_already else [])
-    assert f"{path} was cut or altered" in caplog.text
-    assert caplog.text.count("was cut or altered") == 1
+    assert f"{path} is damaged" in caplog.text
+    assert caplog.text.count("is damaged") == 1
     assert not path.exists() or harm != "renamed"
 
 
@@ -388,7 +388,7 @@ def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     path = write_table(path.parent, other.schema, [other])
     assert np.array_equal(cached.embed(TEXTS[:3]), OwnEmbedder().embed(TEXTS[:3]))
     assert own.embedded == TEXTS[:3] * 2
-    assert f"{path} was cut or altered (its columns are others)" in caplog.text
+    assert f"{path} is damaged (its columns are others)" in caplog.text
     assert not path.exists()
 
 

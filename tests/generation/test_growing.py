@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.ground_truth.sources import Surroundings
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.bucket import Storage
 from rag_eval.types.ids import EvaluationType
 from tests.chain import load_documents, load_truth
 from tests.doubles.openai_chat import refusal
@@ -238,7 +238,7 @@ def test_a_limit_holds_over_the_attempts_of_a_run(
     corpus = Corpus.from_folder(docs)
 
     def read(run: str) -> list[Any]:
-        around = Surroundings(tmp_path, lambda _: nullcontext(), reanchor, run=run)
+        around = Surroundings(Storage(tmp_path), reanchor, run=run)
         return list(source.read(source.observe("token-level"), lambda: corpus, "token-level", around).truth)
 
     # The second answer is lost on its way, and may have been charged.

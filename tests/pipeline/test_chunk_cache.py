@@ -24,43 +24,43 @@ def plain(documents: list[Document]) -> list[PositionAwareChunk]:
 
 
 def test_only_documents_that_changed_are_cut_and_the_chunks_are_the_same(tmp_path: Path) -> None:
-    assert cut_once(tmp_path, CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert cut_once(tmp_path, CHUNKER, DOCS) == (plain(DOCS), 0, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 0, 0, 0)
     edited = [*DOCS[:2], Document(DOCS[2].id, "Something else."), *DOCS[3:]]
-    assert cut_once(tmp_path, CHUNKER, edited) == (plain(edited), 1, 0, 0)
-    assert cut_once(tmp_path, CHUNKER, edited, refresh=True) == (plain(edited), 5, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, edited) == (plain(edited), 1, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, edited, refresh=True) == (plain(edited), 5, 0, 0)
 
 
 def test_a_document_moved_or_doubled_is_not_cut_again_and_one_without_chunks_is_remembered(tmp_path: Path) -> None:
     twice = [DOCS[0], Document(DocumentId("copy.md"), DOCS[0].content), Document(DocumentId("empty.md"), " \n ")]
-    chunks, fresh, _, _ = cut_once(tmp_path, CHUNKER, twice)
+    chunks, fresh, _, _ = cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, twice)
     assert fresh == 2
     assert chunks == plain(twice)
     assert {chunk.doc_id for chunk in chunks} == {"0.md", "copy.md"}
-    assert cut_once(tmp_path, CHUNKER, twice)[1] == 0
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, twice)[1] == 0
 
 
 def test_a_file_that_was_cut_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cut_once(tmp_path, CHUNKER, DOCS)
+    cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS)
     (file,) = tmp_path.glob("*.arrow")
     file.write_bytes(file.read_bytes()[:-5])
     with caplog.at_level(logging.WARNING):
-        assert cut_once(tmp_path, CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert "was cut or altered" in caplog.text
+        assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
+    assert "is damaged" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / f"{'0' * 64}.arrow").mkdir()
     with caplog.at_level(logging.WARNING):
-        assert cut_once(tmp_path, CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert "cannot be read (Is a directory): what it holds is made again" in caplog.text
+        assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
+    assert "cannot be read (Is a directory): what it holds is computed again" in caplog.text
 
 
 def test_many_small_files_become_one(tmp_path: Path) -> None:
     for number in range(MANY_FILES + 2):
-        cut_once(tmp_path, CHUNKER, [Document(DocumentId("a.md"), f"Version {number}.")])
+        cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [Document(DocumentId("a.md"), f"Version {number}.")])
     assert len(list(tmp_path.glob("*.arrow"))) <= 3
-    assert cut_once(tmp_path, CHUNKER, [Document(DocumentId("a.md"), "Version 0.")])[1] == 0
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [Document(DocumentId("a.md"), "Version 0.")])[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_cuts_that_do_not_fit_their_document_are_reported_and_made_again(
     planted = {"starts": [0], "ends": [3], "metadata": ["{}"], "skipped": 0, "tokens": 0} | change
     digests = [text_sha256(document.content) for document in DOCS]
     KeyedRows(tmp_path, CUTS).put({digests[0]: planted})
-    assert cut_once(tmp_path, CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 2, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 2, 0, 0)
     assert caplog.messages == ["the kept cuts of 0.md were altered: it is cut again"]
-    assert cut_once(tmp_path, CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 0, 0, 0)
-    assert cut_once(tmp_path, CHUNKER, [DOCS[0], DOCS[0]]) == (plain([DOCS[0], DOCS[0]]), 0, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 0, 0, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [DOCS[0], DOCS[0]]) == (plain([DOCS[0], DOCS[0]]), 0, 0, 0)
 
 
 def test_a_file_of_other_rows_is_dropped_and_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,8 +99,8 @@ def test_a_file_of_other_rows_is_dropped_and_runs_nothing(tmp_path: Path, caplog
     folder = tmp_path / "cuts"
     for field in (pa.field("document_sha256", KEY, metadata=called), pa.field("other", pa.int64())):
         write_table(folder, pa.schema([field]), [pa.table([pa.array([], field.type)], schema=pa.schema([field]))])
-    assert cut_once(folder, CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert caplog.text.count("was cut or altered (its columns are others): it is dropped") == 2
+    assert cut_once(KeyedRows(folder, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
+    assert caplog.text.count("is damaged (its columns are others): it is removed") == 2
     assert not canary.exists()
 
 
@@ -109,6 +109,6 @@ def test_pieces_without_a_place_are_counted_also_when_the_cuts_are_kept(tmp_path
         return [*text.split("\n\n"), "said by nobody"]
 
     used = as_position_aware(cut)
-    chunks, new, skipped, _ = cut_once(tmp_path, used, DOCS[:2])
+    chunks, new, skipped, _ = cut_once(KeyedRows(tmp_path, CUTS), used, DOCS[:2])
     assert (new, skipped) == (2, 2)
-    assert cut_once(tmp_path, used, DOCS[:2]) == (chunks, 0, 2, 0)
+    assert cut_once(KeyedRows(tmp_path, CUTS), used, DOCS[:2]) == (chunks, 0, 2, 0)

@@ -67,7 +67,7 @@ def make_sample_run(workspace: Workspace) -> None:
     # What a search took differs every time, and may decide which configuration is the cheapest.
     timeless = [one.model_copy(update={"latency_ms": 0.0}) for one in outcome.configurations]
     outcome = outcome.model_copy(update={"configurations": timeless})
-    workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json().encode())
+    workspace.write_file(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json().encode())
     keep_report(workspace, outcome)
 
 

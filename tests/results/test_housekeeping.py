@@ -132,7 +132,9 @@ def test_what_is_needed_to_show_the_newest_run_again_stays_with_the_results_that
     results = {"truth": run.inputs.truth, "scores": run.configurations[0].scores}
     results |= {"other": workspace.write_table("chunks", pa.table({"n": [1]}))}
     for key, result in results.items():
-        workspace.keep(result_file(workspace, key), StoredResult(key=key, result=result).model_dump_json().encode())
+        workspace.write_file(
+            result_file(workspace, key), StoredResult(key=key, result=result).model_dump_json().encode()
+        )
     age(workspace.root, 10)
     prune(workspace, 5)
     assert unchanged_run(workspace, config, reanchor=False) is not None

@@ -1,7 +1,6 @@
 """A workspace in a bucket (moto on loopback), used by machines that have nothing else in common."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,17 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ArtifactError, RequestRefusedError, ServiceError
+from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import run_names
+from rag_eval.storage.rows import KEY as DIGEST
+from rag_eval.storage.rows import MANY_FILES, KeyedRows
 from tests.doubles.loopback import LoopbackServer, Request, refused_url
 from tests.doubles.s3_server import KEY, SECRET, S3Double, s3_double
 
 ADDRESS = "s3://bench/team"
 TABLE = pa.table({"value": [1, 2, 3]})
+ROWS = pa.schema([pa.field("key", DIGEST, nullable=False), pa.field("value", pa.int64())])
 
 
 class Forbidding(LoopbackServer):
@@ -45,44 +48,44 @@ def fill(folder: Path) -> None:
     (folder / "version").write_bytes(b"1")
 
 
-def fail_halfway(workspace: Workspace, folder: Path) -> None:
-    with workspace.growing(folder):
-        (folder / "c").write_bytes(b"c")
-        (folder / "never made" / "d").write_bytes(b"d")
-
-
 def test_another_machine_reads_what_one_has_written(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
     table, index = here.write_table("numbers", TABLE), here.write_index("digest", 3, fill)
-    here.keep(here.runs / "r1" / "summary.json", b"{}")
+    here.write_file(here.runs / "r1" / "summary.json", b"{}")
     s3.on_machine("two")
     there = Workspace.at(ADDRESS)
     assert there.root != here.root
     assert there.read_table(table).equals(TABLE)
     assert (there.path(index) / "data" / "rows").read_bytes() == b"rows"
     assert run_names(there) == ["r1"]
-    assert there.kept(there.runs / "r1" / "summary.json").read_bytes() == b"{}"
+    assert there.fetch(there.runs / "r1" / "summary.json").read_bytes() == b"{}"
 
 
 def test_what_changes_is_read_as_it_was_written_last(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
-    here.keep(here.root / "baseline.json", b"one")
+    here.write_file(here.root / "baseline.json", b"one")
     s3.on_machine("two")
     there = Workspace.at(ADDRESS)
-    there.keep(there.newest(there.root / "baseline.json"), b"two")
-    assert here.newest(here.root / "baseline.json").read_bytes() == b"two"
+    there.write_file(there.fetch_newest(there.root / "baseline.json"), b"two")
+    assert here.fetch_newest(here.root / "baseline.json").read_bytes() == b"two"
 
 
-@pytest.mark.parametrize("name", ["../../../evil", "a/../../../../evil", "//evil", "a\\..\\evil", "./evil"])
-def test_a_key_that_leads_out_of_the_workspace_is_passed_over(s3: S3Double, name: str) -> None:
+def test_a_key_that_leads_out_of_the_workspace_is_passed_over(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
-    s3.write(f"team/tables/documents/{name}", b"planted")
+    s3.write("team/tables/documents/a\\..\\evil", b"planted")
     s3.write("team/tables/documents/good", b"good")
-    here.storage.bring_missing("tables/documents")
-    with here.growing(here.root / "tables" / "documents"):
-        pass
+    here.fetch_missing(here.root / "tables" / "documents")
     assert [path.read_bytes() for path in s3.folder.rglob("*") if path.is_file()] == [b"good"]
     assert here.storage.names("tables") == {"tables/documents/good"}
+
+
+@pytest.mark.parametrize("name", ["../../../evil", "a/../../../../evil", "//evil", "./evil"])
+def test_a_key_that_is_no_path_is_refused(s3: S3Double, name: str) -> None:
+    here = Workspace.at(ADDRESS)
+    s3.write(f"team/tables/documents/{name}", b"planted")
+    with pytest.raises(RequestRefusedError, match="an object whose key is not a path: remove it"):
+        here.fetch_missing(here.root / "tables" / "documents")
+    assert [path for path in s3.folder.rglob("*") if path.is_file()] == []
 
 
 def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_said(s3: S3Double) -> None:
@@ -109,54 +112,80 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_said(s3: S3Doub
     assert (Workspace.at(ADDRESS).damage(table), Workspace.at(ADDRESS).damage(index)) == (None, None)
 
 
-def test_what_the_bucket_has_lost_is_sent_again(s3: S3Double) -> None:
+def test_two_machines_that_write_the_same_at_once_leave_one_object(s3: S3Double) -> None:
+    def write(machine: str) -> tuple[TableRef, bytes]:
+        s3.on_machine(machine)
+        ref = Workspace.at(ADDRESS).write_table("numbers", TABLE)
+        return ref, s3.read(f"team/{ref.uri}")
+
+    assert write("one") == write("two")
+    assert len(s3.keys("team/")) == 1
+
+
+def test_what_the_bucket_has_lost_is_said_where_nobody_has_a_copy(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
     table, index = here.write_table("numbers", TABLE), here.write_index("digest", 3, fill)
-    before = s3.keys("team/")
-    s3.remove(f"team/{table.uri}", f"team/{index.uri}/data/rows")
-    for ref in (table, index):
-        here.ensure(here.root / ref.uri)
-    assert s3.keys("team/") == before
-
-
-def test_a_folder_that_grows_is_shared_and_what_is_merged_away_goes(s3: S3Double) -> None:
-    here = Workspace.at(ADDRESS)
-    folder = here.root / "cache" / "embeddings" / "model"
-    with here.growing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("a", "b"):
-            (folder / name).write_bytes(name.encode())
     s3.on_machine("two")
     there = Workspace.at(ADDRESS)
-    other = there.root / "cache" / "embeddings" / "model"
-    with there.growing(other):
-        assert sorted(path.name for path in other.iterdir()) == ["a", "b"]
-        (other / "ab").write_bytes(b"ab")
-        for name in ("a", "b"):
-            (other / name).unlink()
-    assert [key.rpartition("/")[2] for key in s3.keys("team/cache")] == ["ab"]
-    with pytest.raises(FileNotFoundError):
-        fail_halfway(here, folder)
-    assert {"ab", "c"} <= {key.rpartition("/")[2] for key in s3.keys("team/cache")}  # finished work is kept
+    assert (there.problem(table), there.problem(index)) == (None, None)
+    assert not there.root.exists()  # nothing was fetched
+    s3.remove(f"team/{table.uri}", f"team/{index.uri}/data/rows")
+    assert (here.problem(table), here.problem(index)) == (None, None)
+    for ref in (table, index):
+        assert "is gone from the workspace" in str(there.problem(ref))
 
 
-def test_vectors_of_others_are_old_to_a_run_that_makes_all_anew(s3: S3Double) -> None:
-    here = Workspace.at(ADDRESS)
-    folder = here.root / "cache" / "embeddings" / "model"
-    with here.growing(folder):
-        folder.mkdir(parents=True)
-        (folder / "a").write_bytes(b"a")
+def rows_of(workspace: Workspace) -> KeyedRows:
+    folder = workspace.root / "cache" / "rows"
+    workspace.fetch_missing(folder)
+    return KeyedRows(folder, ROWS, workspace.storage)
+
+
+def test_rows_are_shared_as_soon_as_they_are_written_and_merged_files_go(s3: S3Double) -> None:
+    keys = [f"{number:064x}" for number in range(MANY_FILES + 1)]
+    here = rows_of(Workspace.at(ADDRESS))
+    here.put({keys[0]: {"value": 0}})
+    made = here.files()[0].stamp.made_ns
     s3.on_machine("two")
-    begun = datetime(2020, 1, 1, tzinfo=UTC)
-    anew = Workspace.at(ADDRESS, refresh=True).model_copy(update={"begun": begun})
-    with anew.growing(anew.root / "cache" / "embeddings" / "model"):
-        assert (anew.root / "cache" / "embeddings" / "model" / "a").stat().st_mtime_ns < begun.timestamp() * 1e9
+    there = rows_of(Workspace.at(ADDRESS))
+    assert there.get(keys) == {keys[0]: {"value": 0}}
+    assert there.files()[0].stamp.made_ns == made  # to a run that computes all again it is as old as it is
+    for number, key in enumerate(keys[1:], 1):
+        there.put({key: {"value": number}})
+    assert len(s3.keys("team/cache")) == 1
+    s3.on_machine("three")
+    assert rows_of(Workspace.at(ADDRESS)).get(keys) == {key: {"value": number} for number, key in enumerate(keys)}
+
+
+def test_damaged_rows_are_removed_from_the_bucket_and_can_be_added_again(s3: S3Double) -> None:
+    key = "0" * 64
+    rows_of(Workspace.at(ADDRESS)).put({key: {"value": 1}})
+    (name,) = s3.keys("team/cache")
+    s3.write(name, s3.read(name)[:50])
+    s3.on_machine("two")
+    there = rows_of(Workspace.at(ADDRESS))
+    assert there.get([key]) == {}
+    there.put({key: {"value": 1}})
+    s3.on_machine("three")
+    assert rows_of(Workspace.at(ADDRESS)).get([key]) == {key: {"value": 1}}
+
+
+def test_rows_that_cannot_be_uploaded_are_here_all_the_same(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(Workspace.at(ADDRESS))
+    key = "0" * 64
+    s3.client.create_bucket(Bucket="short-lived")
+    lost = Workspace.at("s3://short-lived")
+    rows = rows_of(lost)
+    s3.client.delete_bucket(Bucket="short-lived")
+    with pytest.raises(ServiceError, match="does not exist"):
+        rows.put({key: {"value": 1}})
+    assert rows.get([key]) == {key: {"value": 1}}
 
 
 def test_what_is_wrong_with_a_bucket_is_one_sentence_without_keys(
     s3: S3Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ServiceError, match="bucket of 's3://other-bucket/x' is not there: make it") as missing:
+    with pytest.raises(ServiceError, match="bucket of 's3://other-bucket/x' does not exist: create it") as missing:
         Workspace.at("s3://other-bucket/x").write_table("numbers", TABLE)
     monkeypatch.setenv("AWS_ENDPOINT_URL", refused_url())
     with pytest.raises(ServiceError, match="cannot be reached: check the network and AWS_ENDPOINT_URL") as away:
@@ -169,5 +198,5 @@ def test_what_is_wrong_with_a_bucket_is_one_sentence_without_keys(
 def test_rights_that_are_missing_are_said(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
     with Forbidding() as forbidding:
         monkeypatch.setenv("AWS_ENDPOINT_URL", forbidding.url)
-        with pytest.raises(RequestRefusedError, match=r"is refused to the keys given: check AWS_ACCESS_KEY_ID"):
+        with pytest.raises(RequestRefusedError, match="refuses the keys: check AWS_ACCESS_KEY_ID"):
             Workspace.at(ADDRESS).write_table("numbers", TABLE)

@@ -145,7 +145,7 @@ def test_a_planted_file_with_other_columns_is_dropped_and_said(
     path = write_table(tmp_path, table.schema, [table])
     with caplog.at_level(logging.WARNING):
         assert rows.get([bytes(32).hex()]) == {}
-    assert f"{path} was cut or altered (its columns are others): it is dropped" in caplog.text
+    assert f"{path} is damaged (its columns are others): it is removed" in caplog.text
     assert not path.exists()
 
 
@@ -173,7 +173,7 @@ def test_a_planted_file_whose_values_are_none_is_dropped_and_said(
     path = write_table(tmp_path, table.schema, [table])
     with caplog.at_level(logging.WARNING):
         assert KeyedRows(tmp_path, table.schema).get([bytes(32).hex()]) == {}
-    assert f"{path} was cut or altered" in caplog.text
+    assert f"{path} is damaged" in caplog.text
     assert not path.exists()
 
 
