@@ -1,5 +1,3 @@
-from rag_eval.chunking.certify import Certificate as Certificate
-from rag_eval.chunking.certify import certify as certify
 from rag_eval.chunking.chunker import Chunker as Chunker
 from rag_eval.chunking.chunker import PositionAwareChunker as PositionAwareChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker as FixedTokenChunker

@@ -1,7 +1,6 @@
-"""Any chunker made position-aware: its pieces are found in the source, and what is not found is reported."""
+"""Place the pieces of any chunker in the source, and count those that have no sure place."""
 
 import re
-import threading
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,24 +15,6 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 
-def uncovered_stretches(text: str, cuts: Iterable[Cut]) -> list[Cut]:
-    """Return the stretches of the text outside all cuts, in order."""
-    stretches = []
-    covered = 0
-    for start, end in sorted(cuts):
-        if start > covered:
-            stretches.append((covered, start))
-        covered = max(covered, end)
-    if covered < len(text):
-        stretches.append((covered, len(text)))
-    return stretches
-
-
-def uncovered_characters(text: str, cuts: Iterable[Cut]) -> int:
-    """Count the characters outside all cuts that are not whitespace."""
-    return sum(count_characters(text[start:end]) for start, end in uncovered_stretches(text, cuts))
-
-
 def count_characters(text: str) -> int:
     """Count the characters that are not whitespace."""
     return sum(map(len, text.split()))
@@ -46,16 +27,11 @@ _GLIMPSE = 128
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A piece and its place.
-
-    ``cut`` is None where no place was found; ``exact`` says whether the source has the piece's very text there, and
-    ``claim_is_wrong`` whether the chunker claimed a place that the source does not bear out.
-    """
+    """A piece and its place: None where it has none; ``exact`` says whether the source has its very text there."""
 
     piece: Piece
     cut: Cut | None
     exact: bool
-    claim_is_wrong: bool
 
 
 def search_allowance(length: int) -> int:
@@ -167,9 +143,7 @@ class _OverlapPlacer:
             cuts.append((state.start, state.end))
             state = state.before
         for cut in reversed(cuts):
-            piece = self.pieces[len(self.placements)]
-            wrong = piece.has_claim and not piece.claim_holds(self.source)
-            self.placements.append(Placement(piece, cut, exact=True, claim_is_wrong=wrong))
+            self.placements.append(Placement(self.pieces[len(self.placements)], cut, exact=True))
             self.placer.previous, self.placer.skipped_since = cut, 0
 
     def _following(self, states: list[_State], index: int, goal: int, goal_start: int) -> list[_State]:
@@ -248,11 +222,11 @@ class _Placer:
         if piece.claim_holds(self.source):
             start = piece.claimed_start or 0
             self.previous = (start, start + len(piece.text))
-            return Placement(piece, self.previous, exact=True, claim_is_wrong=False)
+            return Placement(piece, self.previous, exact=True)
         cut, exact = self._search(piece.text) if piece.text else (None, False)
         self.skipped_since = 0 if cut else self.skipped_since + len(piece.text)
         self.previous = cut or self.previous
-        return Placement(piece, cut, exact, claim_is_wrong=piece.has_claim)
+        return Placement(piece, cut, exact)
 
     def next_word(self, place: int) -> int:
         """Where the next word starts, or the end of the source."""
@@ -386,49 +360,25 @@ def _reach(text: str) -> int:
     return 4 * len(text) + 1000
 
 
-_PREVIEW = 50
-
-
 class SkippedChunkWarning(UserWarning):
     """A chunk has no sure place in its document and was left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementReport:
-    """What became of the chunks of one document. Characters are those that are not whitespace."""
-
-    skipped_chunks: int
-    wrong_claims: int
-    """Places claimed by the chunker that the document does not bear out."""
-    characters: int
-    uncovered_characters: int
-
-    @property
-    def uncovered_share(self) -> float:
-        """The share of the document's characters that no located chunk holds; 0 for a document without any."""
-        return self.uncovered_characters / self.characters if self.characters else 0.0
-
-
 class ChunkerPositionAdapter:
-    """Finds the place of each piece that another chunker gives.
+    """Place the pieces of any chunker in the document, and leave out those without a sure place.
 
-    Accepted is what ``as_chunker`` accepts; ``name`` replaces the name found. A place that the chunker claims is used
-    if the document has the text there; else the piece is looked for after the previous chunk's start, then anywhere,
-    where it must be unique, and without regard to whitespace, Unicode form and quotes. The places of pieces that
-    overlap are chosen together, so that they leave no gap. Any other piece is left out with a
-    ``SkippedChunkWarning``. Chunks keep the order in which they were given, and
-    ``document.content[start:end] == chunk.content`` holds for each. docs/notebook.md states the rule and its limits.
+    Accepted is what ``as_chunker`` accepts; ``name`` replaces the chunker's own. A position that the chunker claims is
+    used if the document has the text there; any other piece is searched for. docs/notebook.md states the rule and its
+    limits. Chunks keep the order of the pieces, and ``document.content[start:end] == chunk.content`` holds for each.
+    Several threads may share one adapter.
 
-    ``skipped_chunks``, ``wrong_claims`` and ``uncovered_share`` cover the documents seen so far, each as last chunked;
-    ``reports`` has them one by one. One adapter may be used from several threads.
-
-    Raises ``ConfigurationError`` when the object is not a chunker.
+    Raises:
+        ConfigurationError: The object is not a chunker.
     """
 
     def __init__(self, chunker: object, name: str | None = None) -> None:
         self.chunker = foreign_chunker(chunker, name)
-        self._reports: dict[DocumentId, PlacementReport] = {}
-        self._lock = threading.Lock()
+        self._skipped: dict[DocumentId, int] = {}
 
     @property
     def name(self) -> str:
@@ -436,54 +386,27 @@ class ChunkerPositionAdapter:
         return f"PositionAdapter({self.chunker.name})"
 
     @property
-    def reports(self) -> dict[DocumentId, PlacementReport]:
-        """What became of each document's chunks, by document id."""
-        with self._lock:
-            return dict(self._reports)
-
-    @property
     def skipped_chunks(self) -> int:
-        """How many pieces were left out because they have no sure place."""
-        return sum(report.skipped_chunks for report in self.reports.values())
-
-    @property
-    def wrong_claims(self) -> int:
-        """How many places claimed by the chunker were not what the document has there."""
-        return sum(report.wrong_claims for report in self.reports.values())
-
-    @property
-    def uncovered_share(self) -> float:
-        """The share of all documents' characters, whitespace apart, that no located chunk holds; 0 without any."""
-        reports = self.reports.values()
-        characters = sum(report.characters for report in reports)
-        return sum(report.uncovered_characters for report in reports) / characters if characters else 0.0
+        """How many pieces were left out of the documents seen so far, each as last chunked."""
+        return sum(self._skipped.copy().values())
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """Return the located chunks in the order given; warns (``SkippedChunkWarning``) of each one without a place."""
+        """Return the chunks in the order of the pieces; warn with ``SkippedChunkWarning`` of each that is left out."""
         chunks, skipped = self.placed(doc)
         for text in skipped:
             warnings.warn(
-                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: "
-                f"{preview(text, _PREVIEW)}",
+                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: {preview(text, 50)}",
                 SkippedChunkWarning,
                 stacklevel=2,
             )
         return chunks
 
     def placed(self, doc: Document) -> tuple[list[PositionAwareChunk], list[str]]:
-        """Return the located chunks in the order given, and the texts of those without a place."""
+        """Return the chunks in the order of the pieces, and the texts of the pieces that are left out."""
         placements = place(doc.content, self.chunker.pieces(doc.content))
-        cuts = [placement.cut for placement in placements if placement.cut is not None]
-        report = PlacementReport(
-            skipped_chunks=len(placements) - len(cuts),
-            wrong_claims=sum(placement.claim_is_wrong for placement in placements),
-            characters=count_characters(doc.content),
-            uncovered_characters=uncovered_characters(doc.content, cuts),
-        )
-        with self._lock:
-            self._reports[doc.id] = report
         skipped = [placement.piece.text for placement in placements if placement.cut is None]
-        return [doc.chunk_at(*cut) for cut in cuts], skipped
+        self._skipped[doc.id] = len(skipped)
+        return [doc.chunk_at(*placement.cut) for placement in placements if placement.cut], skipped
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:

@@ -122,7 +122,6 @@ def generate(
     as_json: options.JsonOption = False,
 ) -> None:
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
-    from rag_eval.cli.part_commands import find_chunker
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 
     if extend and overwrite:
@@ -161,7 +160,7 @@ def generate(
     )
     if settings and chunker is None:
         raise ConfigurationError("--set goes with a chunker: name it with --chunker")
-    own = find_chunker(chunker, settings or []) if chunker else None
+    own = _chunker(chunker, settings or []) if chunker else None
     console = Console(stderr=True)
     with console.status("Reading the documents …"):
         documents = read_documents(corpus, glob)
@@ -295,3 +294,12 @@ def run_generation(
             f"the same command with {again} goes on from there",
         )
         raise typer.Exit(1)
+
+
+def _chunker(name: str, settings: list[str]) -> object:
+    """Return a built-in chunker by name and settings, or a user's as ``module:Name``; raises ``ConfigurationError``."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.parts.part_settings import Place
+
+    values = dict(options.assigned("--set", text, "chunk_size=200") for text in settings)
+    return CHUNKER.make({**values, "type": name}, Place(name))

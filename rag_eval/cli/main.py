@@ -20,7 +20,7 @@ from rag_eval.cli.console import visible
 from rag_eval.cli.experiment_command import app as experiment_app
 from rag_eval.cli.generate_command import generate
 from rag_eval.cli.init_command import init
-from rag_eval.cli.part_commands import certify, parts, schema
+from rag_eval.cli.part_commands import parts, schema
 from rag_eval.cli.processes import Stopped, leave, stop_on_signals
 from rag_eval.cli.publish_commands import publish
 from rag_eval.cli.result_commands import cache, export, history, report, show
@@ -71,7 +71,7 @@ def everywhere(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    EVALUATE: (init, run, validate, estimate, show, report, export, generate, certify),
+    EVALUATE: (init, run, validate, estimate, show, report, export, generate),
     MONITOR: (up, watch, deploy, history, compare, gate, publish, cache),
     REFERENCE: (parts, schema),
 }

@@ -1,9 +1,8 @@
-"""``rag-eval parts``, ``schema`` and ``certify``: what benchmarks are made of, and whether a chunker is sound."""
+"""``rag-eval parts`` and ``schema``: what benchmarks are made of."""
 
 import inspect
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,13 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_eval.cli import options
-from rag_eval.cli.console import print_json, print_table, visible
+from rag_eval.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import counted, suggestion
-from rag_eval.types.documents import Corpus
-
-if TYPE_CHECKING:
-    from rag_eval.chunking.certify import Certificate, Check
+from rag_eval.formatting import suggestion
 
 ROOM = 36
 """How many characters a description needs beside its setting; with less it goes below."""
@@ -121,82 +116,3 @@ def _print_part(console: Console, row: dict[str, Any]) -> None:
                 console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
                 console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
     console.print()
-
-
-MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
-
-
-def certify(
-    chunkers: Annotated[
-        list[str] | None,
-        typer.Argument(help="Built-in names, or your own as module:name; by default all built-in ones."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Setting of the chunker, such as chunk_size=200.")
-    ] = None,
-    texts: Annotated[Path | None, typer.Option(help="Folder of texts, in place of the built-in ones.")] = None,
-    glob: Annotated[
-        list[str], typer.Option(help="Pattern of the text files; may be repeated.")
-    ] = options.DOCUMENT_GLOB,
-) -> None:
-    """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
-    from rag_eval.chunking import CHUNKER
-    from rag_eval.chunking.certify import certify
-
-    given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
-    if settings and len(chunkers or []) != 1:
-        raise ConfigurationError("--set goes with one chunker: name it")
-    console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
-    certificates = []
-    for name in chunkers or CHUNKER.types:
-        with waiting.status(f"Certifying {visible(name)} …"):
-            certificate = certify(find_chunker(name, settings or []), given)
-        certificates.append(certificate)
-        if chunkers:
-            _print_certificate(console, certificate)
-    if not chunkers:  # a row per chunker, a column per check
-        columns = {"chunker": False} | {one.name.replace(" ", "\n"): True for one in certificates[0].checks}
-        rows = [(name, *map(_mark, one.checks)) for name, one in zip(CHUNKER.types, certificates, strict=True)]
-        print_table(console, columns, rows, fixed="chunker")
-    if not all(certificate.passed for certificate in certificates):
-        raise typer.Exit(1)
-
-
-def _print_certificate(console: Console, certificate: "Certificate") -> None:
-    """Print the checks of one chunker, and where each failed first."""
-    from rag_eval.chunking.certify import POSITIONS
-
-    verdict = Text("passed", style="bold green") if certificate.passed else Text("FAILED", style="bold red")
-    console.print(Text.assemble((visible(certificate.chunker), "bold"), "  ", verdict))
-    skipped = f", {certificate.skipped_chunks:,} without a place" if certificate.skipped_chunks else ""
-    seen = f"{counted(certificate.texts, 'texts')}, {counted(certificate.chunks, 'chunks')}{skipped}"
-    console.print(Text(f"{seen}; {POSITIONS[certificate.positions]}", style="dim"))
-    width = max(len(check.name) for check in certificate.checks)
-    for check in certificate.checks:
-        mark, style = MARKS[check.status]
-        console.print(Text.assemble("  ", (mark, style), f" {check.name:{width}}  ", (_count(check), style)))
-        if check.example is not None:
-            console.print(Padding(Text(f"first: {visible(str(check.example))}"), (0, 0, 0, width + 6)))
-    console.print()
-
-
-def _mark(check: "Check") -> Text:
-    mark, style = MARKS[check.status]
-    return Text(f"{mark} {check.failures:,}" if check.failures else mark, style=style)
-
-
-def _count(check: "Check") -> str:
-    if check.status == "not applicable":
-        return "does not apply"
-    return f"{check.failures:,} of {check.looked_at:,} fail" if check.failures else f"{check.looked_at:,} looked at"
-
-
-def find_chunker(name: str, settings: list[str]) -> object:
-    """Return a built-in chunker by name and settings, or a user's as ``module:Name``; raises ``ConfigurationError``."""
-    from rag_eval.chunking import CHUNKER
-    from rag_eval.parts.objects import Foreign
-    from rag_eval.parts.part_settings import Place
-
-    given = dict(options.assigned("--set", text, "chunk_size=200") for text in settings)
-    made = CHUNKER.make({**given, "type": name}, Place(name))
-    return made.source if isinstance(made, Foreign) else made  # which has a name and a size limit of its own

@@ -221,7 +221,6 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
         (["show"], "there is no run yet"),
         (["show", "2020"], "there is no run yet"),
         (["cache"], "there is no workspace"),
-        (["certify", "nope"], "there is no chunker 'nope'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
@@ -496,25 +495,11 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:
-    for command in ([], ["run"], ["certify"], ["truth", "check"]):
+    for command in ([], ["run"], ["truth", "check"]):
         shown = rag_eval(*command, "--help", cwd=tmp_path)
         assert shown.returncode == 0
         assert "--help" in shown.stdout
         assert "bool" not in shown.stdout
-
-
-def test_certificates_are_shown_one_by_one_or_as_a_table(tmp_path: Path) -> None:
-    (tmp_path / "cutter.py").write_text("def cut(text): return [text[1:]] if len(text) > 1 else [text]\n")
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.md").write_text("One text.\n")
-    shown = rag_eval("certify", "cutter:cut", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
-    assert shown.returncode == 1
-    assert "FAILED" in shown.stdout
-    assert "✗ coverage           1 of 8 fail" in shown.stdout
-    compared = rag_eval("certify", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
-    assert compared.returncode == 0
-    assert "cluster-semantic" in compared.stdout
-    assert max(map(len, compared.stdout.splitlines())) <= 80
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""LangChain's and chonkie's chunkers as they are: what the adapter makes of them, and what certification says."""
+"""Chunkers of LangChain, chonkie, LlamaIndex and Haystack as they are: where the adapter places their pieces."""
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from chunker_contract import lost_text
+from strategies import known_texts
 
-from rag_eval.chunking.certify import Certificate, certify, nasty_texts
 from rag_eval.chunking.foreign_chunkers import Piece, as_chunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, place
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
@@ -19,8 +21,6 @@ chonkie = pytest.importorskip("chonkie")
 
 CORPORA = Path(__file__).parents[3] / "shared" / "data" / "chroma" / "corpora"
 ENCODING = "cl100k_base"
-# What fails on a line of a megabyte fails on a shorter one, where LangChain's search for the places ends soon.
-TEXTS = {name: text[:100_000] for name, text in nasty_texts().items()}
 TEXT = "Straße 👍🏽 one. " * 40 + "\n\n" + "Deux mots. " * 40
 
 
@@ -33,60 +33,20 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("langchain_text_splitters").setLevel(logging.NOTSET)
 
 
-def failed(certificate: Certificate) -> set[str]:
-    return {check.name for check in certificate.checks if check.status == "failed"}
+def check_placed(chunker: object, text: str) -> None:
+    """Assert that every piece is placed, in order and without loss."""
+    adapter = ChunkerPositionAdapter(chunker)
+    cuts = [(chunk.start, chunk.end) for chunk in adapter.chunk_with_positions(Document(DocumentId("d"), text))]
+    assert adapter.skipped_chunks == 0
+    assert all(before < after for (before, _), (after, _) in pairwise(cuts))
+    assert not lost_text(text, cuts)
 
 
-def failures(certificate: Certificate, name: str) -> int:
-    return next(check.failures for check in certificate.checks if check.name == name)
-
-
-def test_langchain_recursive_is_placed_without_loss() -> None:
-    certificate = certify(langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=0))
-    assert certificate.passed, str(certificate)
-    assert certificate.positions == "found"
-
-
-def test_langchain_recursive_claims_the_wrong_copy_in_repeated_text() -> None:
-    splitter = langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50, add_start_index=True)
-    certificate = certify(splitter, TEXTS)
-    assert certificate.positions == "claimed"
-    assert failed(certificate) == {"increasing starts", "coverage"}
-
-
-def test_langchain_token_splitter_claims_places_that_are_not_there() -> None:
-    splitter = langchain.TokenTextSplitter(
-        encoding_name=ENCODING, chunk_size=50, chunk_overlap=25, add_start_index=True, disallowed_special=()
-    )
-    certificate = certify(splitter, TEXTS)
-    assert failed(certificate) == {"exact slices", "increasing starts", "coverage"}
-    assert failures(certificate, "exact slices") > certificate.chunks // 3
-    assert next(check for check in certificate.checks if check.name == "size limit").status == "not applicable"
-
-
-def test_langchain_token_splitter_refuses_special_token_text_by_default() -> None:
-    splitter = langchain.TokenTextSplitter(encoding_name=ENCODING, chunk_size=50, chunk_overlap=0)
-    certificate = certify(splitter, {"special": "before <|endoftext|> after"})
-    assert failed(certificate) == {"runs"}
-    assert "disallowed special token" in str(certificate.checks[0].example)
-
-
-def test_langchain_markdown_headers_change_the_text() -> None:
-    certificate = certify(langchain.MarkdownHeaderTextSplitter([("#", "title")]))
-    assert {"exact slices", "coverage"} <= failed(certificate)
-
-
-@pytest.mark.parametrize("kind", ["TokenChunker", "RecursiveChunker"])
-def test_chonkie_is_exact_in_characters_and_not_in_tokens(kind: str) -> None:
-    chunker = getattr(chonkie, kind)
-    assert certify(chunker(tokenizer="character", chunk_size=200)).passed
-    certificate = certify(chunker(tokenizer=get_encoding(ENCODING), chunk_size=50), TEXTS)
-    assert certificate.positions == "claimed"
-    assert {"runs", "exact slices"} <= failed(certificate)
-
-
-def test_chonkie_sentences_do_not_keep_their_size() -> None:
-    assert failed(certify(chonkie.SentenceChunker(tokenizer="character", chunk_size=200), TEXTS)) == {"size limit"}
+@pytest.mark.parametrize("name", known_texts())
+def test_splitters_that_lose_nothing_are_placed_without_loss(name: str) -> None:
+    check_placed(langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=0), known_texts()[name])
+    for kind in (chonkie.TokenChunker, chonkie.RecursiveChunker):
+        check_placed(kind(tokenizer="character", chunk_size=200), known_texts()[name])
 
 
 def test_wrong_claims_are_replaced_by_what_the_adapter_finds() -> None:
@@ -96,10 +56,11 @@ def test_wrong_claims_are_replaced_by_what_the_adapter_finds() -> None:
     adapter = ChunkerPositionAdapter(splitter)
     text = "Plain words that repeat. " * 200
     chunks = adapter.chunk_with_positions(Document(DocumentId("d"), text))
-    report = adapter.reports[DocumentId("d")]
-    assert adapter.wrong_claims > 0
-    assert (report.skipped_chunks, report.uncovered_characters) == (0, 0)
+    claims = [piece.claim_holds(text) for piece in adapter.chunker.pieces(text)]
+    assert not all(claims)
+    assert adapter.skipped_chunks == 0
     assert all(text[chunk.start : chunk.end] == chunk.content for chunk in chunks)
+    assert not lost_text(text, [(chunk.start, chunk.end) for chunk in chunks])
 
 
 def test_claims_that_hold_are_taken_as_they_are() -> None:
@@ -107,7 +68,6 @@ def test_claims_that_hold_are_taken_as_they_are() -> None:
     adapter = ChunkerPositionAdapter(chunker)
     placed = adapter.chunk_with_positions(Document(DocumentId("d"), TEXT))
     assert [(c.start, c.end) for c in placed] == [(c.start_index, c.end_index) for c in chunker.chunk(TEXT)]
-    assert adapter.wrong_claims == 0
 
 
 def test_names_hold_class_and_sizes() -> None:
@@ -159,29 +119,19 @@ def test_langchain_is_placed_where_our_chunker_cuts(size: int, overlap: int) -> 
     # Where two of LangChain's chunks start at one place, ours is the longer.
     longest = dict(sorted(found))
     assert list(longest.items()) == RecursiveCharacterChunker(size, overlap).cuts(document.content)
-    assert (adapter.skipped_chunks, adapter.uncovered_share) == (0, 0.0)
-
-
-def test_a_splitter_that_loses_nothing_is_certified_so_on_repetitive_reports() -> None:
-    path = CORPORA / "finance.md"
-    if not path.exists():
-        pytest.skip("the Chroma corpora are not there")
-    splitter = langchain.RecursiveCharacterTextSplitter(chunk_size=100, chunk_overlap=50)
-    certificate = certify(splitter, {"finance": path.read_bytes().decode("utf-8")})
-    assert failures(certificate, "coverage") == 0
-    assert certificate.skipped_chunks == 0
+    assert adapter.skipped_chunks == 0
+    assert not lost_text(document.content, found)
 
 
 @pytest.mark.parametrize("size", [50, 100])
-def test_a_llama_index_splitter_is_certified_on_lone_carriage_returns(size: int) -> None:
+def test_a_llama_index_splitter_is_placed_on_lone_carriage_returns(size: int) -> None:
     node_parser = pytest.importorskip("llama_index.core.node_parser")
 
     def tokens(text: str) -> list[int]:
         return get_encoding(ENCODING).encode(text, disallowed_special=())
 
     splitter = node_parser.SentenceSplitter(chunk_size=size, chunk_overlap=size // 5, tokenizer=tokens)
-    certificate = certify(splitter, {"lone CR": nasty_texts()["lone CR"]})
-    assert certificate.passed, str(certificate)
+    check_placed(splitter, known_texts()["lone CR"])
 
 
 def test_a_haystack_splitter_is_warmed_up_before_it_is_run() -> None:

@@ -3,10 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
-from strategies import nasty_texts
+from strategies import known_texts, nasty_texts
 
 from rag_eval import Document, DocumentId
-from rag_eval.chunking.certify import nasty_texts as known_texts
 from rag_eval.ground_truth.locating import _FRAME, Located, Locator, Rejected
 from rag_eval.ground_truth.text_index import FoldedText, folded_form
 
