@@ -39,13 +39,13 @@ else to a temporary server, whose runs the next `rag-eval up` shows. It may take
 count only with `RAG_EVAL_PREFECT_SETTINGS_HERE=1`."""
 
 BENCHMARK = """\
-Files may be YAML or TOML; relative paths start at the file. `rag-eval schema` prints the JSON schema for editors. A
-part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API keys are
-read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting.
+Files may be YAML or TOML; relative paths start at the file. `rag-eval parts --schema` prints the JSON schema for
+editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API
+keys are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting.
 
 ```bash
 rag-eval parts chunker                   # the chunkers, their settings and defaults
-rag-eval schema > benchmark.schema.json  # for an editor
+rag-eval parts --schema > benchmark.schema.json  # for an editor
 ```"""
 
 METRICS = """\

@@ -174,7 +174,7 @@ def hold_against_baseline(
     Raises ``GateFailedError`` when the gate fails, ``ConfigurationError`` when there is no such metric.
     """
     gate, why_not = None, ""
-    choose = f"rag-eval baseline set {outcome.run}"
+    choose = f"rag-eval gate {outcome.run} --accept"
     baseline = read_run(workspace, BASELINE, outcome) if has_baseline(workspace, outcome.config.name) else None
     if baseline is None:
         why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."

@@ -1,4 +1,4 @@
-"""``rag-eval compare``, ``gate`` and ``baseline``: two runs or configurations, a run and the baseline."""
+"""``rag-eval compare`` and ``gate``: two runs or configurations, a run and the baseline."""
 
 import os
 import secrets
@@ -17,6 +17,7 @@ from rag_eval.formatting import basis, counted, interval, number, p_value, signe
 from rag_eval.storage.files import write_atomically, writing
 
 if TYPE_CHECKING:
+    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
     from rag_eval.results.gate import Gate
     from rag_eval.stats.comparison import Comparison
@@ -183,9 +184,15 @@ def gate(
         bool, typer.Option("--github", help="Write the summary and the annotations of a step of GitHub Actions.")
     ] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Make the run the baseline of its benchmark, and compare nothing.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
+    if accept:
+        _accept(workspace, run, as_json=as_json)
+        return
     from rag_eval.reports.against import gate_annotations, gate_junit
     from rag_eval.reports.markdown_report import gate_markdown
     from rag_eval.results.gate import MAX_DROP, run_gate
@@ -272,33 +279,11 @@ def _print_gate(console: Console, found: "Gate") -> None:
             say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
         return
     shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
-    say(console, f"If this is intended: rag-eval baseline set {found.run}{shipped}")
+    say(console, f"If this is intended: rag-eval gate {found.run} --accept{shipped}")
 
 
-def too_few(units: int, unit: "Unit", configurations: int) -> str:
-    """Say that no drop can fail the gate, and what would allow one to."""
-    from rag_eval.results.gate import fewest_units, most_configurations
-
-    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
-    fewest = fewest_units(configurations)
-    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
-    most = most_configurations(units)
-    if most:
-        few = "one" if most == 1 else f"at most {most}"
-        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
-    return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."
-
-
-app = typer.Typer(help="Choose and show the run that others are compared with.", no_args_is_help=True)
-
-
-@app.command("set")
-def choose(
-    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")],
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Make a run the baseline of its benchmark."""
+def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
+    """Make a run the baseline, and warn where no gate can be failed against it."""
     from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance
     from rag_eval.results.runs import choose_baseline, read_run
 
@@ -323,16 +308,15 @@ def choose(
         say(console, too_few(units.count, units.kind, configurations), "yellow")
 
 
-@app.command()
-def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json: options.JsonOption = False) -> None:
-    """Show the baseline of the benchmark that ran last, when it was chosen, and its ranking."""
-    from rag_eval.cli.ranking_table import print_result
-    from rag_eval.results.runs import read_baseline, read_run
+def too_few(units: int, unit: "Unit", configurations: int) -> str:
+    """Say that no drop can fail the gate, and what would allow one to."""
+    from rag_eval.results.gate import fewest_units, most_configurations
 
-    chosen = read_baseline(workspace, read_run(workspace).config.name)
-    console = Console()
-    if as_json:
-        print_json(console, chosen.model_dump())
-        return
-    say(console, f"{chosen.run}, chosen {chosen.chosen}")
-    print_result(read_run(workspace, chosen.run), workspace, as_json=False)
+    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
+    fewest = fewest_units(configurations)
+    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
+    most = most_configurations(units)
+    if most:
+        few = "one" if most == 1 else f"at most {most}"
+        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
+    return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."

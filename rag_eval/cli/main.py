@@ -14,17 +14,16 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from rag_eval.cli.compare_commands import app as baseline_app
 from rag_eval.cli.compare_commands import compare, gate
 from rag_eval.cli.console import visible
 from rag_eval.cli.experiment_command import app as experiment_app
 from rag_eval.cli.generate_command import generate
 from rag_eval.cli.init_command import init
-from rag_eval.cli.part_commands import parts, schema
+from rag_eval.cli.part_commands import parts
 from rag_eval.cli.processes import Stopped, leave, stop_on_signals
 from rag_eval.cli.publish_commands import publish
 from rag_eval.cli.result_commands import cache, export, history, report, show
-from rag_eval.cli.run_commands import estimate, run, validate
+from rag_eval.cli.run_commands import run, validate
 from rag_eval.cli.service_commands import deploy, up, watch
 from rag_eval.cli.truth_commands import app as truth_app
 from rag_eval.distribution import PRODUCT, VERSION
@@ -71,16 +70,15 @@ def everywhere(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    EVALUATE: (init, run, validate, estimate, show, report, export, generate),
+    EVALUATE: (init, run, validate, show, report, export, generate),
     MONITOR: (up, watch, deploy, history, compare, gate, publish, cache),
-    REFERENCE: (parts, schema),
+    REFERENCE: (parts,),
 }
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(truth_app, name="truth", cls=Commands, rich_help_panel=EVALUATE)
 app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=EVALUATE)
-app.add_typer(baseline_app, name="baseline", cls=Commands, rich_help_panel=MONITOR)
 
 
 GARBAGE = 100_000, 20, 100

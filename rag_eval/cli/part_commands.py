@@ -1,4 +1,4 @@
-"""``rag-eval parts`` and ``schema``: what benchmarks are made of."""
+"""``rag-eval parts``: what benchmarks are made of."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -23,9 +23,17 @@ def parts(
     kind: Annotated[
         str | None, typer.Argument(help="List only this kind, such as chunker or metric, or key of a benchmark file.")
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of a benchmark file, for editors.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
+    if schema:
+        from rag_eval.config.loading import benchmark_schema
+
+        print_json(Console(), benchmark_schema())
+        return
     kinds = _kinds()
     found = {name: _rows_of(name, kinds[name]) for name in ([_kind_of(kind, kinds)] if kind else kinds)}
     if as_json:
@@ -64,13 +72,6 @@ def _kind_of(written: str, kinds: Iterable[str]) -> str:
             f"there is no kind of part {preview(written)}{suggestion(written, names)}: use one of {known}"
         )
     return names[written]
-
-
-def schema() -> None:
-    """Print the JSON schema of a benchmark file, for editors."""
-    from rag_eval.config.loading import benchmark_schema
-
-    print_json(Console(), benchmark_schema())
 
 
 def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:

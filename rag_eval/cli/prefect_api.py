@@ -4,7 +4,6 @@
 once ``wait`` has returned. ``deploy`` and ``watch`` need a server that stays, and call ``use_lasting_server``.
 """
 
-import base64
 import logging
 import os
 import re
@@ -18,18 +17,16 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from rag_eval.cli.prefect_home import (
     LOOPBACK,
     RETENTION,
     TEMPORARY,
-    USER,
     home_of,
-    key_file,
-    known_server,
+    known_server_at,
     known_servers,
     new_key,
     prefect_home,
@@ -39,33 +36,16 @@ from rag_eval.cli.prefect_home import (
     use_own_server,
     use_prefect_settings,
 )
-from rag_eval.cli.processes import last_words
-from rag_eval.cli.server import start_attended
+from rag_eval.cli.processes import describe_end, last_words, start_attended
 from rag_eval.errors import ConfigurationError, ServiceError
 from tasks.current_folder import profiles_path, reads_settings_here
 
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
 
-LISTENING = "0A"
-"""The state of a socket that listens, in the tables of the kernel."""
-
-
-class PrefectServer(Protocol):
-    """What ``prefect_api`` yields: a server that answers already, or one that is starting."""
-
-    is_temporary: bool
-    """Whether it ends with the command, so that nobody can open a page of its UI."""
-
-    def wait(self) -> str:
-        """Return the address of the API once it answers; raise ``ServiceError`` when it does not."""
-
-    def trouble(self) -> ServiceError | None:
-        """Tell why the server can no longer be used; None while it can."""
-
 
 @contextmanager
-def prefect_api(workspace: "Workspace") -> Iterator[PrefectServer]:
+def prefect_api(workspace: "Workspace") -> "Iterator[LastingServer | TemporaryServer]":
     """Choose the Prefect API for runs in a workspace, point Prefect to it, and yield its server at once.
 
     It is the configured API, else that of a running ``rag-eval up``, else that of a temporary server, which is stopped
@@ -95,39 +75,59 @@ def use_lasting_server(workspace: "Workspace") -> str:
 
     Raises ``ServiceError`` when there is none, or it does not answer.
     """
-    found = lasting_server(workspace)
-    if found is None:
+    server = lasting_server(workspace)
+    if server is None:
         raise ServiceError("there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL")
-    return found.wait()
+    return server.wait()
 
 
 def lasting_server(workspace: "Workspace") -> "LastingServer | None":
     """Point Prefect to the configured API or to a running ``rag-eval up``; None if there is neither."""
-    found = configured_api()
-    if found is None and (running := running_up(workspace)) is not None:
-        found = ConfiguredApi(running, "rag-eval up")
-    return None if found is None else LastingServer(found)
+    server = configured_api() or running_up(workspace)
+    if server is not None:
+        server.use()
+    return server
 
 
-class ConfiguredApi(NamedTuple):
-    """The address of an API, and what names it."""
+@dataclass(frozen=True)
+class LastingServer:
+    """A server that was there before the command and stays; ``source`` is what names its address."""
 
     address: str
     source: str
+    is_temporary: ClassVar[bool] = False
+
+    def use(self) -> None:
+        """Point Prefect in this process and its children to it."""
+        server = known_server_at(self.address)
+        use_prefect_settings(signing_in(self.address, server.key if server else None))
+
+    def wait(self) -> str:
+        """Return the address of the API; raise ``ServiceError`` when it does not answer."""
+        shown = without_credentials(self.address)
+        if not answers(self.address, 10.0):
+            raise ServiceError(
+                f"the Prefect server at {shown} does not answer: start it, or take its address out of {self.source}"
+            )
+        return shown
+
+    def trouble(self) -> ServiceError | None:
+        """Return None: whether it goes on is not ours to watch."""
+        return None
 
 
-def configured_api() -> ConfiguredApi | None:
+def configured_api() -> LastingServer | None:
     """Return the API that the environment or the user's Prefect profile names; None without one."""
     address = os.environ.get("PREFECT_API_URL")
     if address:
-        return ConfiguredApi(address, "PREFECT_API_URL")
+        return LastingServer(address, "PREFECT_API_URL")
     if reads_settings_here():
         asked = subprocess.run(  # noqa: S603  # our own line
             [sys.executable, "-P", "-c", ASK_PREFECT], capture_output=True, text=True, check=False
         )
-        return ConfiguredApi(found, "the settings here") if (found := asked.stdout.strip()) else None
+        return LastingServer(address, "the settings here") if (address := asked.stdout.strip()) else None
     address = active_profile().get("PREFECT_API_URL")
-    return ConfiguredApi(address, str(profiles_path())) if address else None
+    return LastingServer(address, str(profiles_path())) if address else None
 
 
 ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
@@ -143,40 +143,11 @@ def active_profile() -> dict[str, str]:
         return {}
 
 
-def running_up(workspace: "Workspace") -> str | None:
-    """Return the API of a running ``rag-eval up`` of this user: rather of one that serves the workspace."""
+def running_up(workspace: "Workspace") -> LastingServer | None:
+    """Return the server of a running ``rag-eval up`` of this user: rather of one that serves the workspace."""
     home = str(home_of(workspace))
-    for found in sorted(known_servers(), key=lambda server: home not in server.homes):
-        api = f"http://127.0.0.1:{found.port}/api"
-        if not _is_listening(found.port):
-            key_file(found.port).unlink(missing_ok=True)  # it was killed
-        elif is_open_to_us(api):
-            return api
-    return None
-
-
-class LastingServer:
-    """A server that was there before the command, and stays."""
-
-    is_temporary = False
-
-    def __init__(self, api: ConfiguredApi) -> None:
-        self._api = api
-        use_prefect_settings(signing_in(api.address, running_key(api.address)))
-
-    def wait(self) -> str:
-        """Return the address of the API; raise ``ServiceError`` when it does not answer."""
-        shown = without_credentials(self._api.address)
-        if not answers(self._api.address, 10.0):
-            raise ServiceError(
-                f"the Prefect server at {shown} does not answer: start it, or take its address out of "
-                f"{self._api.source}"
-            )
-        return shown
-
-    def trouble(self) -> ServiceError | None:
-        """Return None: whether it goes on is not ours to watch."""
-        return None
+    servers = sorted(known_servers(), key=lambda server: home not in server.homes)
+    return LastingServer(f"http://127.0.0.1:{servers[0].port}/api", "rag-eval up") if servers else None
 
 
 START_SECONDS, STOP_SECONDS = 180.0, 30.0
@@ -189,7 +160,7 @@ class TemporaryServer:
     Its runs are in the UI of the next ``rag-eval up``. It ends with this process, even when that is killed.
     """
 
-    is_temporary = True
+    is_temporary: ClassVar[bool] = True
 
     def __init__(self, workspace: "Workspace") -> None:
         self._home = prefect_home(workspace)
@@ -214,9 +185,10 @@ class TemporaryServer:
         while not answers(self._api):
             problem = self.trouble()
             if problem is None and time.monotonic() > deadline:
+                words = last_words(self._log)
                 problem = ServiceError(
-                    f"the temporary Prefect server did not answer within {seconds:g} seconds{_quoted(self._log)}: see "
-                    f"{str(self._log)!r}, or set {START_TIMEOUT} to more"
+                    f"the temporary Prefect server did not answer within {seconds:g} seconds"
+                    f"{f' ({words})' if words else ''}: see {str(self._log)!r}, or set {START_TIMEOUT} to more"
                 )
             if problem is not None:
                 self._failed = True
@@ -227,12 +199,11 @@ class TemporaryServer:
 
     def trouble(self) -> ServiceError | None:
         """Tell how the server ended by itself, with its last words; None while it is running."""
-        code = None if self._process is None else self._process.poll()
-        if code is None:
+        ended = None if self._process is None else describe_end(self._process, self._log)
+        if ended is None:
             return None
         self._failed = True
-        ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        return ServiceError(f"the temporary Prefect server {ended}{_quoted(self._log)}: see {str(self._log)!r}")
+        return ServiceError(f"the temporary Prefect server {ended}: see {str(self._log)!r}")
 
     def stop(self) -> None:
         """Stop the server once everything that this process has for it is in the database."""
@@ -258,11 +229,6 @@ def _start_seconds() -> float:
         raise ConfigurationError(f"{START_TIMEOUT} expects a number of seconds, for example 300") from None
 
 
-def _quoted(log: Path) -> str:
-    words = last_words(log)
-    return f" ({words})" if words else ""
-
-
 def _send_events() -> None:
     """Have Prefect's client send the events and the logs that it still has: task runs are recorded by events."""
     worker = sys.modules.get("prefect.events.worker")
@@ -272,76 +238,18 @@ def _send_events() -> None:
         worker.EventsWorker.drain_all(timeout=STOP_SECONDS)
 
 
-def running_key(api: str) -> str | None:
-    """Return the key of the server there, if a ``rag-eval up`` of this user started it."""
-    address = urllib.parse.urlsplit(without_credentials(api))
-    with suppress(ValueError):  # a port that is none
-        found = known_server(address.port or 80) if address.hostname in LOOPBACK else None
-        if found is not None and not admits(api, None) and admits(api, f"{USER}:{found.key}"):
-            return found.key
-    return None
-
-
-def is_open_to_us(api: str) -> bool:
-    """Tell whether a server that the user did not name is one to use: his own or root's, which lets us in.
-
-    A worker does what its server says, so another user's is not.
-    """
-    port = urllib.parse.urlsplit(api).port or 80
-    us = os.getuid() if hasattr(os, "getuid") else 0  # Windows has no such numbers, and tells of no listeners
-    if not answers(api) or not _listeners(port) <= {us, 0}:
-        return False
-    own = os.environ.get("PREFECT_API_AUTH_STRING") or active_profile().get("PREFECT_API_AUTH_STRING")
-    return admits(api, own) or running_key(api) is not None
-
-
-def _is_listening(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=2.0).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _listeners(port: int) -> set[int]:
-    """Return the users who listen on a port of this machine; empty where the system does not tell."""
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError):
-            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                    found.add(int(fields[7]))
-    return found
-
-
-def admits(api: str, credentials: str | None) -> bool:
-    """Tell whether the server there answers who has these credentials, ``user:password``."""
-    return _ask(api, "admin/version", 10.0, credentials)[0] == 200
-
-
 def answers(api: str, seconds: float = 2.0) -> bool:
     """Tell whether a Prefect server answers there, or one that wants to know who asks."""
-    status, said = _ask(api, "health", seconds)
-    return status in (401, 403) or (status == 200 and said.strip() == b"true")
-
-
-def _ask(api: str, path: str, seconds: float, credentials: str | None = None) -> tuple[int, bytes]:
-    """Return the status and the first bytes of an answer; 0 without one."""
     try:
-        request = urllib.request.Request(f"{without_credentials(api).rstrip('/')}/{path}")  # noqa: S310  # by rule
-        if credentials is not None:
-            request.add_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
+        request = urllib.request.Request(f"{without_credentials(api).rstrip('/')}/health")  # noqa: S310  # by rule
         is_here = urllib.parse.urlsplit(request.full_url).hostname in LOOPBACK  # which no proxy can reach
         opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
         with opener.open(request, timeout=seconds) as answer:
-            return answer.status, answer.read(16)
+            return bool(answer.read(16).strip() == b"true")
     except urllib.error.HTTPError as error:
-        return error.code, b""
+        return error.code in (401, 403)
     except (OSError, ValueError, HTTPException):  # whatever else may listen there
-        return 0, b""
+        return False
 
 
 def without_credentials(address: str) -> str:

@@ -9,10 +9,9 @@ commands that look for a running ``rag-eval up``, in a file that the user alone 
 
 import os
 import secrets
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -20,14 +19,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from rag_eval.errors import ArtifactError
-from rag_eval.storage.files import (
-    data_sha256,
-    scratch_path,
-    sweep_scratch,
-    user_folder,
-    writing,
-)
-from rag_eval.storage.locks import try_lock
+from rag_eval.storage.files import data_sha256, scratch_path, sweep_scratch, user_folder, writing
+from rag_eval.storage.locks import try_lock, wait_for_lock
 
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
@@ -46,7 +39,7 @@ def home_of(workspace: "Workspace") -> Path:
 
 
 def prefect_home(workspace: "Workspace") -> Path:
-    """The folder for the servers of a workspace: made, for the user alone, and free of what killed commands left.
+    """Make the folder for the servers of a workspace, for the user alone, and remove what killed commands left in it.
 
     Raises ``ArtifactError`` when it cannot be made.
     """
@@ -107,32 +100,17 @@ def running_temporary_servers(home: Path) -> list[int]:
     return found
 
 
-def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
-    """Return how many bytes were freed in Prefect's database: pages that are empty.
-
-    Nothing is done while a server uses it, and with ``dry_run`` it is only counted.
-    """
-    home, freed = prefect_home(workspace), 0
-    database = home / "prefect.db"
-    with suppress(OSError, sqlite3.Error, ArtifactError), try_lock(home / "up.lock") as is_free:
-        if is_free and not running_temporary_servers(home) and database.is_file():
-            with closing(sqlite3.connect(database)) as opened:
-                pages, size = (
-                    opened.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
-                )
-                freed = pages * size
-                if pages and not dry_run:
-                    opened.execute("VACUUM")
-    return freed
-
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 USER = "rag-eval"
 """Prefect wants a name before the password."""
 
 
+SIGN_IN_PATH, RUNS_PATH = "/rag-eval/sign-in", "/rag-eval/runs"
+RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable that holds it
+
+
 def new_key() -> str:
-    """A key for one start of a server."""
+    """Return a key for one start of a server."""
     return secrets.token_urlsafe(32)
 
 
@@ -158,31 +136,44 @@ def key_file(port: int) -> Path:
 def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[None]:
     """Keep the address that signs in and the homes that are served, for the user alone, during the block.
 
-    Raises ``ArtifactError`` when it cannot be written.
+    Its lock is held as long. Raises ``ArtifactError`` when the file cannot be written.
     """
-    file, text = key_file(port), "\n".join([sign_in, *map(str, homes)])
-    write_secret(file, text)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            if file.read_text(encoding="utf-8") == text:
-                file.unlink()
+    file = key_file(port)
+    write_secret(file, "\n".join([sign_in, *map(str, homes)]))
+    with wait_for_lock(file.with_suffix(".lock")):
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
 
 def known_server(port: int) -> KnownServer | None:
-    """Return the server that ``rag-eval up`` started on a port, if it did; it may have been killed since."""
+    """Return the server that a running ``rag-eval up`` of this user has on a port; None if there is none."""
+    file = key_file(port)
     try:
-        sign_in, *homes = key_file(port).read_text(encoding="utf-8").split("\n")
+        sign_in, *homes = file.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
+    with try_lock(file.with_suffix(".lock")) as was_killed:
+        if was_killed:  # whoever listens there now may be anybody
+            file.unlink(missing_ok=True)
+            return None
     return KnownServer(port, sign_in, frozenset(homes))
 
 
 def known_servers() -> list[KnownServer]:
-    """Return the servers that ``rag-eval up`` started, by port; some may have been killed since."""
+    """Return the servers of all running ``rag-eval up`` of this user, by port."""
     ports = sorted(int(path.name) for path in key_file(0).parent.glob("*") if path.name.isdecimal())
-    return [found for found in map(known_server, ports) if found is not None]
+    return [server for server in map(known_server, ports) if server is not None]
+
+
+def known_server_at(api: str) -> KnownServer | None:
+    """Return the server of a running ``rag-eval up`` of this user that has this address."""
+    try:
+        address = urlsplit(api)
+        return known_server(address.port or 80) if address.hostname in LOOPBACK else None
+    except ValueError:  # a port that is none
+        return None
 
 
 def write_secret(file: Path, text: str) -> None:
@@ -196,18 +187,13 @@ def write_secret(file: Path, text: str) -> None:
 
 
 def runs_token(home: Path) -> str:
-    """The part of the reports' address that nobody can guess; lasting, because pages of runs link to it."""
+    """Return the part of the reports' address that nobody can guess; it lasts, because pages of runs link to it."""
     file = home / "runs.token"
     try:
         return file.read_text(encoding="utf-8")
     except OSError:
         write_secret(file, new_key())
         return file.read_text(encoding="utf-8")
-
-
-def use_key(key: str) -> None:
-    """Have Prefect, which is imported later, and our children sign in with this key."""
-    os.environ["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
 
 
 def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:

@@ -8,9 +8,11 @@ kept by then, and nothing else is in a state that matters.
 import os
 import re
 import signal
+import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -29,7 +31,7 @@ HEARTBEAT_SECONDS = 30
 
 
 def descendants(process: int) -> list[psutil.Process]:
-    """All that a process started, and what that started in turn."""
+    """Return all that a process started, and what that started in turn."""
     try:
         return list(psutil.Process(process).children(recursive=True))
     except psutil.NoSuchProcess:
@@ -37,15 +39,35 @@ def descendants(process: int) -> list[psutil.Process]:
 
 
 def end_all(processes: list[psutil.Process]) -> None:
-    """Have processes stop; by force after ``GRACE_SECONDS``."""
-    for each in processes:
+    """Stop processes; by force after ``GRACE_SECONDS``."""
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            each.terminate()
+            process.terminate()
     _, alive = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
-    for each in alive:
+    for process in alive:
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+
+
+def start_attended(
+    arguments: list[str], log: Path, settings: Mapping[str, str], sockets: Sequence[socket.socket] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process in one of the ``ROLES`` of ``server``; it ends when this process does.
+
+    It inherits the sockets, and has the settings beside our environment. What it writes goes to the file ``log``.
+    """
+    with log.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603  # our own module
+            [sys.executable, "-m", "rag_eval.cli.server", str(os.getpid()), *arguments],
+            # Safe, as are the processes that it starts: a module in the current folder is not taken for one of ours.
+            env={**os.environ, "PYTHONSAFEPATH": "1", **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[one.fileno() for one in sockets],
+            start_new_session=True,  # Ctrl-C is for us, who then stop it
+        )
 
 
 def last_words(log: Path) -> str:
@@ -57,6 +79,17 @@ def last_words(log: Path) -> str:
     lines = [line for line in lines if line]
     reasons = [line for line in lines if REASON.match(line)]
     return preview((reasons or lines or [""])[-1], MOST_SAID)[1:-1]
+
+
+def describe_end(process: subprocess.Popen[bytes], log: Path) -> str | None:
+    """Say how a process ended, with its last words; None while it is running."""
+    code = process.poll()
+    if code is None:
+        return None
+    if code < 0:
+        return f"was ended by signal {-code}"
+    words = last_words(log)
+    return f"ended with code {code}{f' ({words})' if words else ''}"
 
 
 R = TypeVar("R")
@@ -84,7 +117,7 @@ def stop_on_signals() -> None:
 
 @contextmanager
 def leaving(consequence: str) -> Iterator[None]:
-    """Work of which this is to be said when it is stopped."""
+    """Say this when the block is stopped."""
     try:
         yield
     except Stopped as stop:
@@ -94,9 +127,9 @@ def leaving(consequence: str) -> Iterator[None]:
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """For code that is not ours, and knows of Ctrl-C alone: asyncio ends its tasks in order on a ``KeyboardInterrupt``.
+    """Raise ``KeyboardInterrupt`` on SIGINT and SIGTERM inside of the block, and ``Stopped`` out of it.
 
-    Inside, SIGINT and SIGTERM are that; outside, it is ``Stopped``.
+    For asyncio, which ends its tasks in order on a ``KeyboardInterrupt``.
     """
     asked: list[int] = []
 
@@ -118,13 +151,13 @@ def as_interrupts() -> Iterator[None]:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     # One request is enough: what happens now is the tidying up.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
     raise Stopped(number)
 
 
 def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lambda: None) -> R:
-    """What ``work`` gives back or raises; raises what ``trouble`` tells of, and ``Stopped``, without waiting for it."""
+    """Return what ``work`` returns; raise what ``trouble`` reports, and ``Stopped``, without waiting for it."""
     from concurrent.futures import Future, wait
 
     outcome: Future[R] = Future()

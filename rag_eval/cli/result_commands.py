@@ -208,7 +208,6 @@ def cache(
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
     """Show what a workspace holds, and free space in it."""
-    from rag_eval.cli.prefect_home import compact
     from rag_eval.results import housekeeping
 
     if not workspace.root.is_dir():
@@ -227,14 +226,11 @@ def cache(
         gone = (
             [housekeeping.clear(workspace)] if prune is None else housekeeping.prune(workspace, prune, dry_run=dry_run)
         )
-        freed = compact(workspace, dry_run=dry_run)
         for one in gone:
             say(
                 console,
                 f"{'would remove ' if dry_run else ''}{one.kind}: {counted(one.files, 'files')}, {decimal(one.size)}",
             )
-        if freed:
-            say(console, f"{'could free ' if dry_run else 'freed '}{decimal(freed)} in Prefect's own files")
         if not dry_run:
             after = sum(one.size for one in housekeeping.holdings(workspace))
             say(console, f"before {decimal(before)}, now {decimal(after)}")

@@ -23,10 +23,11 @@ from rag_eval.types.ids import encode_utf8
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
-    from rag_eval.cli.prefect_api import PrefectServer
+    from rag_eval.cli.prefect_api import LastingServer, TemporaryServer
     from rag_eval.config.models import BenchmarkConfig
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.outcome import BenchmarkOutcome
+    from rag_eval.sweep.estimate import SearchEstimate
 
 CANCEL_SECONDS = 5.0
 
@@ -104,7 +105,7 @@ def _run_flow(
     workspace: "Workspace",
     reanchor: bool,
     runner: str,
-    server: "PrefectServer",
+    server: "LastingServer | TemporaryServer",
 ) -> "BenchmarkOutcome":
     with console.status("Starting the Prefect server …"):
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
@@ -139,46 +140,6 @@ def _run_flow(
         raise
 
 
-FileArgument = Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)]
-
-
-@options.spread
-def estimate(
-    given: options.FileOptions,
-    config: options.ConfigArgument = None,
-    search: options.SearchOption = None,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Estimate what a benchmark would embed and how long it takes, by each search, before anything is spent."""
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.sweep.estimate import Estimates
-
-    chosen, workspace = given.benchmark(config, search=search), Workspace.at(given.workspace)
-    checked = check_files(chosen, workspace, file=config)
-    estimates = Estimates(workspace, chosen)
-    found = estimates.of(*([(chosen.search,)] if search else []))
-    console = Console()
-    if as_json:
-        print_json(console, {"estimates": [asdict(one) for one in found], "notes": estimates.notes})
-        return
-    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
-    rows = [
-        (
-            one.search,
-            f"{one.configurations:,}",
-            f"{one.all.texts:,}",
-            f"{one.all.tokens:,}",
-            cost_in_words(one.all.cost),
-            f"{one.left.tokens:,}",
-            "" if one.seconds is None else time_in_short(one.seconds),
-        )
-        for one in found
-    ]
-    print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
-    for notice in (*estimates.notes, *checked.notes):
-        say(console, f"Note: {notice}.")
-
-
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
     """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
     from rag_eval.sweep.estimate import Estimates
@@ -193,32 +154,81 @@ def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace"
     return chosen.model_copy(update={"allowed_cost": f"{left.tokens:,} tokens"})
 
 
-def validate(config: FileArgument) -> None:
-    """Check a benchmark file, its documents and its ground truth, and list its configurations."""
-    from rag_eval.config.loading import load_config
+@options.spread
+def validate(
+    given: options.FileOptions,
+    config: options.ConfigArgument = None,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Estimate what each search embeds, its cost and time."),
+    ] = False,
+    search: options.SearchOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Check a benchmark file, its documents and its ground truth, and list its configurations; nothing is spent."""
+    from rag_eval.pipeline.workspace import Workspace
+
+    chosen = given.benchmark(config, search=search)
+    # Without a workspace every document that is left out is named.
+    workspace = Workspace.at(given.workspace) if estimate else None
+    checked = check_files(chosen, workspace, file=config)
+    names = [one.name for one in chosen.configurations()]
+    notes = [*checked.notes, *chosen.notices()]
+    estimates: list[SearchEstimate] = []
+    if workspace is not None:
+        from rag_eval.sweep.estimate import Estimates
+
+        estimator = Estimates(workspace, chosen)
+        estimates = estimator.of(*([(chosen.search,)] if search else []))
+        notes = [*estimator.notes, *notes]
+    console = Console()
+    if as_json:
+        counts = {"documents": checked.documents, "questions": checked.questions}
+        told = {"configurations": names, **counts, "notes": notes}
+        print_json(console, told | {"estimates": [asdict(one) for one in estimates]} if estimate else told)
+        return
+    print_table(console, {"#": True, "configuration": False}, ((str(n), name) for n, name in enumerate(names, start=1)))
+    ks = ", ".join(map(str, chosen.k))
+    say(console, f"{counted(len(names), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
+    say(console, _objective_in_words(chosen))
+    say(console, f"{counted(checked.documents, 'documents')}, {checked.questions}")
+    if estimates:
+        _print_estimates(console, estimates)
+    for notice in notes:
+        say(console, f"Note: {notice}.")
+
+
+def _objective_in_words(config: "BenchmarkConfig") -> str:
     from rag_eval.metrics.budget import BUDGET
     from rag_eval.metrics.metric import split_name
 
-    chosen = load_config(config)
-    checked = check_files(chosen, file=config)
-    console, configurations = Console(), chosen.configurations()
-    rows = ((str(number), one.name) for number, one in enumerate(configurations, start=1))
-    print_table(console, {"#": True, "configuration": False}, rows)
-    ks = ", ".join(map(str, chosen.k))
-    say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
-    cut, told = split_name(chosen.objective)[1], [f"ranked by {chosen.objective}"]
-    if chosen.budget is not None or cut.kind != "tokens" or cut.size == BUDGET:  # else the objective has one of its own
-        told.append(f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}")
-    say(console, "; ".join(told))
-    say(console, f"{counted(checked.documents, 'documents')}, {checked.questions}")
-    for notice in (*checked.notes, *chosen.notices()):
-        say(console, f"Note: {notice}.")
+    cut, words = split_name(config.objective)[1], f"ranked by {config.objective}"
+    if config.budget is None and cut.kind == "tokens" and cut.size != BUDGET:  # the objective has a budget of its own
+        return words
+    return f"{words}; a budget of {config.budget or BUDGET:,} tokens{', the default' * (config.budget is None)}"
+
+
+def _print_estimates(console: Console, estimates: list["SearchEstimate"]) -> None:
+    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
+    rows = [
+        (
+            one.search,
+            f"{one.configurations:,}",
+            f"{one.all.texts:,}",
+            f"{one.all.tokens:,}",
+            cost_in_words(one.all.cost),
+            f"{one.left.tokens:,}",
+            "" if one.seconds is None else time_in_short(one.seconds),
+        )
+        for one in estimates
+    ]
+    print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
 
 
 class StartedRun:
     """The run of a flow that has ``notice`` as a hook: says where its page is, and can cancel it."""
 
-    def __init__(self, console: Console, server: "PrefectServer") -> None:
+    def __init__(self, console: Console, server: "LastingServer | TemporaryServer") -> None:
         self._console, self._server = console, server
         self._run: FlowRun | None = None
 

@@ -8,137 +8,68 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import uvicorn
 from filelock import FileLock
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from uvicorn.lifespan.on import LifespanOn
 
-from rag_eval.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
+from rag_eval.cli.prefect_home import RUNS_PATH, RUNS_TOKEN, SIGN_IN_PATH
+from rag_eval.cli.server_gate import LoopbackGate, sign_in
 from rag_eval.errors import RagEvalError
 from tasks.current_folder import ignore_settings_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-
-PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds before each further attempt."""
-UNAVAILABLE = 503
-
-
-class RepeatedRequests:
-    """The app, with every request that it answers with 503 repeated, and the last answer given."""
-
-    def __init__(self, app: "ASGIApp", pauses: tuple[float, ...] = PAUSES) -> None:
-        self._app, self._pauses = app, pauses
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = [await receive()]
-        while request[-1].get("more_body"):
-            request.append(await receive())
-        for pause in self._pauses:
-            if await self._is_answered(dict(scope), request, receive, send):
-                return
-            await asyncio.sleep(pause)
-        await self._is_answered(scope, request, receive, send, is_last=True)
-
-    async def _is_answered(
-        self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
-    ) -> bool:
-        """Give the app what was received, from its beginning; pass its answer on unless it is 503 and not the last."""
-        kept, refused = iter(request), False
-
-        async def replay() -> "Message":
-            message = next(kept, None)
-            return await receive() if message is None else message
-
-        async def pass_on(message: "Message") -> None:
-            nonlocal refused
-            refused = refused or (message.get("status") == UNAVAILABLE and not is_last)
-            if not refused:
-                await send(message)
-
-        try:
-            await self._app(scope, replay, pass_on)
-        except Exception:
-            if not refused:  # what led to a 503 is raised after it, to be logged
-                raise
-        return not refused
-
-
-class OrderlyLifespan:
-    """The app, started while no other server on its database starts, and stopped once all events are recorded."""
-
-    def __init__(self, app: "ASGIApp", lock: Path) -> None:
-        self._app, self._lock = app, FileLock(lock)
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer a request, or start and stop the app."""
-        if scope["type"] != "lifespan":
-            await self._app(scope, receive, send)
-            return
-
-        async def receive_in_order() -> "Message":
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self._lock.acquire()  # two servers that migrate one database at once fail
-            else:
-                await _events_recorded()
-            return message
-
-        async def send_in_order(message: "Message") -> None:
-            if message["type"].startswith("lifespan.startup."):
-                self._lock.release()
-            await send(message)
-
-        await self._app(scope, receive_in_order, send_in_order)
+    from starlette.types import Scope
 
 
 LOOK_FOR_EVENTS_SECONDS, STALLED_SECONDS = 0.02, 5.0
 
 
-async def _events_recorded() -> None:
-    """Wait until Prefect's services have taken every event: those that they have not yet, they drop at the end."""
-    from prefect.server.utilities.messaging.memory import METRICS
+class OrderlyLifespan(LifespanOn):
+    """Start the app while no other server on its database starts, and stop it once all events are recorded."""
 
-    events, before, changed = METRICS["events"], -1, time.monotonic()
-    while (left := events["published"] - events["consumed"]) > 0 and time.monotonic() - changed < STALLED_SECONDS:
-        if left != before:
-            before, changed = left, time.monotonic()
-        await asyncio.sleep(LOOK_FOR_EVENTS_SECONDS)
+    async def startup(self) -> None:
+        """Start the app; two servers that migrate one database at once would fail."""
+        with FileLock(Path(os.environ["PREFECT_HOME"]) / "start.lock"):
+            await super().startup()
 
+    async def shutdown(self) -> None:
+        """Stop the app when Prefect's services have taken every event: what they have not taken by then, they drop."""
+        from prefect.server.utilities.messaging.memory import METRICS
 
-RUNS_PATH = "/rag-eval/runs"
+        events, before, changed = METRICS["events"], -1, time.monotonic()
+        while (left := events["published"] - events["consumed"]) > 0 and time.monotonic() - changed < STALLED_SECONDS:
+            if left != before:
+                before, changed = left, time.monotonic()
+            await asyncio.sleep(LOOK_FOR_EVENTS_SECONDS)
+        await super().shutdown()
 
 
 class RunPages(StaticFiles):
-    """Files that run their scripts as strangers: they hold texts of documents, and the API is on the same address."""
+    """Serve report files from a sandboxed origin, so that their scripts cannot call the API at the same address."""
 
     async def check_config(self) -> None:
-        """Not refuse a folder that comes with its first run."""
+        """Accept a folder that comes with its first run."""
 
     async def get_response(self, path: str, scope: "Scope") -> Response:
-        """A file of a run, or, below ``tables/``, a table of the workspace beside the runs, as lines of JSON."""
+        """Return a file of a run or, below ``tables/``, a table of the workspace beside the runs, as lines of JSON."""
         if not TABLE.fullmatch(path) or self.directory is None:
             return await super().get_response(path, scope)
         return self._sandboxed(await asyncio.to_thread(_table_response, Path(self.directory).parent / path))
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """A file, in a sandbox."""
+        """Return a file, in a sandbox."""
         return self._sandboxed(super().file_response(*args, **kwargs))
 
     def _sandboxed(self, response: Response) -> Response:
@@ -152,7 +83,7 @@ MOST_ROWS = 1_000
 
 
 def _table_response(path: Path) -> Response:
-    """The first rows of a table, one JSON object a line; 404 where it is gone."""
+    """Return the first rows of a table, one JSON object a line; 404 where it is gone."""
     from rag_eval.storage.rows import read_table
 
     try:
@@ -169,27 +100,6 @@ LOOK_SECONDS = 0.5
 COLLECT_SECONDS = 2.0
 
 
-def start_attended(
-    arguments: list[str], log: Path, settings: Mapping[str, str], sockets: Sequence[socket.socket] = ()
-) -> "subprocess.Popen[bytes]":
-    """Start a process in one of the ``ROLES``; it ends when this process does.
-
-    It inherits the sockets, and has the settings beside our environment. What it writes goes to the file ``log``.
-    """
-    with log.open("wb") as output:
-        return subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-m", "rag_eval.cli.server", str(os.getpid()), *arguments],
-            # Safe, as are the processes that it starts: a module in the current folder is not taken for one of ours.
-            env={**os.environ, "PYTHONSAFEPATH": "1", **settings},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[one.fileno() for one in sockets],
-            start_new_session=True,  # Ctrl-C is for us, who then stop it
-        )
-
-
-RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable that holds it
 CLOSE_SECONDS = 10
 """How long requests that are under way may take when the server is stopped."""
 
@@ -218,29 +128,23 @@ def _create_app() -> "FastAPI":
 
 
 def _serve(app: "FastAPI", sockets: list[socket.socket] | None = None, **address: Any) -> None:
-    import uvicorn
-
-    orderly = OrderlyLifespan(app, Path(os.environ["PREFECT_HOME"]) / "start.lock")
-    gated = LoopbackGate(RepeatedRequests(orderly))
-    _collect_garbage_aside()
-    config = uvicorn.Config(gated, log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS, **address)
+    gc.freeze()
+    threading.Thread(target=_collect_garbage, daemon=True).start()
+    config = uvicorn.Config(LoopbackGate(app), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS, **address)
+    config.load()
+    config.lifespan_class = OrderlyLifespan
     uvicorn.Server(config).run(sockets)
 
 
-def _collect_garbage_aside() -> None:
-    """Collect garbage in a thread of its own, and not among what is there by now.
+def _collect_garbage() -> None:
+    """Collect garbage in this thread, because the event loop must not.
 
     A cursor of SQLite that is collected waits for its connection, and that may wait, up to a minute, for another one's
-    transaction: when the event loop does the collecting it waits for what only the event loop can end.
+    transaction, which only the event loop can end.
     """
-    gc.freeze()
-
-    def collect() -> None:
-        for turn in itertools.count():
-            time.sleep(COLLECT_SECONDS)
-            gc.collect(2 if turn % 10 == 0 else 1)
-
-    threading.Thread(target=collect, daemon=True).start()
+    for turn in itertools.count():
+        time.sleep(COLLECT_SECONDS)
+        gc.collect(2 if turn % 10 == 0 else 1)
 
 
 def work(pool: str) -> None:

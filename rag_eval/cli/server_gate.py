@@ -73,7 +73,6 @@ def _is_followed_link(scope: "Scope", headers: Headers) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and is_page and not in_api
 
 
-SIGN_IN_PATH = "/rag-eval/sign-in"
 # The key is after the #, which a browser sends to nobody. One that the server does not take replaces none that it does.
 SCRIPT = f"""
 const token = btoa("{USER}:" + location.hash.slice(1));
@@ -99,5 +98,5 @@ SIGN_IN_HEADERS = {
 
 
 def sign_in(request: "Request") -> "Response":
-    """The page that takes the key from its address, keeps it for the dashboard, and goes there."""
+    """Return the page that takes the key from its address, keeps it for the dashboard, and goes there."""
     return HTMLResponse(SIGN_IN_PAGE, headers=SIGN_IN_HEADERS)

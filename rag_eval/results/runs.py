@@ -174,10 +174,10 @@ def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
         of = f"for the benchmark {benchmark!r}, only for {', '.join(others)}" if others and benchmark else ""
         raise ConfigurationError(
             " ".join(filter(None, (f"the workspace {workspace.address!r} has no baseline", of)))
-            + ": choose one with rag-eval baseline set RUN"
+            + ": choose one with rag-eval gate RUN --accept"
         ) from None
     except (OSError, ValidationError):
-        raise ArtifactError(f"{str(path)!r} is not a baseline: choose one with rag-eval baseline set RUN") from None
+        raise ArtifactError(f"{str(path)!r} is not a baseline: choose one with rag-eval gate RUN --accept") from None
     if found.run not in run_names(workspace):
         raise ArtifactError(
             f"the baseline {found.run!r} is gone from the workspace {workspace.address!r}: choose another"
@@ -268,7 +268,7 @@ def check_comparable(
         raise ConfigurationError(
             f"the runs were not measured on the same data: {'; '.join(differences)}; "
             "--allow-different compares them on the queries they share; when documents or questions were meant to "
-            "change, rag-eval baseline set latest makes the new ones the measure"
+            "change, rag-eval gate latest --accept makes the new ones the measure"
         )
     return differences
 

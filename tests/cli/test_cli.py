@@ -236,18 +236,22 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[st
 
 def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path, api: dict[str, str]) -> None:
     (tmp_path / "b.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 100 tokens\n")
-    shown = rag_eval("estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
+    shown = rag_eval("validate", "--estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
     assert shown.returncode == 0, shown.stderr
     rows = [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line]
     assert rows == [["full", "2"]]
     assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
     assert "Note: these embedders run here" in shown.stdout
-    assert rag_eval("estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2  # without most documents
-    (told,) = json.loads(rag_eval("estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout)["estimates"]
+    assert (
+        rag_eval("validate", "--estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2
+    )  # without most documents
+    (told,) = json.loads(
+        rag_eval("validate", "--estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout
+    )["estimates"]
     assert told["all"] == told["left"]
     assert told["left"]["tokens"] > 10_000
     (tmp_path / "more.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 30000 tokens\n")
-    more = rag_eval("estimate", "more.yaml", cwd=tmp_path, COLUMNS="100")
+    more = rag_eval("validate", "--estimate", "more.yaml", cwd=tmp_path, COLUMNS="100")
     rows = [line.split()[:2] for line in more.stdout.splitlines() if "$" in line]
     assert rows == [["full", "2"], ["guided", "1"]]
     refused = rag_eval("run", "b.yaml", cwd=tmp_path, **api)
@@ -419,7 +423,6 @@ COMPLETED = {
     ("tr",): ["truth"],
     ("truth", "ch"): ["check"],
     ("truth", "check", "--c"): ["--corpus"],
-    ("baseline", "s"): ["set", "show"],
     ("show", "--w"): ["--workspace"],
     ("run", ""): [],
     ("--debug", "ini"): ["init"],

@@ -1,4 +1,4 @@
-"""``history``, ``compare``, ``baseline`` and ``gate`` as a user meets them."""
+"""``history``, ``compare`` and ``gate`` as a user meets them."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
     runs = [make_run(workspace, config, lost=lost) for lost in (0, 0.05, 0.3)]
     runs.append(make_run(workspace, config, failing=[LARGE_NAME]))
     found = Store(workspace, config, *runs)
-    assert "The baseline is" in said(found, "baseline", "set", runs[0].run[:-1])
+    assert "The baseline is" in said(found, "gate", runs[0].run[:-1], "--accept")
     return found
 
 
@@ -91,7 +91,7 @@ def test_history_fits_a_terminal_of_80_columns(kept: Store, tmp_path: Path) -> N
     # No name is broken inside a word, and a run is named by as much as tells it from the others.
     assert words.count("recursive-token") == 5
     assert {"2026-01-30T00-00-00", "2026-01-31T01-00-00", "failed", "B"} <= set(words)
-    assert "is not a baseline: choose one with rag-eval baseline set RUN" in shown
+    assert "is not a baseline: choose one with rag-eval gate RUN --accept" in shown
     assert "2 earlier runs: rag-eval history --last 5" in said(own, "history", "--last", "3")
     for run in own.workspace.runs.iterdir():
         (run / "summary.json").write_text("damaged")
@@ -138,11 +138,6 @@ def test_a_run_by_another_objective_is_shown_by_its_own(kept: Store, tmp_path: P
     assert "no score by span_recall@2" in asked
 
 
-def test_the_baseline_is_shown(kept: Store) -> None:
-    assert told(kept, "baseline", "show")["run"] == kept.good.run
-    assert kept.good.run in said(kept, "baseline", "show")
-
-
 def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: Store) -> None:
     shown = said(kept, "compare", "baseline", kept.much_worse.run, "--queries", "99")
     assert "verdict" in shown
@@ -180,7 +175,7 @@ def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     assert "cannot be detected here" in passed
     failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)
     assert "The gate failed: 2 configurations dropped by more than 0.02." in failed
-    assert failed.endswith(f"If this is intended: rag-eval baseline set {kept.much_worse.run}\n")
+    assert failed.endswith(f"If this is intended: rag-eval gate {kept.much_worse.run} --accept\n")
     costs = said(kept, "gate", "--metric", "tokens_retrieved@3", kept.slightly_worse.run, "--max-drop", "5")
     assert "tokens_retrieved@3 may rise by 5" in costs
     assert " rise " in costs
@@ -281,7 +276,7 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
         "With 6 documents and 4 configurations no drop can be significant, so none can fail the gate: "
         "gate at most 3 of them with --configuration, such as the one you ship, or ask about 7 documents."
     )
-    assert sentence in said(own, "baseline", "set", "latest")
+    assert sentence in said(own, "gate", "latest", "--accept")
     assert sentence in said(own, "gate")
     assert "no drop" not in said(own, "gate", "--configuration", SMALL_NAME)
     shown = said(own, "show")
@@ -306,7 +301,7 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, m
     first = make_run(workspace, write_data(tmp_path / "a", documents=6))
     second = make_run(workspace, write_data(tmp_path / "b", documents=5))
     own = Store(workspace, kept.config, first, second, second, second)
-    said(own, "baseline", "set", first.run)
+    said(own, "gate", first.run, "--accept")
     with pytest.raises(ConfigurationError, match=r"the corpus differs: 6 documents"):
         said(own, "compare", "baseline", "latest")
     # CI is told of a gate that cannot be judged, too.

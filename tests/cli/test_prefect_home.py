@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.cli.prefect_home import prefect_home
+from rag_eval.cli.prefect_api import running_up
+from rag_eval.cli.prefect_home import (
+    home_of,
+    kept_key,
+    key_file,
+    known_server,
+    known_server_at,
+    prefect_home,
+    write_secret,
+)
 from rag_eval.errors import ArtifactError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.files import SCRATCH_PREFIX, user_folder
@@ -65,3 +74,32 @@ def test_files_of_the_user_are_where_the_system_has_them(tmp_path: Path, monkeyp
     ]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
     assert user_folder("cache", "win32") == tmp_path / "named" / "rag-eval"
+
+
+def test_the_key_of_a_server_is_known_while_its_up_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = key_file(4201)
+    write_secret(file, "http://127.0.0.1:4201/rag-eval/sign-in#of-one-that-was-killed")
+    assert known_server(4201) is None
+    assert not file.exists()
+    with kept_key(4201, "http://127.0.0.1:4201/rag-eval/sign-in#key"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        for api in ("http://127.0.0.1:4201/api", "http://me:x@localhost:4201/api"):
+            server = known_server_at(api)
+            assert server is not None
+            assert server.key == "key"
+        for api in ("http://example.test:4201/api", "http://127.0.0.1:4202/api", "http://127.0.0.1:none/api", "none"):
+            assert known_server_at(api) is None
+    assert not file.exists()
+
+
+def test_a_running_up_is_found_on_any_port_and_rather_that_of_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    workspace, other = (Workspace(root=tmp_path / name) for name in ("own", "other"))
+    write_secret(key_file(4200), f"#of-one-that-was-killed\n{home_of(workspace)}")
+    assert running_up(workspace) is None
+    with kept_key(4201, "#key", [home_of(other)]), kept_key(4202, "#key", [home_of(workspace)]):
+        ports = {one.root.name: server.address for one in (workspace, other) if (server := running_up(one))}
+        assert ports == {"own": "http://127.0.0.1:4202/api", "other": "http://127.0.0.1:4201/api"}

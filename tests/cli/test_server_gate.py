@@ -20,10 +20,9 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from rag_eval.cli.prefect_api import answers, is_open_to_us, running_key, running_up
-from rag_eval.cli.prefect_home import USER, home_of, kept_key, key_file, known_server
+from rag_eval.cli.prefect_api import answers
+from rag_eval.cli.prefect_home import USER, key_file, known_server
 from rag_eval.cli.service_commands import ProcessGroup, start_server
-from rag_eval.pipeline.workspace import Workspace
 from tests.cli.commands import CLEAN, free_port, migrated_database, wait_for
 from tests.cli.daily import enter
 
@@ -343,39 +342,6 @@ def test_without_the_key_nothing_is_told(target: Target, path: str) -> None:
     assert httpx.get(target.address + path, auth=target.auth, timeout=60).status_code in (200, 404)
 
 
-def test_a_server_of_another_user_is_not_used_unless_named(
-    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # where another user has no key of it
-    api = f"{target.address}/api"
-    assert not is_open_to_us(api)
-    with kept_key(target.port, "#of-an-earlier-start"):
-        assert not is_open_to_us(api)
-        assert running_key(api) is None
-    assert target.auth is not None
-    with kept_key(target.port, f"#{target.auth[1]}"):
-        assert is_open_to_us(api)
-        assert running_key(api) == target.auth[1]
-        assert running_key(f"http://example.test:{target.port}/api") is None
-    assert not key_file(target.port).exists()
-
-
-def test_a_running_up_is_found_on_any_port_and_rather_that_of_the_workspace(
-    target: Target, plain: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert target.auth is not None
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    own, other = (Workspace(root=tmp_path / name) for name in ("own", "other"))
-    key, killed = f"#{target.auth[1]}", free_port()
-    assert running_up(own) is None
-    with kept_key(killed, "#of-one-that-was-killed", [home_of(own)]), kept_key(target.port, key, [home_of(other)]):
-        assert running_up(own) == f"{target.address}/api"
-        assert not key_file(killed).exists()
-    with kept_key(plain.port, "#", [home_of(own)]), kept_key(target.port, key, [home_of(other)]):
-        assert running_up(own) == f"{plain.address}/api"
-        assert running_up(other) == f"{target.address}/api"
-
-
 def test_a_command_uses_a_running_up(target: Target, tmp_path: Path) -> None:
     assert target.auth is not None
     root = Path(__file__).parents[2]
@@ -384,21 +350,3 @@ def test_a_command_uses_a_running_up(target: Target, tmp_path: Path) -> None:
     environment = CLEAN | {"PYTHONPATH": path, "PREFECT_HOME": str(tmp_path)}
     said = subprocess.run(command, env=environment, input="\n", capture_output=True, text=True, check=True).stdout
     assert json.loads(said) == {"api": f"{target.address}/api", "auth": ":".join(target.auth)}
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_a_server_that_lets_everybody_in_is_used_if_it_is_ours(plain: Target) -> None:
-    assert is_open_to_us(f"{plain.address}/api")
-    code = "import os; os.setuid(65534); from http.server import *; import sys\n" + (
-        "class Yes(BaseHTTPRequestHandler):\n"
-        "    def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b'true')\n"
-        "HTTPServer(('127.0.0.1', int(sys.argv[1])), Yes).serve_forever()\n"
-    )
-    port = free_port()
-    other = subprocess.Popen([sys.executable, "-c", code, str(port)], stderr=subprocess.DEVNULL)
-    wait_for(lambda: answers(f"http://127.0.0.1:{port}/api", 2.0) or other.poll() is not None)
-    try:
-        assert not is_open_to_us(f"http://127.0.0.1:{port}/api")
-    finally:
-        other.kill()
-        other.wait()

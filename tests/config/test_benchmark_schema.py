@@ -94,7 +94,7 @@ WRONG = [
 
 
 def test_the_command_prints_it() -> None:
-    printed = CliRunner().invoke(app, ["schema"])
+    printed = CliRunner().invoke(app, ["parts", "--schema"])
     assert json.loads(printed.output) == benchmark_schema()
 
 

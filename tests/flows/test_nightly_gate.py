@@ -69,7 +69,7 @@ def test_without_a_baseline_and_on_other_documents_there_is_no_verdict(tmp_path:
     (tmp_path / "b.yaml").write_text(yaml.safe_dump(described))
     file, place = str(tmp_path / "b.yaml"), str(tmp_path / ".rag-eval")
     first = benchmark_from_file(file, workspace=place, gate=True)
-    assert f"There is no baseline: rag-eval baseline set {first.run} makes" in shown()
+    assert f"There is no baseline: rag-eval gate {first.run} --accept makes" in shown()
     choose_baseline(Workspace(root=tmp_path / ".rag-eval"), first.run)
 
     (config.corpus / "one_more.md").write_text("One more.")
