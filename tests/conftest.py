@@ -82,7 +82,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     )
 
     from rag_eval.cli.prefect_api import answers
-    from rag_eval.cli.server import start_attended
+    from rag_eval.cli.processes import start_attended
     from tests.cli.commands import free_port, migrated_database, wait_for
 
     folder = tmp_path_factory.mktemp("prefect")

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from rag_eval.cli.prefect_home import prefect_home
-from rag_eval.cli.processes import descendants
-from rag_eval.cli.server import start_attended
+from rag_eval.cli.processes import descendants, start_attended
 from rag_eval.cli.service_commands import WORKER_SETTINGS
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
