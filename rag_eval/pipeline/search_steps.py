@@ -25,9 +25,8 @@ from rag_eval.retrieval.scoring import VectorSums
 from rag_eval.retrieval.searching import VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
 from rag_eval.retrieval.vector import search_vectors
-from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.store import VectorStore
+from rag_eval.stores.exact_search import Mask, unit_vectors
+from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.tables import (
     CHUNKS,
     SEARCHES,
@@ -71,7 +70,7 @@ Index = Mapping[str, Any]
 ``postings`` and ``statistics``. Lists have a table for each shard."""
 
 
-@step(version=3)
+@step(version=4)
 def index_vectors(
     chunks: Shards, vectors: Shards, store: Any, *, context: Context
 ) -> tuple[Callable[[VectorStore], None], Effort]:
@@ -81,18 +80,12 @@ def index_vectors(
 
 
 def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
-    table, vectors = pa.concat_tables(chunks), ChunkVectors(chunks, embeddings)
-    order = place_order(chunks)
-
-    def parts() -> Iterator[tuple[pa.Table, Vectors]]:
-        for begin in range(0, table.num_rows, ROWS_AT_ONCE):
-            numbers = order[begin : begin + ROWS_AT_ONCE]
-            yield table.take(pa.array(numbers)), vectors.of(numbers)
-
-    if isinstance(store, LanceDBVectorStore):
-        store.add_tables(parts())
+    vectors, order = ChunkVectors(chunks, embeddings), place_order(chunks)
+    if isinstance(store, BuiltInStore):
+        parts = range(0, len(order), ROWS_AT_ONCE)
+        store.fill(vectors.of(order[begin : begin + ROWS_AT_ONCE]) for begin in parts)
     else:
-        store.add(chunks_from_table(table.take(pa.array(order))), vectors.of(order))
+        store.add(chunks_from_table(_whole(chunks)), vectors.of(order))
 
 
 def place_order(chunks: Shards) -> Numbers:

@@ -93,7 +93,7 @@ def place_of(chunk: Chunk | PositionAwareChunk) -> tuple[str, int, int]:
 
 
 _MEMBERS = {
-    "vector store": ("add", "search", "search_many", "clear", "name"),
+    "vector store": ("add", "search_many", "clear", "name"),
     "reranker": ("rerank", "name"),
     "retriever": ("index", "retrieve", "name"),
 }

@@ -147,7 +147,8 @@ class VectorScoring:
         if not len(chunks):
             return np.empty(0)
         units = self._all[chunks] if self.count * self.searches.shape[1] <= MOST_HELD else self.vectors(chunks)
-        return exact_scores(self.searches[search : search + 1], units).astype(np.float64)
+        pairs = np.full(len(chunks), search), np.arange(len(chunks))
+        return exact_scores(self.searches, units, *pairs).astype(np.float64)
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""

@@ -24,9 +24,9 @@ from rag_eval.retrieval.retriever import (
 )
 from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, VectorScoring, VectorSums
 from rag_eval.retrieval.selection import search_deeper
-from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
+from rag_eval.stores.exact_search import Mask, unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.store import VectorStore
+from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query

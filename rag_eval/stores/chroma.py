@@ -4,179 +4,104 @@ Needs the extra ``chroma``. Nothing is downloaded and no usage is reported.
 """
 
 import importlib
-import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
-from pydantic import Field
 
 from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import Vectors
-from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.parts import PythonOnly, part
-from rag_eval.parts.part_settings import Name
-from rag_eval.stores.exact_search import BuiltInStore, Candidates, Mask, score_margin
-from rag_eval.stores.store import AnyChunk, Integers, Places
-from rag_eval.tables import metadata_to_json
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.ids import ChunkId, DocumentId, PositionAwareChunkId
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import part
+from rag_eval.stores.exact_search import BestPairs, Integers, Mask, SearchResult, exact_scores, score_margin
+from rag_eval.stores.store import BuiltInStore
 
-FOUND_AT_ONCE = 8192
+HITS_AT_ONCE = 8192
 SPARE = 16
 
 
 @part
 class ChromaVectorStore(BuiltInStore):
-    """A Chroma collection of chunks and vectors, in memory or in a folder; for one writer at a time.
+    """A Chroma collection of vectors in memory.
 
     The graph may miss chunks, more of them where many vectors are equal: what it finds is scored and ordered by the
-    rule of every store, what it misses is missing. ``folder`` need not exist yet; without one the collection is in
-    memory and nobody else's. Raises ``ConfigurationError`` when chromadb is not installed.
+    rule of every store, what it misses is missing. Raises ``ConfigurationError`` when chromadb is not installed.
     """
 
     packages = ("chromadb",)
     is_exact: ClassVar[bool] = False
 
-    folder: Annotated[str | Path | None, PythonOnly, Field(description="Where the collection is kept.")] = None
-    _: KW_ONLY
-    collection: Annotated[Name, PythonOnly, Field(description="The name of the collection.")] = "chunks"
-
     def __post_init__(self) -> None:
         try:
-            chromadb: Any = importlib.import_module("chromadb")
+            chromadb = importlib.import_module("chromadb")
         except ImportError as error:
             raise ConfigurationError(
                 f"ChromaVectorStore needs the extra chroma ({error}): {install_command('chroma')}"
             ) from None
-        settings = chromadb.Settings(anonymized_telemetry=False)
-        self._client: Any
-        folder, collection = self.folder, self.collection
-        if folder is None:
-            self._client = chromadb.EphemeralClient(settings=settings)
-            collection = f"{collection}-{uuid.uuid4().hex}"  # Chroma's clients in memory share their collections
-        else:
-            self._client = chromadb.PersistentClient(path=str(folder), settings=settings)
-        self._collection_name = collection
-        self._collection: Any = self._open()
-        self._load()
+        self._client: Any = chromadb.EphemeralClient(settings=chromadb.Settings(anonymized_telemetry=False))
+        self._name = f"chunks-{uuid.uuid4().hex}"  # clients in memory share their collections
+        self._open()
+
+    def _open(self) -> None:
+        self._collection: Any = self._client.create_collection(
+            self._name, embedding_function=None, configuration={"hnsw": {"space": "ip"}}
+        )
+        self._dimension, self._count = None, 0
 
     @property
     def name(self) -> str:
         return "chroma(hnsw, approximate)"
 
-    def chunks(self, numbers: Integers) -> list[AnyChunk]:
-        wanted, back = np.unique(numbers, return_inverse=True)
-        found = [
-            _chunk(*row)
-            for part in self._get(wanted, ["documents", "metadatas"])
-            for row in _by_number(part, zip(part["documents"], part["metadatas"], strict=True))
-        ]
-        return [found[row] for row in back]
+    def __len__(self) -> int:
+        return self._count
 
     def clear(self) -> None:
-        self._client.delete_collection(self._collection_name)
-        self._collection = self._open()
-        self._load()
-
-    def _open(self) -> Any:
-        return self._client.get_or_create_collection(
-            self._collection_name, embedding_function=None, configuration={"hnsw": {"space": "ip"}}
-        )
-
-    def _load(self) -> None:
-        self._places, self._dimension = Places(), None
-        kept = self._collection.get(include=["metadatas"])
-        if not kept["ids"]:
-            return
-        if {*kept["ids"]} != {*_ids(np.arange(len(kept["ids"])))} or not all(
-            row and "doc_id" in row for row in kept["metadatas"]
-        ):
-            raise TableError(
-                f"the Chroma collection {self._collection_name!r} was not filled by a store: name another collection"
-            )
-        rows = _by_number(kept, kept["metadatas"])
-        placed = "start" in rows[0]
-        doc_ids = pa.array([row["doc_id"] for row in rows], pa.string())
-        starts = [row["start" if placed else "ordinal"] for row in rows]
-        ends = [row.get("end", 0) for row in rows]
-        self._places = Places().with_rows(doc_ids, np.array(starts, np.int64), np.array(ends, np.int64), placed)
-        self._dimension = len(self._collection.get(ids=["0"], include=["embeddings"])["embeddings"][0])
-
-    def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
-        first = len(self._places)
-        rows = [_metadata(chunk, int(places.starts[first + row])) for row, chunk in enumerate(chunks)]
-        step = self._client.get_max_batch_size()
-        for begin in range(0, len(chunks), step):
-            end = min(begin + step, len(chunks))
-            self._collection.add(
-                ids=_ids(np.arange(first + begin, first + end)),
-                embeddings=units[begin:end],
-                documents=[chunk.content for chunk in chunks[begin:end]],
-                metadatas=rows[begin:end],
-            )
-
-    def _get(self, numbers: Integers, include: list[str]) -> Iterator[Any]:
-        step = self._client.get_max_batch_size()
-        for begin in range(0, len(numbers), step):
-            yield self._collection.get(ids=_ids(numbers[begin : begin + step]), include=include)
+        self._client.delete_collection(self._name)
+        self._open()
 
     def vectors(self, numbers: Integers) -> Vectors:
-        wanted, back = np.unique(numbers, return_inverse=True)
-        found = [_by_number(part, part["embeddings"]) for part in self._get(wanted, ["embeddings"])]
-        vectors: Vectors = np.concatenate(found, dtype=np.float32)[back]
-        return vectors
+        wanted, places = np.unique(numbers, return_inverse=True)
+        vectors = np.empty((len(wanted), self._dimension or 0), np.float32)
+        for some in self._batches(len(wanted)):
+            found = self._collection.get(ids=_ids(wanted[some]), include=["embeddings"])
+            vectors[np.searchsorted(wanted, np.array(found["ids"], np.int64))] = found["embeddings"]
+        return vectors[places]
 
-    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
-        """What the graph finds; where ties go deeper than what was asked for, twice as many are asked for."""
-        margin, where = score_margin(units.shape[1]), None
-        if among is not None:  # which leaves whole documents
-            left = {*self._places.documents[among].tolist()}
-            where = {"doc_id": {"$in": [name for name, code in self._places.codes.items() if code in left]}}
-        asked, depth = np.arange(len(units)), min(k + SPARE, len(self))
+    def _append(self, units: Vectors) -> None:
+        numbers = np.arange(self._count, self._count + len(units))
+        for some in self._batches(len(units)):
+            self._collection.add(ids=_ids(numbers[some]), embeddings=units[some])
+        self._count += len(units)
+
+    def _batches(self, count: int) -> Iterator[slice]:
+        step = self._client.get_max_batch_size()
+        return (slice(begin, begin + step) for begin in range(0, count, step))
+
+    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> SearchResult:
+        """Ask the graph for a few more than k, and for twice as many where ties go deeper than that."""
+        best, margin = BestPairs(len(units), k), score_margin(units.shape[1])
+        allowed = None if among is None else _ids(np.flatnonzero(among))
+        asked, depth = np.arange(len(units)), min(k + SPARE, self._count)
         while len(asked):
             deeper: list[int] = []
-            step = max(1, FOUND_AT_ONCE // depth)
+            step = max(1, HITS_AT_ONCE // depth)
             for begin in range(0, len(asked), step):
                 block = asked[begin : begin + step]
-                asking = {"query_embeddings": units[block], "n_results": depth, "where": where}
-                found = self._collection.query(**asking, include=["distances"])
-                queries: list[int] = []
-                numbers: list[int] = []
+                found = self._collection.query(units[block], ids=allowed, n_results=depth, include=["distances"])
+                rows, numbers = list[int](), list[int]()
                 for query, ids, distances in zip(block.tolist(), found["ids"], found["distances"], strict=True):
-                    if len(ids) == depth < len(self) and distances[-1] <= distances[k - 1] + margin:
+                    if len(ids) == depth < self._count and distances[-1] <= distances[k - 1] + margin:
                         deeper.append(query)
                     else:
-                        queries.extend([query] * len(ids))
-                        numbers.extend(map(int, ids))
-                yield from self._scored(units, np.array(queries, np.int64), np.array(numbers, np.int64))
-            asked, depth = np.array(deeper, np.int64), min(2 * depth, len(self))
+                        rows += [query] * len(ids)
+                        numbers += map(int, ids)
+                pairs = np.array(rows, np.int64), np.arange(len(rows))
+                scores = exact_scores(units, self.vectors(np.array(numbers, np.int64)), *pairs)
+                best.add(pairs[0], np.array(numbers, np.int64), scores)
+            asked, depth = np.array(deeper, np.int64), min(2 * depth, self._count)
+        return best.result()
 
 
 def _ids(numbers: Integers) -> list[str]:
     return [str(number) for number in numbers.tolist()]
-
-
-def _by_number(found: Any, rows: Iterable[Any]) -> list[Any]:
-    """The rows, which stand beside ``found["ids"]``, in the order of their numbers."""
-    return [row for _, row in sorted(zip(map(int, found["ids"]), rows, strict=True), key=lambda pair: pair[0])]
-
-
-def _metadata(chunk: AnyChunk, start_or_ordinal: int) -> dict[str, str | int]:
-    row: dict[str, str | int] = {"chunk_id": chunk.id, "doc_id": chunk.doc_id}
-    row["metadata"] = metadata_to_json(chunk.metadata, f"a chunk of {chunk.doc_id!r}")
-    if isinstance(chunk, PositionAwareChunk):
-        return row | {"start": start_or_ordinal, "end": chunk.end}
-    return row | {"ordinal": start_or_ordinal}
-
-
-def _chunk(content: str, row: Mapping[str, Any]) -> AnyChunk:
-    doc_id, metadata = DocumentId(row["doc_id"]), json.loads(row["metadata"])
-    if "ordinal" in row:
-        return Chunk(ChunkId(row["chunk_id"]), content, doc_id, metadata)
-    place = row["start"], row["end"]
-    return PositionAwareChunk(PositionAwareChunkId(row["chunk_id"]), content, doc_id, *place, metadata)

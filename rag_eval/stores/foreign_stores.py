@@ -1,18 +1,16 @@
-"""Vector stores of other libraries and of users, told apart by what they can do."""
+"""Vector stores of other libraries and of users, recognised by their methods."""
 
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part
-from rag_eval.stores.store import AnyChunk, SearchResult, StoreHit
+from rag_eval.stores.exact_search import SearchResult
+from rag_eval.stores.store import AnyChunk
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 ACCEPTED = (
@@ -40,6 +38,16 @@ class KnownVectors:
         return self._known[text]
 
 
+class StoreShape(NamedTuple):
+    """How the stores of one library are filled and searched."""
+
+    has: tuple[str, ...]
+    """The methods by which such a store is recognised."""
+    add: Callable[["ForeignStore", Any, Sequence[AnyChunk], Vectors, range], object]
+    search: Callable[["ForeignStore", Any, Vectors, int], Iterable[tuple[Any, float | None]]]
+    """Gives the number of each chunk that was found, best first, with its score where the store tells it."""
+
+
 class ForeignStore(Foreign):
     """A vector store that is not built in; a class is made anew for every filling.
 
@@ -51,83 +59,53 @@ class ForeignStore(Foreign):
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
-        self._chunks: list[AnyChunk] = []
-        self._numbers: dict[Any, int] = {}
-        self._known = KnownVectors()
-        self._used: Any = None
-        told = source.func if isinstance(source, functools.partial) else source
-        fills = any(callable(getattr(told, method, None)) for method in ("add", "add_documents"))
-        if not fills and (inspect.isclass(told) or not callable(told)):
+        self._forget()
+        made = source.func if isinstance(source, functools.partial) else source
+        fills = any(callable(getattr(made, method, None)) for method in ("add", "add_documents"))
+        if not fills and (inspect.isclass(made) or not callable(made)):
             raise ConfigurationError(f"{preview(repr(source))} is not a store: give {ACCEPTED}")
+
+    def _forget(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        """The number of every chunk that was added, by its place."""
+        self.known_vectors = KnownVectors()
+        self._used: Any = None
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
         """Hand over chunks with their vectors; raises as the store does."""
-        store, first = self._store(), len(self._chunks)
-        self._chunks += chunks
-        numbers = range(first, first + len(chunks))
-        if callable(getattr(store, "add_documents", None)):
-            made = importlib.import_module("langchain_core.documents").Document
-            # Equal texts have equal vectors, so that a look-up by text finds the right one.
-            self._known.learn([chunk.content for chunk in chunks], embeddings)
-            documents = [
-                made(page_content=chunk.content, metadata={_NUMBER: number})
-                for number, chunk in zip(numbers, chunks, strict=True)
-            ]
-            self.ask(store.add_documents, documents, ids=[str(number) for number in numbers])
-        elif callable(getattr(store, "query", None)):
-            node = importlib.import_module("llama_index.core.schema").TextNode
-            nodes = [
-                node(id_=str(number), text=chunk.content, embedding=vector)
-                for number, chunk, vector in zip(numbers, chunks, embeddings.tolist(), strict=True)
-            ]
-            self.ask(store.add, nodes)
-        else:
-            self.ask(store.add, list(chunks), embeddings)
-
-    def search(self, vector: NDArray[np.float32], k: int) -> list[StoreHit]:
-        """The k best chunks; raises ``ConfigurationError`` when the store gives what it was not given."""
-        store = self._store()
-        pairs: list[tuple[Any, float | None]]
-        if callable(getattr(store, "similarity_search_by_vector", None)):
-            given = self.ask(store.similarity_search_by_vector, vector.tolist(), k=k)
-            pairs = [(document.metadata.get(_NUMBER), None) for document in given]
-        elif callable(getattr(store, "query", None)):
-            query = importlib.import_module("llama_index.core.vector_stores.types").VectorStoreQuery
-            given = self.ask(store.query, query(query_embedding=vector.tolist(), similarity_top_k=k))
-            scores = given.similarities or [None] * len(given.ids or [])
-            pairs = [(int(one), score) for one, score in zip(given.ids or [], scores, strict=True)]
-        else:
-            given = self.ask(store.search, vector, k)
-            if not isinstance(given, Iterable) or isinstance(given, str):
-                raise ConfigurationError(f"the store {self.label} gave {preview(repr(given))}: give a list of chunks")
-            pairs = [self._read(one) for one in given]
-        hits: list[StoreHit] = []
-        for rank, (number, score) in enumerate(pairs[:k], start=1):
-            if not isinstance(number, int) or not 0 <= number < len(self._chunks):
-                raise ConfigurationError(f"the store {self.label} found a chunk that it was not given: {number!r}")
-            if any(hit.number == number for hit in hits):
-                raise ConfigurationError(f"the store {self.label} found chunk number {number} twice in one search")
-            hits.append(StoreHit(self._chunks[number], number, 1 / rank if score is None else float(score)))
-        return hits
+        store, first = self._store(), len(self.numbers)
+        self.numbers |= {_place(chunk): number for number, chunk in enumerate(chunks, start=first)}
+        shape_of(store).add(self, store, chunks, embeddings, range(first, first + len(chunks)))
 
     def search_many(self, vectors: Vectors, k: int) -> SearchResult:
-        """The k best chunks of every vector, each asked for by itself."""
-        width = min(k, len(self._chunks))
-        numbers = np.full((len(vectors), width), -1, np.int64)
-        scores = np.full((len(vectors), width), -np.inf, np.float32)
+        """Return the k nearest chunks of every vector, each asked for by itself.
+
+        Raises ``ConfigurationError`` when the store gives what it was not given.
+        """
+        width = min(k, len(self.numbers))
+        result, store = SearchResult.empty(len(vectors), width), self._store()
         for row, vector in enumerate(vectors):
-            for place, hit in enumerate(self.search(vector, width)):
-                numbers[row, place], scores[row, place] = hit.number, hit.score
-        return SearchResult(numbers, scores)
+            pairs = list(shape_of(store).search(self, store, vector, width))[:width]
+            for number, _ in pairs:
+                if not isinstance(number, int) or not 0 <= number < len(self.numbers):
+                    raise ConfigurationError(f"the store {self.label} found a chunk that it was not given: {number!r}")
+            numbers = [number for number, _ in pairs]
+            if len(set(numbers)) < len(numbers):
+                twice = next(number for number in numbers if numbers.count(number) > 1)
+                raise ConfigurationError(f"the store {self.label} found chunk number {twice} twice in one search")
+            result.numbers[row, : len(numbers)] = numbers
+            scores = [1 / rank if score is None else float(score) for rank, (_, score) in enumerate(pairs, start=1)]
+            result.scores[row, : len(numbers)] = scores
+        return result
 
     def clear(self) -> None:
         """Forget all chunks: a class is made anew, an object is cleared, or emptied chunk by chunk."""
         if not is_callable_part(self.source):
             if callable(getattr(self.source, "clear", None)):
                 self.ask(self.source.clear)
-            elif self._chunks and callable(getattr(self.source, "delete", None)):
-                self.ask(self.source.delete, [str(number) for number in range(len(self._chunks))])
-        self._chunks, self._used, self._numbers = [], None, {}
+            elif self.numbers and callable(getattr(self.source, "delete", None)):
+                self.ask(self.source.delete, [str(number) for number in range(len(self.numbers))])
+        self._forget()
 
     def _store(self) -> Any:
         if self._used is None:
@@ -135,28 +113,72 @@ class ForeignStore(Foreign):
             if not is_callable_part(self.source):
                 for name in _EMBEDDING:  # an object that was made with an embedder of its own
                     if hasattr(self.source, "add_documents") and name in getattr(self.source, "__dict__", {}):
-                        setattr(self.source, name, self._known)
+                        setattr(self.source, name, self.known_vectors)
         return self._used
 
     def _make(self) -> Any:
-        make: Callable[..., Any] = self.source
-        parameters = inspect.signature(make).parameters
-        return make(**{name: self._known for name in _EMBEDDING if name in parameters})
-
-    def _read(self, found: Any) -> tuple[int | None, float | None]:
-        """The number and the score of something that a store found: a chunk, alone or with a score, or a hit."""
-        score = None
-        if isinstance(found, tuple | list) and len(found) == 2:
-            found, score = found
-        elif hasattr(found, "chunk"):
-            found, score = found.chunk, getattr(found, "score", None)
-        if len(self._numbers) != len(self._chunks):
-            self._numbers = {_key(chunk): number for number, chunk in enumerate(self._chunks)}
-        is_chunk = isinstance(found, Chunk | PositionAwareChunk)
-        return (self._numbers.get(_key(found)) if is_chunk else None), score
+        parameters = inspect.signature(self.source).parameters
+        return self.source(**{name: self.known_vectors for name in _EMBEDDING if name in parameters})
 
 
-def _key(chunk: AnyChunk) -> tuple[Any, ...]:
+def _place(chunk: object) -> Hashable:
+    """Return what tells a chunk from all others; None for what is no chunk."""
     if isinstance(chunk, PositionAwareChunk):
         return chunk.doc_id, chunk.start, chunk.end
-    return chunk.doc_id, chunk.id, chunk.metadata.get("ordinal")
+    return (chunk.doc_id, chunk.id, chunk.metadata.get("ordinal")) if isinstance(chunk, Chunk) else None
+
+
+def _add_documents(part: ForeignStore, store: Any, chunks: Sequence[AnyChunk], vectors: Vectors, ns: range) -> object:
+    document = importlib.import_module("langchain_core.documents").Document
+    # Equal texts have equal vectors, so that a look-up by text finds the right one.
+    part.known_vectors.learn([chunk.content for chunk in chunks], vectors)
+    pairs = zip(ns, chunks, strict=True)
+    documents = [document(page_content=chunk.content, metadata={_NUMBER: number}) for number, chunk in pairs]
+    return part.ask(store.add_documents, documents, ids=[str(number) for number in ns])
+
+
+def _search_documents(part: ForeignStore, store: Any, vector: Vectors, k: int) -> list[tuple[Any, None]]:
+    found = part.ask(store.similarity_search_by_vector, vector.tolist(), k=k)
+    return [(document.metadata.get(_NUMBER), None) for document in found]
+
+
+def _add_nodes(part: ForeignStore, store: Any, chunks: Sequence[AnyChunk], vectors: Vectors, ns: range) -> object:
+    node = importlib.import_module("llama_index.core.schema").TextNode
+    rows = zip(ns, chunks, vectors.tolist(), strict=True)
+    return part.ask(store.add, [node(id_=str(n), text=chunk.content, embedding=vector) for n, chunk, vector in rows])
+
+
+def _search_nodes(part: ForeignStore, store: Any, vector: Vectors, k: int) -> list[tuple[int, float | None]]:
+    query = importlib.import_module("llama_index.core.vector_stores.types").VectorStoreQuery
+    found = part.ask(store.query, query(query_embedding=vector.tolist(), similarity_top_k=k))
+    numbers = [int(number) for number in found.ids or []]
+    return list(zip(numbers, found.similarities or [None] * len(numbers), strict=True))
+
+
+def _add_chunks(part: ForeignStore, store: Any, chunks: Sequence[AnyChunk], vectors: Vectors, _: range) -> object:
+    return part.ask(store.add, list(chunks), vectors)
+
+
+def _search_chunks(part: ForeignStore, store: Any, vector: Vectors, k: int) -> list[tuple[int | None, float | None]]:
+    """Ask a user's store, which gives chunks, alone or with a score, or hits."""
+    found = part.ask(store.search, vector, k)
+    if not isinstance(found, Iterable) or isinstance(found, str):
+        raise ConfigurationError(f"the store {part.label} gave {preview(repr(found))}: give a list of chunks")
+    pairs = []
+    for hit in found:
+        chunk, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, getattr(hit, "score", None))
+        chunk = getattr(chunk, "chunk", chunk)
+        pairs.append((part.numbers.get(_place(chunk)), score))
+    return pairs
+
+
+SHAPES = (
+    StoreShape(("add_documents", "similarity_search_by_vector"), _add_documents, _search_documents),  # LangChain
+    StoreShape(("add", "query"), _add_nodes, _search_nodes),  # LlamaIndex
+    StoreShape((), _add_chunks, _search_chunks),  # a user's own
+)
+
+
+def shape_of(store: object) -> StoreShape:
+    """Return how a store is filled and searched."""
+    return next(one for one in SHAPES if all(callable(getattr(store, method, None)) for method in one.has))

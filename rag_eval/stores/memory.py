@@ -1,13 +1,13 @@
 """Vectors in memory, searched exactly: the default of the library."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.parts import part
-from rag_eval.stores.exact_search import BuiltInStore, Mask
-from rag_eval.stores.store import AnyChunk, Integers, Places
+from rag_eval.stores.exact_search import ROWS_AT_ONCE, Integers
+from rag_eval.stores.store import BuiltInStore
 
 
 @part
@@ -24,31 +24,26 @@ class InMemoryVectorStore(BuiltInStore):
     def name(self) -> str:
         return "in-memory"
 
-    def chunks(self, numbers: Integers) -> list[AnyChunk]:
-        return [self._chunks[number] for number in numbers]
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
 
     def clear(self) -> None:
-        self._places, self._dimension = Places(), None
-        self._chunks: list[AnyChunk] = []
+        self._dimension = None
         self._parts: list[Vectors] = []
 
-    def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
-        self._chunks.extend(chunks)
+    def vectors(self, numbers: Integers) -> Vectors:
+        return self._matrix[numbers]
+
+    def _append(self, units: Vectors) -> None:
         self._parts.append(units)
 
-    def vectors(self, numbers: Integers) -> Vectors:
-        return self._matrix()[numbers]
-
+    @property
     def _matrix(self) -> Vectors:
         if len(self._parts) > 1:
             self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
 
-    def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
-        if among is not None:
-            yield from super()._tiles(among)
-            return
-        matrix = self._matrix()
-        for begin in range(0, len(matrix), self._blocks.rows):
-            rows = matrix[begin : begin + self._blocks.rows]
+    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+        for begin in range(0, len(self), ROWS_AT_ONCE):
+            rows = self._matrix[begin : begin + ROWS_AT_ONCE]
             yield np.arange(begin, begin + len(rows)), rows

@@ -1,54 +1,36 @@
-"""Where the chunks of a store stand, in the order they were added.
+"""What a vector store is, and what the stores of this library share: the checks, exact search and the order of hits."""
 
-A place is (document, start, end); a chunk that does not know its place is keyed by (document, ordinal). A store holds
-the one kind or the other, and no place twice.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from rag_eval.embedding.embedder import Vectors
-from rag_eval.errors import TableError
+from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.stores.exact_search import (
+    ROWS_AT_ONCE,
+    Integers,
+    Mask,
+    SearchResult,
+    exact_scores,
+    search_tiles,
+    unit_vectors,
+)
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.ids import encode_utf8
 
 AnyChunk = Chunk | PositionAwareChunk
 
-
-@dataclass(frozen=True, slots=True)
-class StoreHit:
-    """A chunk that a store found, its number in the order of addition, and its cosine similarity to the query."""
-
-    chunk: AnyChunk
-    number: int
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The best chunks of many queries, a row a query, best first.
-
-    There are k columns, or as many as the store has chunks where these are fewer. ``numbers`` counts chunks in the
-    order they were added; -1 (at score -inf) fills up where fewer were found. ``scores`` are cosine similarities, 0
-    wherever one side is a zero vector.
-    """
-
-    numbers: NDArray[np.int64]
-    scores: NDArray[np.float32]
+RECALL_AT = 10
+"""How many of the nearest chunks an approximate search is compared on."""
 
 
 @runtime_checkable
 class VectorStore(Protocol):
-    """Keeps chunks with their vectors and finds the nearest by cosine similarity.
+    """Keeps the vectors of chunks and finds the nearest by cosine similarity.
 
-    Equal texts at different places are different chunks. Equal scores are ordered by document, then by start (for
-    chunks without a place: by their order within the document), so that every exact store gives the same order.
+    Chunks are numbered from 0 in the order they are added. Equal scores are ordered by number, so whoever adds chunks
+    in the order of their places gets the same hits from every exact store.
     """
 
     @property
@@ -56,111 +38,114 @@ class VectorStore(Protocol):
         """The store, and whatever changes what it finds."""
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
-        """Keep chunks with their vectors; raises ``TableError`` when their numbers or the dimensions differ."""
-
-    def search(self, vector: NDArray[np.float32], k: int) -> list[StoreHit]:
-        """The k best chunks, best first; fewer when the store holds fewer."""
+        """Add chunks with their vectors."""
 
     def search_many(self, vectors: Vectors, k: int) -> SearchResult:
-        """The k best chunks of every vector at once."""
+        """Return the k nearest chunks of every vector."""
 
     def clear(self) -> None:
         """Forget all chunks."""
 
 
-Integers = NDArray[np.int64]
+class BuiltInStore(ABC):
+    """A store of this library. It keeps unit vectors by number; the chunks stay with whoever added them.
 
+    A subclass keeps the vectors and reads them again. Search is exact unless it overrides ``_nearest``.
+    """
 
-@dataclass(frozen=True)
-class Places:
-    """The places of a store's chunks; ``starts`` are the ordinals, and ``ends`` 0, where chunks have no place."""
+    is_exact: ClassVar[bool] = True
+    """Whether the best of all chunks are always found, so that shards of them can be searched apart."""
+    _queries_at_once: ClassVar[int] = 256
+    _dimension: int | None
 
-    placed: bool | None = None
-    codes: dict[str, int] = field(default_factory=dict)
-    documents: Integers = field(default_factory=lambda: np.empty(0, np.int64))
-    starts: Integers = field(default_factory=lambda: np.empty(0, np.int64))
-    ends: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The store, and whatever changes what it finds."""
 
-    def __len__(self) -> int:
-        return len(self.documents)
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    @cached_property
-    def rank(self) -> Integers:
-        """Each chunk's position in the order of places, by its number."""
-        rank = np.empty(len(self), np.int64)
-        rank[self.order] = np.arange(len(self))
-        return rank
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all vectors; the next may have another dimension."""
 
-    @cached_property
-    def order(self) -> Integers:
-        """The numbers of the chunks in the order of places: document id by code points, start, end."""
-        alphabetical = np.empty(len(self.codes), np.int64)
-        for position, doc_id in enumerate(sorted(self.codes)):
-            alphabetical[self.codes[doc_id]] = position
-        return np.lexsort((self.ends, self.starts, alphabetical[self.documents]))
+    @abstractmethod
+    def vectors(self, numbers: Integers) -> Vectors:
+        """Return the unit vectors of these numbers, in the order of the numbers."""
 
-    def with_chunks(self, chunks: Sequence[AnyChunk]) -> "Places":
-        """These places and those of chunks, whose ordinals go on from their document's last; raises ``TableError``."""
-        placed = isinstance(chunks[0], PositionAwareChunk)
-        doc_ids = [chunk.doc_id for chunk in chunks]
-        for doc_id in dict.fromkeys(doc_ids):
-            encode_utf8(doc_id, f"the document id {doc_id!r}")
-        starts, ends = [], []
-        next_ordinal: dict[str, int] = {}
-        for chunk in chunks:
-            if isinstance(chunk, PositionAwareChunk) != placed:
-                raise TableError(_MIXED)
-            if isinstance(chunk, PositionAwareChunk):
-                starts.append(chunk.start)
-                ends.append(chunk.end)
-            else:
-                if chunk.doc_id not in next_ordinal:
-                    here = self.starts[self.documents == self.codes.get(chunk.doc_id, -1)]
-                    next_ordinal[chunk.doc_id] = int(here.max(initial=-1)) + 1
-                starts.append(next_ordinal[chunk.doc_id])
-                next_ordinal[chunk.doc_id] += 1
-                ends.append(0)
-        return self.with_rows(
-            pa.array(doc_ids, pa.string()), np.array(starts, np.int64), np.array(ends, np.int64), placed
-        )
+    @abstractmethod
+    def _append(self, units: Vectors) -> None:
+        """Keep unit vectors under the next numbers."""
 
-    def with_rows(self, doc_ids: pa.Array, starts: Integers, ends: Integers, placed: bool) -> "Places":
-        """These places and new ones, given as columns; raises ``TableError`` as ``with_chunks`` does."""
-        if self.placed is not None and self.placed != placed:
-            raise TableError(_MIXED)
-        encoded = doc_ids.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        codes = dict(self.codes)
-        for name in names:
-            codes.setdefault(name, len(codes))
-        documents = np.array([codes[name] for name in names], np.int64)[encoded.indices.to_numpy()]
-        grown = Places(
-            placed,
-            codes,
-            np.concatenate([self.documents, documents]),
-            np.concatenate([self.starts, starts]),
-            np.concatenate([self.ends, ends]),
-        )
-        grown._refuse_duplicates(len(self))
-        return grown
+    def _finish(self) -> None:  # noqa: B027  # most stores have nothing to do
+        """Do what is to be done once after vectors were added, such as building an index."""
 
-    def _refuse_duplicates(self, first_new: int) -> None:
-        touched = np.zeros(len(self.codes), bool)
-        touched[self.documents[first_new:]] = True
-        rows = np.flatnonzero(touched[self.documents])  # only documents that were added to can clash
-        order = rows[np.lexsort((self.ends[rows], self.starts[rows], self.documents[rows]))]
-        same = np.ones(max(len(order) - 1, 0), bool)
-        for column in (self.documents, self.starts, self.ends):
-            same &= column[order[1:]] == column[order[:-1]]
-        if same.any():
-            row = order[1:][same].max()
-            doc_id = next(name for name, code in self.codes.items() if code == self.documents[row])
-            start, end = self.starts[row], self.ends[row]
-            place = f"[{start}, {end}) of {doc_id!r}" if self.placed else f"ordinal {start} of {doc_id!r}"
-            raise TableError(
-                f"two chunks stand at {place}, the second in row {max(row - first_new, 0)} of what is added: "
-                "a store keeps one chunk a place; clear it before filling it anew"
-            )
+    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+        """Yield all numbers with their unit vectors, at most ``ROWS_AT_ONCE`` at a time."""
+        for begin in range(0, len(self), ROWS_AT_ONCE):
+            numbers = np.arange(begin, min(begin + ROWS_AT_ONCE, len(self)))
+            yield numbers, self.vectors(numbers)
 
+    def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
+        """Add the vectors of chunks, scaled to length 1; nothing is kept when anything is refused.
 
-_MIXED = "chunks with a place and chunks without one cannot share a store: use one store for each kind"
+        Raises ``TableError`` when chunks and vectors differ in number, the dimension is not the store's, or a vector is
+        not finite.
+        """
+        if len(embeddings) != len(chunks):
+            raise TableError(f"there are {len(chunks)} chunks and {len(embeddings)} vectors: give one for each")
+        self.fill([embeddings])
+
+    def fill(self, parts: Iterable[Vectors]) -> None:
+        """Add vectors that come in parts, one at a time in memory; raises as ``add``, with the parts before kept."""
+        for embeddings in parts:
+            if len(embeddings):
+                units = unit_vectors(embeddings, "embeddings", self._dimension)
+                self._append(units)
+                self._dimension = units.shape[1]
+        self._finish()
+
+    def search_many(self, vectors: Vectors, k: int, among: Mask | None = None) -> SearchResult:
+        """Return the k nearest chunks of every vector, of those that ``among`` allows.
+
+        To a zero vector all chunks are equal, at score 0: it finds the first k. Raises ``ConfigurationError`` when k is
+        below 1, and ``TableError`` on a vector of another dimension or one that is not finite.
+        """
+        if k < 1:
+            raise ConfigurationError(f"k is {k}: ask for at least one chunk")
+        units = unit_vectors(vectors, "query vectors", self._dimension)
+        count = min(k, len(self) if among is None else int(among.sum()))
+        result = SearchResult.empty(len(units), count)
+        blank = ~units.any(axis=1)
+        result.numbers[blank] = np.arange(count) if among is None else np.flatnonzero(among)[:count]
+        result.scores[blank] = 0
+        if count and not blank.all():
+            found = self._nearest(units[~blank], count, among)
+            result.numbers[~blank], result.scores[~blank] = found.numbers, found.scores
+        return result
+
+    def recall(self, vectors: Vectors, depth: int, k: int = RECALL_AT) -> float | None:
+        """Return the share of the exact best k chunks that are among the first k of a search for ``depth``.
+
+        A chunk as near as the k-th counts too. None where search is exact, and without vectors or chunks.
+        """
+        units = unit_vectors(vectors, "query vectors", self._dimension)
+        units, count = units[units.any(axis=1)], min(k, len(self))
+        if self.is_exact or not count or not len(units):
+            return None
+        least = BuiltInStore._nearest(self, units, count, None).scores[:, -1]
+        found = self.search_many(units, max(depth, count)).numbers[:, :count]
+        queries, ranks = np.nonzero(found >= 0)
+        scores = exact_scores(units, self.vectors(found[queries, ranks]), queries, np.arange(len(queries)))
+        return int((scores >= least[queries]).sum()) / (len(units) * count)
+
+    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> SearchResult:
+        """Return the k nearest of every unit vector, none of which is zero; k is at most the number of chunks."""
+
+        def tiles() -> Iterator[tuple[Integers, Vectors]]:
+            for numbers, rows in self._tiles():
+                allowed = slice(None) if among is None else among[numbers]
+                yield numbers[allowed], rows[allowed]
+
+        return search_tiles(units, k, tiles, self._queries_at_once)

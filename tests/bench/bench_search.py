@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
@@ -131,7 +130,7 @@ def against_lance() -> list[dict[str, object]]:
         import lancedb
 
         store = LanceDBVectorStore(folder)
-        store.add_tables([(chunks_to_table(chunks), matrix)])
+        store.fill([matrix])
         table = lancedb.connect(folder).open_table("chunks")
         single_seconds, memory_seconds, batch_seconds, same = [], [], [], True
         memory.search_many(asked[:2], K)

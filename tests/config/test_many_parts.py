@@ -55,15 +55,15 @@ def test_vectors_are_found_in_whichever_part_they_are() -> None:
 
 def test_a_store_filled_in_parts_finds_what_one_filled_at_once_finds(tmp_path: Path) -> None:
     whole, parts = LanceDBVectorStore(tmp_path / "whole"), LanceDBVectorStore(tmp_path / "parts")
-    whole.add_tables([(CHUNKS, VECTORS)])
+    whole.fill([VECTORS])
     steps = range(0, 1_000, 300)
-    parts.add_tables((CHUNKS.slice(at, 300), VECTORS[at : at + 300]) for at in steps)
+    parts.fill(VECTORS[at : at + 300] for at in steps)
     for store in (parts, LanceDBVectorStore(tmp_path / "parts")):
         found, expected = store.search_many(VECTORS[:50], 20), whole.search_many(VECTORS[:50], 20)
         assert np.array_equal(found.numbers, expected.numbers)
         assert np.array_equal(found.scores, expected.scores)
     index = IvfPq(num_partitions=1, num_sub_vectors=4, refine_factor=50)
     indexed = LanceDBVectorStore(tmp_path / "indexed", index=index)
-    indexed.add_tables((CHUNKS.slice(at, 300), VECTORS[at : at + 300]) for at in steps)
+    indexed.fill(VECTORS[at : at + 300] for at in steps)
     reopened = LanceDBVectorStore(tmp_path / "indexed", index=index)
     assert np.array_equal(reopened.search_many(VECTORS[:50], 1).numbers[:, 0], np.arange(50))

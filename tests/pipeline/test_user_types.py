@@ -20,7 +20,8 @@ from rag_eval import (
     RecursiveCharacterChunker, SpanRecall, TokenLevelEvaluation, TokenLevelGroundTruth,
     VectorRAGRetriever, retrieval_losses, run_experiment,
 )
-from rag_eval.stores.store import AnyChunk, SearchResult, StoreHit
+from rag_eval.stores.exact_search import SearchResult
+from rag_eval.stores.store import AnyChunk
 
 class MyEmbedder:
     name = "mine"
@@ -33,8 +34,6 @@ class MyEmbedder:
 class MyStore:
     name = "mine"
     def add(self, chunks: Sequence[AnyChunk], embeddings: NDArray[np.float32]) -> None: ...
-    def search(self, vector: NDArray[np.float32], k: int) -> list[StoreHit]:
-        return []
     def search_many(self, vectors: NDArray[np.float32], k: int) -> SearchResult:
         return SearchResult(np.full((len(vectors), k), -1), np.zeros((len(vectors), k), np.float32))
     def clear(self) -> None: ...

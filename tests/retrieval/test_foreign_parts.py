@@ -232,9 +232,10 @@ def test_what_a_store_finds_may_come_with_a_score(as_given: Callable[[Any, float
     scoring, plain = ForeignStore(Scoring()), ForeignStore(Plain())
     for store in (scoring, plain):
         store.add(CHUNKS, VECTORS)
-    assert [hit.chunk for hit in scoring.search(VECTORS[0], 3)] == [hit.chunk for hit in plain.search(VECTORS[0], 3)]
-    assert [hit.score for hit in scoring.search(VECTORS[0], 3)] == [0.5, -0.5, -1.5]
-    assert [hit.score for hit in plain.search(VECTORS[0], 3)] == [1, 1 / 2, 1 / 3]
+    by_score, by_rank = (store.search_many(VECTORS[:1], 3) for store in (scoring, plain))
+    assert by_score.numbers.tolist() == by_rank.numbers.tolist()
+    assert by_score.scores.tolist() == [[0.5, -0.5, -1.5]]
+    np.testing.assert_array_equal(by_rank.scores, np.array([[1, 1 / 2, 1 / 3]], np.float32))
 
 
 def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
@@ -247,7 +248,7 @@ def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
     store = ForeignStore(Inventing())
     store.add(CHUNKS, VECTORS)
     with pytest.raises(ConfigurationError, match=r"the store inventing found a chunk that it was not given"):
-        store.search(VECTORS[0], 2)
+        store.search_many(VECTORS[:1], 2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rag_eval.stores.exact_search import Candidates, best, exact_scores, row_dots, score_margin, unit_vectors
+from rag_eval.stores.exact_search import BestPairs, exact_scores, row_dots, score_margin, unit_vectors
 from tests.stores.contract import random_vectors
 
 
@@ -23,11 +23,14 @@ def test_a_unit_vector_does_not_depend_on_the_rows_around_it() -> None:
 
 def test_scores_are_multiples_of_a_step_within_one() -> None:
     units = unit_vectors(random_vectors(2_000, 3, 4), "rows")
-    scores = exact_scores(np.concatenate([units, units[:1000]]), np.concatenate([units, -units[1000:]]))
+    left = np.concatenate([np.arange(2_000), np.arange(1_000)])
+    right = np.concatenate([np.arange(2_000), np.arange(2_000, 4_000)[1_000:]])
+    scores = exact_scores(units, np.concatenate([units, -units]), left, right)
     assert scores.max() == 1.0
     assert scores.min() >= -1.0
     np.testing.assert_array_equal(np.rint(scores * 2.0**24), scores * 2.0**24)
-    assert not np.signbit(exact_scores(-np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[::-1])).any()
+    one = np.eye(2, dtype=np.float32)
+    assert not np.signbit(exact_scores(-one, one, np.array([0, 1]), np.array([1, 0]))).any()
 
 
 def test_the_margin_covers_twice_what_float32_kernels_lose() -> None:
@@ -39,13 +42,15 @@ def test_the_margin_covers_twice_what_float32_kernels_lose() -> None:
         assert 0 < 2 * lost < score_margin(dimension)
 
 
-def test_the_best_are_cut_from_parts_given_in_any_order() -> None:
+def test_the_best_are_cut_from_pairs_given_in_any_order() -> None:
     parts = [
-        Candidates(np.array([1, 0]), np.array([3, 3]), np.array([0.5, 0.5], np.float32)),
-        Candidates(np.array([0, 0, 0]), np.array([0, 1, 2]), np.array([0.5, 0.25, 0.5], np.float32)),
+        (np.array([1, 0]), np.array([3, 3]), np.array([0.5, 0.5], np.float32)),
+        (np.array([0, 0, 0]), np.array([0, 1, 2]), np.array([0.5, 0.25, 0.5], np.float32)),
     ]
-    rank = np.array([2, 1, 0, 3])
     for given in (parts, parts[::-1]):
-        found = best(given, rank, 3, 2)
-        assert found.numbers.tolist() == [[2, 0], [3, -1], [-1, -1]]
+        best = BestPairs(3, 2)
+        for part in given:
+            best.add(*part)
+        found = best.result()
+        assert found.numbers.tolist() == [[0, 2], [3, -1], [-1, -1]]
         assert found.scores.tolist() == [[0.5, 0.5], [0.5, -np.inf], [-np.inf, -np.inf]]
