@@ -6,7 +6,6 @@ Answers are kept by the digest of their request: what was paid once is not paid 
 import inspect
 import json
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from rag_eval.parts.part_settings import Record
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import check_folder, data_sha256
-from rag_eval.storage.rows import KEY, KeyedRows, keys_from_hex
+from rag_eval.storage.rows import KEY, KeyedRows
 from rag_eval.tokens import count_tokens
 
 # What a chat format adds to a message; the exact figure is the service's secret.
@@ -129,10 +128,7 @@ class AnswerCache:
 
     def keep(self, digest: str, answer: Answer) -> None:
         """Keep an answer in place of an older one; raises ``ArtifactError`` when it cannot be written."""
-        began, is_new = time.time_ns(), digest not in self._rows.get([digest])
         self._rows.put({digest: answer.model_dump()})
-        if not is_new:
-            self._rows.retire(keys_from_hex([digest]), began)
 
     def alone(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
         """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing could be kept."""

@@ -26,7 +26,7 @@ from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import data_sha256
-from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, locate, nanoseconds
+from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, locate
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -63,18 +63,18 @@ class LoadedFiles:
     """
 
     def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
-        self._loader, self._since = loader, nanoseconds(made_since)
+        self._loader = loader
         made_by, name = f"{parts.digest(loader)} v{LOADED_VERSION}", parts.label(loader)
         self.folders = [identity_folder(cache / kind, made_by, name) for kind in ("loaded", BOXES_KIND)]
         texts, boxes = self.folders
-        self._kept = KeyedRows(texts, LOADED, storage), KeyedRows(boxes, BOXES, storage)
+        self._kept = KeyedRows(texts, LOADED, storage, made_since), KeyedRows(boxes, BOXES, storage, made_since)
         self._waiting: tuple[dict[str, Row], dict[str, Row]] = {}, {}
         self._size = 0
 
     def load(self, data: bytes) -> FileText:
         """Return what the loader makes of a file, now or before, without the boxes that are kept; raises as it does."""
         key = sha256(data).hexdigest()
-        row = self._waiting[0].get(key) or self._kept[0].get([key], self._since).get(key) or self._made(key, data)
+        row = self._waiting[0].get(key) or self._kept[0].get([key]).get(key) or self._made(key, data)
         if row["fault"] is not None:
             raise UnreadableDocumentError(row["fault"])
         return FileText(row["text"], json.loads(row["metadata"]))
@@ -100,7 +100,7 @@ class LoadedFiles:
         """Write what waits to be kept; raises ``ArtifactError`` when it cannot be written."""
         # Boxes first: who finds a text kept does not look for them again.
         for kept, waiting in zip(self._kept[::-1], self._waiting[::-1], strict=True):
-            kept.put(waiting, self._since)
+            kept.put(waiting)
             waiting.clear()
         self._size = 0
 
@@ -128,17 +128,15 @@ def cut_once(
     chunker: PositionAwareChunker,
     documents: Sequence[Document],
     *,
-    refresh: bool = False,
     tokens_read: Callable[[], int | None] = lambda: 0,
 ) -> tuple[list[PositionAwareChunk], int, int, int | None]:
     """The chunks of all documents, in order, how many documents had to be cut, and how many pieces had no sure place.
 
-    ``cuts`` has what the chunker has cut before; ``refresh`` cuts all documents. ``tokens_read`` tells what a model has
-    read for the chunker so far; last is what it reads for all documents, the same number whatever was cached.
+    ``cuts`` has what the chunker has cut before. ``tokens_read`` tells what a model has read for the chunker so far;
+    last is what it reads for all documents, the same number whatever was cached.
     """
-    began = time.time_ns()
     digests = [text_sha256(document.content) for document in documents]
-    known = {} if refresh else cuts.get(digests)
+    known = cuts.get(digests)
     fresh: dict[str, Row] = {}
     chunks: list[PositionAwareChunk] = []
     skipped, tokens = 0, [0]
@@ -166,8 +164,6 @@ def cut_once(
     if fresh:
         check_unchanged(getattr(chunker, "chunker", chunker))
     cuts.put(fresh)
-    if refresh or fresh.keys() & known.keys():
-        cuts.retire(keys_from_hex(list(fresh)), began)
     return chunks, len(fresh), skipped, None if None in tokens else sum(tokens)
 
 
@@ -268,17 +264,13 @@ RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.fl
 class CachedReranker:
     """A reranker that is asked only what it was not asked before: same name, same order.
 
-    An answer is kept before it is used. With ``made_since`` only answers given since then are used. ``fresh`` is how
-    many questions it was asked, ``seconds`` how long all answers took when they were given.
+    An answer is stored in ``rankings`` before it is used. ``fresh`` is how many questions the reranker was asked,
+    ``seconds`` how long all answers took when they were given.
     """
 
-    def __init__(
-        self, reranker: Reranker, folder: Path, made_since: datetime | None = None, storage: Storage | None = None
-    ) -> None:
-        self.reranker, self._rows = reranker, KeyedRows(folder, RANKINGS, storage)
-        self._since_ns = nanoseconds(made_since)
+    def __init__(self, reranker: Reranker, rankings: KeyedRows) -> None:
+        self.reranker, self._rows = reranker, rankings
         self._guard = threading.Lock()
-        self._replaced: list[str] = []
         self.fresh, self.seconds = 0, 0.0
 
     @property
@@ -297,13 +289,8 @@ class CachedReranker:
             self.seconds += row["seconds"]
         return [chunks[number] for number in row["order"][:top_k]]
 
-    def close(self) -> None:
-        """Remove the older answers that those of now replace."""
-        if self._replaced and self._since_ns:
-            self._rows.retire(keys_from_hex(self._replaced), self._since_ns)
-
     def _kept(self, key: str, count: int) -> Row | None:
-        row = self._rows.get([key], self._since_ns).get(key)
+        row = self._rows.get([key]).get(key)
         return row if row is not None and sorted(row["order"]) == list(range(count)) else None
 
     def _ask(self, key: str, query: str, chunks: Sequence[C]) -> Row:
@@ -311,8 +298,7 @@ class CachedReranker:
         order = reranked(self.reranker, query, chunks)
         row = {"order": order, "seconds": time.perf_counter() - started}
         check_unchanged(self.reranker)
-        self._rows.put({key: row}, self._since_ns)
+        self._rows.put({key: row})
         with self._guard:
             self.fresh += 1
-            self._replaced.append(key)
         return row

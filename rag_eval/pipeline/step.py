@@ -31,7 +31,7 @@ from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.metrics.score_tables import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.pipeline.caches import CUTS, CachedReranker, LoadedFiles, TokenCounts, cut_once
+from rag_eval.pipeline.caches import CUTS, RANKINGS, CachedReranker, LoadedFiles, TokenCounts, cut_once
 from rag_eval.pipeline.references import ChunksRef, Effort, IndexRef, Result, ScoresRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
@@ -207,9 +207,8 @@ class Context:
             self.workspace.fetch_missing(folder)
             used = as_position_aware(chunker if asked is None else replaced(chunker, embedder=asked))
             read = (lambda: asked.tokens_read) if isinstance(asked, CachedEmbedder) else lambda: 0
-            refresh = self.workspace.refresh
-            cuts = KeyedRows(folder, CUTS, self.workspace.storage)
-            chunks, new, skipped, tokens = cut_once(cuts, used, documents, refresh=refresh, tokens_read=read)
+            cuts = KeyedRows(folder, CUTS, self.workspace.storage, self.workspace.made_since)
+            chunks, new, skipped, tokens = cut_once(cuts, used, documents, tokens_read=read)
         cost = spent(asked)["cost"] if asked and new else 0.0
         return Cuts(
             name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
@@ -241,7 +240,7 @@ class Context:
         if self.workspace is None:
             yield embedder
             return
-        cache = _embedding_cache(self.workspace.root / "cache" / "embeddings", self.workspace.storage)
+        cache = EmbeddingCache(self.workspace.root / "cache" / "embeddings", self.workspace.storage)
         cached = CachedEmbedder(fresh(embedder), cache, made_since=self.workspace.made_since)
         for folder in cached.folders:
             self.workspace.fetch_missing(folder)
@@ -256,12 +255,10 @@ class Context:
         own = fresh(reranker)
         folder = identity_folder(self.workspace.root / "cache" / "rankings", digest(own), own.name)
         self.workspace.fetch_missing(folder)
-        with (
-            # Its connections end with it; an object that a user made is the user's to close.
-            closing(own) if is_part(own) and hasattr(own, "close") else nullcontext(),
-            closing(CachedReranker(own, folder, self.workspace.made_since, self.workspace.storage)) as asking,
-        ):
-            yield asking
+        rankings = KeyedRows(folder, RANKINGS, self.workspace.storage, self.workspace.made_since)
+        # Its connections end with it; an object that a user made is the user's to close.
+        with closing(own) if is_part(own) and hasattr(own, "close") else nullcontext():
+            yield CachedReranker(own, rankings)
 
     @contextmanager
     def token_counts(self) -> Iterator[TokenCount]:
@@ -322,7 +319,6 @@ class Context:
 
 
 # One for all stages of a process: what it has read of the disk and checked, it does not read and check again.
-_embedding_cache = functools.cache(EmbeddingCache)
 _token_counts = functools.cache(TokenCounts)
 
 

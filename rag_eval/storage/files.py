@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import platform
 import shutil
 import stat
 import sys
@@ -29,7 +28,7 @@ from rag_eval.errors import (
 )
 
 SCRATCH_PREFIX = ".part-"
-"""How half-written files are called; whatever is left of them after a kill may be removed."""
+"""How the names of half-written files begin; what a kill leaves of them is removed a day later."""
 SCRATCH_SECONDS = 86_400
 
 FOLLOW_LINKS = "RAG_EVAL_FOLLOW_LINKS"
@@ -229,7 +228,7 @@ def check_folder(folder: Path) -> None:
 def scratch_path(folder: Path) -> Iterator[Path]:
     """Yield a path of its own in ``folder``, which is made; what is left there goes. Raises ``ArtifactError``."""
     check_folder(folder)
-    path = folder / f"{SCRATCH_PREFIX}{_host()}-{os.getpid()}-{uuid.uuid4().hex}"
+    path = folder / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
     try:
         yield path
     finally:
@@ -237,42 +236,20 @@ def scratch_path(folder: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(folder: Path) -> None:
-    """Remove what killed writers left half written below a folder.
-
-    What a process of this machine left goes when that has ended. Of others that cannot be known: theirs goes when it
-    was not changed for a day.
-    """
+    """Remove what writers left half written below a folder: what was not changed for a day."""
     limit = time.time() - SCRATCH_SECONDS
     for parent, folders, files in os.walk(folder):
         scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
         folders[:] = [name for name in folders if name not in scratch]
         for path in (Path(parent, name) for name in scratch):
-            if _is_abandoned(path.name) or _last_change(path) < limit:
+            if _last_change(path) < limit:
                 remove(path)
 
 
-def _host() -> str:
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
-def _is_abandoned(name: str) -> bool:
-    """Whether the writer was a process of this machine that has ended."""
-    host, _, rest = name.removeprefix(SCRATCH_PREFIX).partition("-")
-    pid = rest.partition("-")[0]
-    if host != _host() or not (pid.isascii() and pid.isdigit()) or os.name != "posix":
-        return False
-    try:
-        os.kill(int(pid), 0)  # asks whether it is there, and does nothing to it
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
 def _last_change(path: Path) -> float:
-    """When a file or anything in a folder was last changed: a folder in use changes inside."""
+    """Return when a file or anything in a folder was last changed: a folder in use changes inside."""
     times = [0.0]
+    # os.walk passes over folders that vanish; Path.rglob fails on them.
     inside = (Path(parent, name) for parent, _, files in os.walk(path) for name in files)
     for one in (path, *inside):
         with suppress(FileNotFoundError):

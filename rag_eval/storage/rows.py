@@ -1,8 +1,8 @@
 """Arrow tables in files that are named by the digest of their bytes, and rows by key in such files.
 
-What is kept by key is made once: the cuts of documents, vectors, rankings, answers of models. A key is the sha256 of
-what the row was made from, a folder is named by the identity of what made it. Its files are sorted by key, added and
-removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
+A row is computed once: the cuts of a document, a vector, a ranking, the answer of a model. Its key is the sha256 of
+what it was computed from, and its folder is named by the identity of what computed it. Files are sorted by key, added
+and removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
 once. What a killed writer left is not read. A damaged file is removed with a sentence in the log, and what it held is
 computed again.
 """
@@ -14,9 +14,10 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,35 +48,23 @@ logger = logging.getLogger(__name__)
 
 
 def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
-    """Keep a table in the folder and give back its file, whose stem is the digest of its bytes.
+    """Write a table to a file of the folder whose stem is the digest of its bytes, and return the file.
 
-    The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file shall have, in
-    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written, and what making a part raises.
+    The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file gets, in
+    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written.
     """
-    with scratch_path(folder) as scratch:
-        with writing(folder):
-            sink = pa.OSFile(str(scratch), "wb")
-        try:
-            with writing(folder):
-                writer = pa.ipc.new_file(sink, schema)
+    with scratch_path(folder) as scratch, writing(folder):
+        with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for part in parts:
-                with writing(folder):
-                    writer.write_table(part)
-            with writing(folder):
-                writer.close()
-        finally:
-            # What went wrong before is what is to be said, and not that a full disk cannot take the rest either.
-            with suppress(OSError):
-                sink.close()
-        with writing(folder):
-            if made_ns is not None:
-                os.utime(scratch, ns=(made_ns, made_ns))
-            digest = file_sha256(scratch)
-            path = folder / f"{digest}.arrow"
-            os.replace(scratch, path)
-            # Another thread may have merged it into a larger file by now.
-            with suppress(FileNotFoundError):
-                remember(path, digest)
+                writer.write_table(part)
+        if made_ns is not None:
+            os.utime(scratch, ns=(made_ns, made_ns))
+        digest = file_sha256(scratch)
+        path = folder / f"{digest}.arrow"
+        os.replace(scratch, path)
+        # Another thread may have merged it into a larger file by now.
+        with suppress(FileNotFoundError):
+            remember(path, digest)
     return path
 
 
@@ -109,10 +98,10 @@ def identity_folder(root: Path, identity: str, label: str) -> Path:
     return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def nanoseconds(moment: datetime | None) -> int:
-    """Return the moment as files are stamped, to the microsecond; None, from which on everything counts, is 0."""
+def _nanoseconds(moment: datetime) -> int:
+    """Return the moment as files are stamped, to the microsecond."""
     # Not by way of a float, which has not enough digits.
-    return 0 if moment is None else 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
+    return 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
 
 
 def keys_from_hex(digests: Sequence[str]) -> Keys:
@@ -165,16 +154,19 @@ def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDAr
 class KeyedRows:
     """The rows of one folder; ``schema`` is that of its files, the first column the key.
 
-    Rows of equal keys are interchangeable; where they are not, ``retire`` the old ones once the new ones are added.
+    Of rows with equal keys the newest counts. Only rows made since ``made_since`` are read, and merged with each other.
     In a workspace's ``storage`` every file is uploaded as soon as it is written: what was paid for outlives its
     machine. Raises ``ConfigurationError`` when the folder is a file.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, storage: Storage | None = None) -> None:
+    def __init__(
+        self, folder: Path, schema: pa.Schema, storage: Storage | None = None, made_since: datetime | None = None
+    ) -> None:
         if folder.exists() and not folder.is_dir():
-            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for what is kept")
+            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for cached results")
         self.folder = folder
         self._schema, self._storage = schema, storage or Storage(folder.parent)
+        self._since_ns = _nanoseconds(made_since) if made_since else 0
         self._lock = threading.Lock()  # guards this object, not the folder
         self._open: dict[str, RowFile] = {}
         self._refused: dict[str, Stamp] = {}
@@ -188,40 +180,36 @@ class KeyedRows:
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
         return wait_for_lock(lock, stopped)
 
-    def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
-        """Return the rows of these keys in hex that were made since then, by key; without the key's own column."""
-        found: dict[str, Row] = {}
-        for file, places, rows in locate(keys_from_hex(digests), self.files(since_ns)):
-            values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(rows)).to_pylist()
-            found |= {digests[place]: row for place, row in zip(places.tolist(), values, strict=True)}
-        return found
+    def get(self, digests: Sequence[str]) -> dict[str, Row]:
+        """Return the rows of these keys in hex, by key; without the key's own column."""
+        rows: dict[str, Row] = {}
+        for file, places, numbers in locate(keys_from_hex(digests), self.files()):
+            values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(numbers)).to_pylist()
+            rows |= {digests[place]: row for place, row in zip(places.tolist(), values, strict=True)}
+        return rows
 
-    def put(self, rows: Mapping[str, Row], since_ns: int = 0) -> None:
-        """Keep rows by key in hex; raises ``ArtifactError`` when they cannot be written."""
+    def put(self, rows: Mapping[str, Row]) -> None:
+        """Add rows by key in hex; raises ``ArtifactError`` when they cannot be written."""
         if rows:
             columns = pa.Table.from_pylist(list(rows.values()), pa.schema(list(self._schema)[1:]))
-            self.add(keys_from_hex(list(rows)), columns, since_ns)
+            self.add(keys_from_hex(list(rows)), columns)
 
-    def add(self, keys: Keys, columns: pa.Table, since_ns: int = 0) -> None:
-        """Keep rows, of equal keys the first, apart from those made before ``since_ns``; raises ``ArtifactError``."""
-        self._write(keys, columns)
-        with self._tidying():
-            self._merge_small_files(since_ns)
+    def add(self, keys: Keys, columns: pa.Table) -> None:
+        """Add rows, of equal keys the first; raises ``ArtifactError`` when they cannot be written."""
+        # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
+        self._write(keys, columns, time.time_ns())
+        try:
+            sweep_scratch(self.folder)
+            self._merge_small_files()
+        except (OSError, ArtifactError, ServiceError, pa.ArrowInvalid) as error:
+            logger.warning("%s could not be tidied: %s", self.folder, error)
 
-    def retire(self, keys: Keys, before_ns: int) -> None:
-        """Remove the rows of these keys that were made before then; what stays for a crash does no harm."""
-        with self._tidying():
-            old = [file for file in self.files() if file.stamp.made_ns < before_ns]
-            for file, _, rows in [found for one in old for found in locate(keys, [one])]:
-                kept = np.ones(len(file), bool)
-                kept[rows] = False
-                if kept.any():  # as old as they were
-                    columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
-                    self._write(file.keys[kept], columns, file.stamp.made_ns)
-                self._remove(file.path)
+    def files(self) -> list[RowFile]:
+        """Return the files as they are now on the disk, the newest first."""
+        return [file for file in self.all_files() if file.stamp.made_ns >= self._since_ns]
 
-    def files(self, since_ns: int = 0) -> list[RowFile]:
-        """Return the files as they are now on the disk, as far as they were made since then, the newest first."""
+    def all_files(self) -> list[RowFile]:
+        """Return the files as they are now on the disk, those made before ``made_since`` too, the newest first."""
         with self._lock:
             for _ in range(MAX_LISTINGS):
                 try:
@@ -229,22 +217,24 @@ class KeyedRows:
                     break
                 except FileNotFoundError:
                     continue  # merged into another by someone else since it was listed
-            kept = [file for file in self._open.values() if file.stamp.made_ns >= since_ns]
-        return sorted(kept, key=lambda file: (-file.stamp.made_ns, file.path))
+            return sorted(self._open.values(), key=lambda file: (-file.stamp.made_ns, file.path))
 
     def fits(self, schema: pa.Schema) -> bool:
         """Tell whether a file with this schema is one of the folder's."""
         return bool(schema.equals(self._schema))
 
-    def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
+    def remove(self, file: RowFile) -> None:
+        """Remove a file with its rows."""
+        self._remove(file.path)
+
+    def _write(self, keys: Keys, columns: pa.Table, made_ns: int) -> Path:
         # Sorted by bytes; of equal keys the first.
         _, first = np.unique(np.ascontiguousarray(keys).view(f"V{KEY_BYTES}"), return_index=True)
         column = pa.FixedSizeBinaryArray.from_buffers(KEY, len(first), [None, pa.py_buffer(keys[first].tobytes())])
         # One chunk a column: it is mapped as one piece.
         sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
         table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
-        # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
-        path = write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
+        path = write_table(self.folder, table.schema, [table], made_ns)
         with suppress(FileNotFoundError):  # merged into a larger file by another thread
             self._storage.upload(path)
         return path
@@ -253,39 +243,27 @@ class KeyedRows:
         path.unlink(missing_ok=True)
         self._storage.delete(path)
 
-    def _merge_small_files(self, since_ns: int) -> None:
-        """Merge once there are many, each row again only when its file has grown severalfold.
+    def _merge_small_files(self) -> None:
+        """Merge the newest files once there are many, each row again only when its file has grown severalfold.
 
         Who has the merged files open can go on reading. The new one is as old as the oldest of them, so that no row
-        seems newer than it is.
+        seems newer than it is; no file that is left is between them in age, so that the newest of equal keys stays so.
         """
-        small = [file for file in self.files(since_ns) if file.stamp.size < FULL_FILE_BYTES]
+        small = list(takewhile(lambda file: file.stamp.size < FULL_FILE_BYTES, self.files()))
         if len(small) <= MANY_FILES:
             return
         chosen: list[RowFile] = []
         rows = size = 0
-        for file in sorted(small, key=len):
+        for file in small:
             if len(chosen) >= 2 and (len(file) > 2 * rows or size >= FULL_FILE_BYTES):
                 break
             chosen.append(file)
             rows, size = rows + len(file), size + file.stamp.size
-        chosen.sort(key=lambda file: -file.stamp.made_ns)
-        # A column that older files do not have is null in their rows.
-        tables = [file.table for file in chosen]
-        columns = pa.concat_tables(tables, promote_options="default").drop_columns([self._schema.names[0]])
-        keys = np.concatenate([file.keys for file in chosen])
-        path = self._write(keys, columns, chosen[-1].stamp.made_ns)
+        columns = pa.concat_tables([file.table for file in chosen]).drop_columns([self._schema.names[0]])
+        path = self._write(np.concatenate([file.keys for file in chosen]), columns, chosen[-1].stamp.made_ns)
         for file in chosen:
             if file.path != path:
                 self._remove(file.path)
-
-    @contextmanager
-    def _tidying(self) -> Iterator[None]:
-        try:
-            sweep_scratch(self.folder)
-            yield
-        except (OSError, ArtifactError, ServiceError, pa.ArrowInvalid) as error:
-            logger.warning("%s could not be tidied: %s", self.folder, error)
 
     def _reopened(self) -> dict[str, RowFile]:
         try:

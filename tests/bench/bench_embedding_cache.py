@@ -85,10 +85,10 @@ def _many_lookups() -> list[dict[str, object]]:
     digests = rng.integers(0, 256, (LOOKUPS, 32), dtype=np.uint8)
     vectors = rng.random((LOOKUPS, DIMENSION), dtype=np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        kept = EmbeddingCache(folder).collection("bench", "bench")
+        kept = EmbeddingCache(folder).rows("bench", "bench")
         keeping = cpu_seconds(lambda: kept.keep(digests, vectors))
         forget(Path(folder))
-        opening = cpu_seconds(lambda: EmbeddingCache(folder).collection("bench", "bench").sized())
+        opening = cpu_seconds(lambda: EmbeddingCache(folder).rows("bench", "bench").sized())
         finding = median(cpu_seconds(lambda: kept.find(digests)) for _ in range(TURNS))
         right = np.array_equal(kept.find(digests)[1], vectors)
     return [

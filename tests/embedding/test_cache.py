@@ -97,25 +97,6 @@ def test_tokens_are_counted_once_and_are_the_same_number_whatever_was_kept(tmp_p
     assert cached.tokens_read == sum(map(len, TEXTS[:40]))
 
 
-def test_what_was_kept_without_tokens_is_counted_and_merged_with_the_rest(tmp_path: Path) -> None:
-    own, cache = CountingEmbedder(), EmbeddingCache(tmp_path)
-    for text in TEXTS[:MANY_FILES]:
-        CachedEmbedder(own, cache).embed([text])
-    oldest = min(segment_files(tmp_path), key=lambda path: path.stat().st_mtime_ns)
-    table = pa.ipc.open_file(oldest.read_bytes()).read_all().drop_columns(["tokens"])
-    oldest.unlink()
-    write_table(oldest.parent, table.schema, [table])
-    for _ in range(2):  # in a file of its own, and after the next text has had all files merged
-        own.embedded.clear()
-        own.counted.clear()
-        cached = CachedEmbedder(own, cache)
-        cached.embed(TEXTS[:MANY_FILES])
-        assert (own.embedded, own.counted) == ([], TEXTS[:1])
-        assert cached.tokens_read == sum(map(len, TEXTS[:MANY_FILES]))
-        cached.embed([TEXTS[99]])
-    assert len(segment_files(tmp_path)) == 1
-
-
 def test_an_embedder_that_embeds_otherwise_than_its_class_is_asked_itself(tmp_path: Path) -> None:
     class Negative(LocalEmbedder):
         def embed(self, texts: Sequence[str]) -> Vectors:
@@ -382,7 +363,7 @@ def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     cached.embed(TEXTS[:3])
     (path,) = segment_files(tmp_path)
     table = pa.ipc.open_file(path.read_bytes()).read_all()
-    columns = [table.column(0).cast(key), table.column(1).cast(pa.list_(number, own.dimension))]
+    columns = [table.column(0).cast(key), table.column(1).cast(pa.list_(number, own.dimension)), table.column(2)]
     other = pa.table(columns, names=table.column_names)
     path.unlink()
     path = write_table(path.parent, other.schema, [other])

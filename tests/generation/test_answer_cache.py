@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.llm.chat import ANSWERS, Answer, AnswerCache
-from rag_eval.storage.rows import KeyedRows
+from rag_eval.llm.chat import Answer, AnswerCache
 
 DIGEST = "ab" * 32
 
@@ -57,7 +56,6 @@ def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
     assert cache.find(DIGEST, None) is None
     cache.keep(DIGEST, answer(limit=100))
     assert cache.find(DIGEST, None) is not None
-    assert sum(len(file) for file in KeyedRows(tmp_path, ANSWERS).files()) == 1
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

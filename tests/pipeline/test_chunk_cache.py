@@ -1,5 +1,6 @@
 import logging
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +29,8 @@ def test_only_documents_that_changed_are_cut_and_the_chunks_are_the_same(tmp_pat
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 0, 0, 0)
     edited = [*DOCS[:2], Document(DOCS[2].id, "Something else."), *DOCS[3:]]
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, edited) == (plain(edited), 1, 0, 0)
-    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, edited, refresh=True) == (plain(edited), 5, 0, 0)
+    anew = KeyedRows(tmp_path, CUTS, made_since=datetime.now(UTC))
+    assert cut_once(anew, CHUNKER, edited) == (plain(edited), 5, 0, 0)
 
 
 def test_a_document_moved_or_doubled_is_not_cut_again_and_one_without_chunks_is_remembered(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@
 import hashlib
 import logging
 import threading
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.storage.rows import KEY, MANY_FILES, KeyedRows, Keys, identity_folder, keys_from_hex, write_table
+from rag_eval.storage.rows import KEY, MANY_FILES, KeyedRows, identity_folder, write_table
 
 SCHEMA = pa.schema([pa.field("key", KEY, nullable=False), pa.field("value", pa.int64(), nullable=False)])
 
@@ -19,8 +19,8 @@ def key(text: object) -> str:
     return hashlib.sha256(str(text).encode()).hexdigest()
 
 
-def values(rows: KeyedRows, count: int, since_ns: int = 0) -> list[int | None]:
-    found = rows.get([key(n) for n in range(count)], since_ns)
+def values(rows: KeyedRows, count: int) -> list[int | None]:
+    found = rows.get([key(n) for n in range(count)])
     return [found[key(n)]["value"] if key(n) in found else None for n in range(count)]
 
 
@@ -36,36 +36,26 @@ def test_rows_are_found_by_their_keys_and_by_nothing_else(tmp_path: Path) -> Non
         assert values(reader, 9) == [0, 1, 2, 3, 4, None, None, 7, None]
 
 
-def test_a_row_that_is_replaced_is_gone_and_its_neighbours_stay(tmp_path: Path) -> None:
+def test_rows_from_before_a_moment_are_passed_over_and_the_newest_of_a_key_counts(tmp_path: Path) -> None:
     rows = KeyedRows(tmp_path, SCHEMA)
     rows.put({key(n): {"value": n} for n in range(3)})
-    began = time.time_ns()
-    rows.put({key(1): {"value": 10}}, began)
-    assert values(rows, 3) == [0, 10, 2]  # the newest first
-    assert values(rows, 3, began) == [None, 10, None]
-    rows.retire(keys_from_hex([key(1)]), began)
-    assert values(KeyedRows(tmp_path, SCHEMA), 3) == [0, 10, 2]
-    assert sorted(len(file) for file in rows.files()) == [1, 2]
-    assert values(rows, 3, began) == [None, 10, None]  # what stays is as old as it was
+    anew = KeyedRows(tmp_path, SCHEMA, made_since=datetime.now(UTC))
+    assert values(anew, 3) == [None] * 3
+    anew.put({key(1): {"value": 10}})
+    assert values(anew, 3) == [None, 10, None]
+    assert values(rows, 3) == [0, 10, 2]
 
 
-def test_who_finds_a_row_retired_by_another_meanwhile_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Overtaken(KeyedRows):
-        """Another retires the same rows just before its own file goes."""
-
-        def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
-            if made_ns is not None:
-                KeyedRows(tmp_path, SCHEMA).retire(gone, began)
-            return super()._write(keys, columns, made_ns)
-
-    rows, gone = Overtaken(tmp_path, SCHEMA), keys_from_hex([key(1), key(4)])
-    for first in (0, 3):
-        rows.put({key(first + n): {"value": first + n} for n in range(3)})
-    began = time.time_ns()
-    with caplog.at_level(logging.WARNING):
-        rows.retire(gone, began)
-    assert caplog.text == ""
-    assert values(rows, 6) == [0, None, 2, 3, None, 5]
+def test_a_merge_passes_over_no_file_whose_older_rows_would_win(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    rows.put({key("first"): {"value": 0}})
+    rows.put({key(n): {"value": 1} for n in range(5 * MANY_FILES)})
+    anew = KeyedRows(tmp_path, SCHEMA, made_since=datetime.now(UTC))
+    anew.put({key(0): {"value": 2}})
+    for number in range(MANY_FILES):
+        rows.put({key(("more", number)): {"value": 3}})
+        assert values(rows, 2) == [2, 1]
+    assert len(rows.files()) < MANY_FILES
 
 
 def test_many_files_become_few_and_the_newest_of_equal_keys_wins(tmp_path: Path) -> None:
@@ -118,14 +108,14 @@ def test_a_file_that_another_thread_has_merged_already_was_written(tmp_path: Pat
         merging.join()
 
 
-def test_what_is_new_is_not_merged_with_what_is_about_to_go(tmp_path: Path) -> None:
+def test_what_is_new_is_not_merged_with_what_is_too_old(tmp_path: Path) -> None:
     rows = KeyedRows(tmp_path, SCHEMA)
     for number in range(MANY_FILES - 1):
         rows.put({key(number): {"value": number}})
-    began = time.time_ns()
+    anew = KeyedRows(tmp_path, SCHEMA, made_since=datetime.now(UTC))
     for number in range(MANY_FILES):
-        rows.put({key(number): {"value": -1}}, began)
-    assert values(rows, MANY_FILES, began) == [-1] * MANY_FILES
+        anew.put({key(number): {"value": -1}})
+    assert values(anew, MANY_FILES) == [-1] * MANY_FILES
 
 
 @pytest.mark.parametrize(
