@@ -202,7 +202,7 @@ class Overlap:
 )
 def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(OWN)
-    (tmp_path / "traces.jsonl").touch()
+    (tmp_path / "hits.jsonl").touch()
     found = blocks(ROOT / "docs" / page, "yaml")
     assert len(found) >= count
     for text in found:

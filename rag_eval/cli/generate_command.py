@@ -72,7 +72,7 @@ def generate(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="File of real questions (text with one a line, CSV, JSON lines or traces): quote what answers each "
+            help="File of real questions (text with one a line, CSV or JSON lines): quote what answers each "
             "instead of inventing any, and declare unanswerable what nothing answers."
         ),
     ] = None,

@@ -17,7 +17,6 @@ from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.quotes import NAMES, CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import read_truth_text
-from rag_eval.retrieval.traces import retrievals_in
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
@@ -85,9 +84,8 @@ def queries_from(given: Any) -> list[Query]:
 def read_queries(path: str | Path) -> list[Query]:
     """Return the questions of a file, each once: of a text file one a line, of CSV and JSON lines by their ``query``.
 
-    Of traces (``rag_eval.retrieval.traces``), as JSON or JSON lines, they are those that were searched. Columns of CSV
-    and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises ``GroundTruthError`` when the file
-    cannot be read, or has none.
+    Columns of CSV and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises
+    ``GroundTruthError`` when the file cannot be read, or has none.
     """
     path = Path(path)
     text = read_truth_text(path, "file of questions")
@@ -98,8 +96,7 @@ def read_queries(path: str | Path) -> list[Query]:
         elif kind in (".json", ".jsonl", ".ndjson"):
             written = [text] if kind == ".json" else text.split("\n")
             lines = [parsed_line(line) for line in written if line.strip()]
-            traced = retrievals_in(lines)
-            asked = [one.query for one in traced] or (lines[0] if kind == ".json" else lines)
+            asked = lines[0] if kind == ".json" else lines
             given = [{"query": one} if isinstance(one, str) else dict(one) for one in asked]
         else:
             given = [{"query": line.strip()} for line in text.splitlines() if line.strip()]

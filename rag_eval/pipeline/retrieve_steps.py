@@ -308,10 +308,8 @@ def ask_system(
     def ask(some: pa.Table) -> pa.Table:
         asked_queries = queries_from_table(some)
         if not isinstance(system, Retriever):
-            texts = [query.text for query in asked_queries]
-            search_many = getattr(system, "search_many", None)
-            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in texts]
-            read = [reader.read_all(one, query.id, depth) for query, one in zip(asked_queries, given, strict=True)]
+            answers = zip(asked_queries, system.search_many(asked_queries, depth), strict=True)
+            read = [reader.read_all(given, query.id, depth) for query, given in answers]
             return answers_table(level, [query.id for query in asked_queries], read)
         found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)
         return hits_table(level, asked_queries, found, corpus)

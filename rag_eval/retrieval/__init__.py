@@ -49,7 +49,7 @@ RETRIEVER = Kind(
 
 SYSTEM = Kind(
     "system",
-    {"http": "rag_eval.retrieval.http:HttpSystem", "traces": "rag_eval.retrieval.traces:TracedSystem"},
+    {"http": "rag_eval.retrieval.http:HttpSystem", "hits": "rag_eval.retrieval.recorded_hits:RecordedHits"},
     foreign="rag_eval.retrieval.systems:ForeignSystem",
 )
 """Whole retrieval systems, which are given documents and asked queries."""

@@ -14,6 +14,7 @@ from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceErro
 from rag_eval.parts import Running, Shown, part
 from rag_eval.parts.part_settings import Address, Count, Name, Whole
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
+from rag_eval.types.evidence import Query
 
 _FIELDS = {"text": "text", "doc_id": "doc_id", "start": "start", "end": "end", "score": "score", "chunk_id": "chunk_id"}
 
@@ -60,11 +61,7 @@ class HttpSystem:
         """The address."""
         return f"http {self.url}"
 
-    def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Return the hits of one query."""
-        return self.search_many([query], k)[0]
-
-    def search_many(self, queries: Sequence[str], k: int) -> list[list[dict[str, Any]]]:
+    def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, Any]]]:
         """Return the hits of every query; the first that fails for good ends the rest."""
         stopped = threading.Event()
         headers = {}
@@ -85,7 +82,7 @@ class HttpSystem:
                     stopped.set()
                     raise
 
-            return list(pool.map(answered, queries))
+            return list(pool.map(answered, [query.text for query in queries]))
 
     def _asked(self, client: httpx.Client, query: str, k: int, stopped: threading.Event) -> Any:
         body = _filled(self.body, query, k)

@@ -185,9 +185,9 @@ class ForeignSystem(Foreign):
         if callable(index):
             self.ask(index, corpus)
 
-    def search(self, query: str, k: int) -> Any:
-        """Return what the system answers; raises ``ConfigurationError`` when it raises."""
-        return self.ask(self._search, query, k)
+    def search_many(self, queries: Sequence[Query], k: int) -> list[Any]:
+        """Return what the system answers to every query; raises ``ConfigurationError`` when it raises."""
+        return [self.ask(self._search, query.text, k) for query in queries]
 
 
 class CallableRetriever:
@@ -224,10 +224,8 @@ class CallableRetriever:
         check_k(k)
         if self._reader is None:
             raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
-        return [
-            self._hits(self._reader.read_all(self._system.search(query.text, k), query.id, k), query)
-            for query in queries
-        ]
+        answers = zip(queries, self._system.search_many(queries, k), strict=True)
+        return [self._hits(self._reader.read_all(given, query.id, k), query) for query, given in answers]
 
     def _hits(self, answers: Sequence[SystemAnswer], query: Query) -> list[Hit[PositionAwareChunk]]:
         chunks = []

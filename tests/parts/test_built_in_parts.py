@@ -36,7 +36,7 @@ NEEDED = {
     "cross-encoder": {"model": "m"},
     "http": {"url": "http://localhost:1"},
     "file": {"path": "truth.jsonl"},
-    "traces": {"file": __file__},
+    "hits": {"path": __file__},
     "langsmith": {"dataset": "reviewed"},
     "select": {"fetch_k": 60},
 }

@@ -19,6 +19,7 @@ from rag_eval.stores.foreign_stores import ForeignStore
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.evidence import Query
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
 TEXT = "The ferry leaves at noon. Bread is baked at night. The ferry is full. The museum is closed."
@@ -168,15 +169,15 @@ def test_systems_are_taken_as_they_are(place: Place) -> None:
     from langchain_core.embeddings import DeterministicFakeEmbedding
     from langchain_core.vectorstores import InMemoryVectorStore as LangChainStore
 
-    store = InMemoryDocumentStore()
+    store, ferry = InMemoryDocumentStore(), [Query.from_text("ferry")]
     store.write_documents([HaystackDocument(content=one.content) for one in CHUNKS])
     haystack = ForeignSystem(InMemoryBM25Retriever(store))
-    assert len(haystack.search("ferry", 2)) == 2
+    assert len(haystack.search_many(ferry, 2)[0]) == 2
     vectors = LangChainStore(DeterministicFakeEmbedding(size=4))
     vectors.add_documents([LangChainDocument(page_content=one.content) for one in CHUNKS])
-    assert len(ForeignSystem(vectors.as_retriever(search_kwargs={"k": 1})).search("ferry", 3)) == 3
+    assert len(ForeignSystem(vectors.as_retriever(search_kwargs={"k": 1})).search_many(ferry, 3)[0]) == 3
     function = SYSTEM.make("my_retrievers:everything", place)
-    assert function.search("q", 1) == ["The ferry is full."]
+    assert function.search_many(ferry, 1) == [["The ferry is full."]]
     function.index(Corpus([Document(DocumentId("a.md"), TEXT)]))
 
 

@@ -1,0 +1,125 @@
+"""Hits that were recorded elsewhere, measured as a system: JSON lines, retriever runs of LangSmith, or a TREC run."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, Field, ValidationError
+
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import counted
+from rag_eval.parts import Shown, part
+from rag_eval.parts.part_settings import Place, reason_of
+from rag_eval.storage.files import file_sha256, read_text
+from rag_eval.types.evidence import Query
+
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+
+
+class RecordedQuery(BaseModel):
+    """A line of JSON: a query, by its text or its id, and what was retrieved for it, best first."""
+
+    query_id: str | None = None
+    query: str | None = Field(None, validation_alias=AliasChoices("query", "user_input", AliasPath("inputs", "query")))
+    hits: list[str | dict[str, Any]] = Field(
+        validation_alias=AliasChoices("hits", "retrieved_contexts", AliasPath("outputs", "documents"))
+    )
+
+    @property
+    def answers(self) -> list[str | dict[str, Any]]:
+        """The hits, with LangChain's name for a text replaced by ours."""
+        return [
+            {"text": hit["page_content"]} if "page_content" in hit and isinstance(hit, dict) else hit
+            for hit in self.hits
+        ]
+
+
+def _read_json_lines(text: str, path: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                recorded = RecordedQuery.model_validate_json(line)
+            except ValidationError as error:
+                fault = error.errors()[0]
+                place = Place(f"{str(path)!r}, line {number}").inside(fault["loc"][:1])
+                raise ConfigurationError(f"{place.file}: {place.path}: {reason_of(fault)}") from None
+            keys = [key.strip() for key in (recorded.query_id, recorded.query) if key]
+            found |= dict.fromkeys(keys, recorded.answers)
+    return found
+
+
+_PLACE = re.compile(r"(.+):(\d+)-(\d+)")
+
+
+def _read_trec(text: str, path: Path) -> dict[str, list[Any]]:
+    """Read the lines of a TREC run: query id, Q0, document, rank, score, tag; a document is a place or a chunk id."""
+    found: dict[str, list[Any]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                query_id, _, document, _, score, _ = line.split()
+                hit: dict[str, Any] = {"score": float(score)}
+            except ValueError:
+                raise ConfigurationError(
+                    f"{str(path)!r}, line {number}: expected six columns of a TREC run, found {preview(line)}"
+                ) from None
+            place = _PLACE.fullmatch(unquote(document))
+            hit |= (
+                {"chunk_id": unquote(document)}
+                if place is None
+                else {"doc_id": place[1], "start": int(place[2]), "end": int(place[3])}
+            )
+            found.setdefault(unquote(query_id), []).append(hit)
+    return {query_id: sorted(hits, key=itemgetter("score"), reverse=True) for query_id, hits in found.items()}
+
+
+def _check_file(path: Path) -> Path:
+    if not path.is_file():
+        raise ValueError(f"there is no file {preview(str(path))}: check the path")
+    return path
+
+
+@part
+class RecordedHits:
+    """Hits that another system found: each query is answered with what the file has for its id or its text.
+
+    Raises ``ConfigurationError`` when the file has nothing for a query, as that is not known to find nothing.
+    """
+
+    path: Annotated[
+        Path, AfterValidator(_check_file), Shown, Field(description="JSON lines of queries with hits, or a TREC run.")
+    ]
+
+    @property
+    def identity(self) -> str:
+        """The digest of the file."""
+        try:
+            return file_sha256(self.path)
+        except OSError as error:
+            raise ConfigurationError(f"{str(self.path)!r} cannot be read ({error.strerror}): check the path") from None
+
+    @property
+    def label(self) -> str:
+        """The name of the file."""
+        return f"hits {self.path.name}"
+
+    @cached_property
+    def _by_query(self) -> Mapping[str, list[Any]]:
+        read = _read_json_lines if self.path.suffix.lower() in JSON_SUFFIXES else _read_trec
+        return read(read_text(self.path).removeprefix("\ufeff"), self.path)
+
+    def search_many(self, queries: Sequence[Query], k: int) -> list[list[Any]]:
+        """Return what was recorded for every query."""
+        found = [self._by_query.get(query.id, self._by_query.get(query.text.strip())) for query in queries]
+        missing = [query.text for query, hits in zip(queries, found, strict=True) if hits is None]
+        if missing:
+            of = f"{counted(len(missing), 'questions')} of {len(queries):,}, first {preview(missing[0])}"
+            raise ConfigurationError(
+                f"{self.label} has nothing for {of}: record these too, or leave them out of the ground truth"
+            )
+        return [hits[:k] for hits in found if hits is not None]
