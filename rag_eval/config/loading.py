@@ -33,36 +33,24 @@ TOML_SUFFIX = ".toml"
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """What a YAML or TOML file holds, by its suffix.
+    """Return what a YAML or TOML file holds, by its suffix.
 
     Raises ``ConfigurationError``, naming file and line where there is one, on a file that is missing, too large, not
     UTF-8, not well-formed or not a mapping, on a key that stands twice, and on aliases that hold themselves or that
     make more than ``MAX_VALUES`` values.
     """
-    suffix, name, shown = path.suffix.lower(), path.name, preview(str(path), QUOTED_CHARACTERS)
+    suffix, name = path.suffix.lower(), path.name
     if suffix not in (*YAML_SUFFIXES, TOML_SUFFIX):
         raise ConfigurationError(f"{name} is neither YAML nor TOML: name it .yaml, .yml or .toml")
-    try:
-        if not path.is_file():  # opening a pipe would wait for a writer
-            raise ConfigurationError(f"there is no file {shown}: check the path")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{shown} cannot be read ({error.strerror}): give a file that can be") from None
-    if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"{name} has more than {MAX_BYTES:,} bytes: that is no benchmark")
+    content = _read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
         data = (tomllib.loads(text) or None) if suffix == TOML_SUFFIX else _parse_yaml(text, name)
-        if data is None:
-            raise ConfigurationError(f"{name}: the file is empty: give at least corpus, ground_truth and chunkers")
-        if not isinstance(data, dict):
-            raise ConfigurationError(f"{name}: expected keys and values, such as corpus: docs")
         _check_scalars(data, name)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
         raise ConfigurationError(
-            f"{name}, line {line}: byte {content[error.start]:#04x} is not UTF-8: save the file as UTF-8"
+            f"{name}, line {line}: byte {byte:#04x} is not UTF-8: save the file as UTF-8"
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{name}: not TOML: {error}") from None
@@ -72,7 +60,25 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         ) from None
     except RecursionError:
         raise ConfigurationError(f"{name}: lists and mappings are nested too deeply to be read") from None
+    if data is None:
+        raise ConfigurationError(f"{name}: the file is empty: give at least corpus, ground_truth and chunkers")
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{name}: expected keys and values, such as corpus: docs")
     return data
+
+
+def _read_bytes(path: Path) -> bytes:
+    shown = preview(str(path), QUOTED_CHARACTERS)
+    try:
+        if not path.is_file():  # opening a pipe would wait for a writer
+            raise ConfigurationError(f"there is no file {shown}: check the path")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{shown} cannot be read ({error.strerror}): give a file that can be") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigurationError(f"{path.name} has more than {MAX_BYTES:,} bytes: that is no benchmark")
+    return content
 
 
 def _parse_yaml(text: str, name: str) -> object:
@@ -157,31 +163,9 @@ def load_config(path: str | Path) -> BenchmarkConfig:
         with faults.noted():
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
-            place = root.key(key)
-            if key in SECTIONS and SECTIONS[key].beside and value == []:
-                settings[key] = []
-            elif key in SECTIONS:
-                grids = read_grids(value, place, SECTIONS[key].kind, faults)
-                size = sum(grid.size for grid in grids)
-                if size > MAX_CONFIGURATIONS:
-                    limit = f"at most {MAX_CONFIGURATIONS:,} are compared at once"
-                    raise place.fault(f"the grid has {size:,} {key}: {limit}")
-                settings[key] = list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
-            elif key == "metrics":
-                listed = value if isinstance(value, list) else [value]
-                at = [place.item(number) if isinstance(value, list) else place for number in range(len(listed))]
-                found = [one for pair in zip(listed, at, strict=True) for one in _metrics(*pair, faults)]
-                settings |= {key: found} if found or not listed else {}
-            elif key in LISTS:
-                settings[key] = value if isinstance(value, list) else [value]
-            elif key == "ground_truth":
-                settings[key] = read_sources(value, place)
-            elif key == "loaders" and isinstance(value, dict):
-                settings[key] = {str(one): LOADER.make(given, place.key(one)) for one, given in value.items()}
-            elif key == "corpus" and isinstance(value, str) and value:
-                settings[key] = str(path.absolute().parent / value)
-            else:
-                settings[key] = value
+            settings[key] = _read_value(key, value, root.key(key), faults)
+    if settings.get("metrics") == [] != data["metrics"]:  # all of them are faulty, which is noted
+        del settings["metrics"]
     try:
         config = BenchmarkConfig.model_validate(settings)
     except ValidationError as error:
@@ -196,8 +180,38 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     return config
 
 
-def _metrics(value: Any, place: Place, faults: Faults) -> list[Any]:
-    """The metrics that one entry stands for: a name as it is, a ``module:Name`` with its settings as a grid."""
+def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
+    """Return the value of a key for the model: parts from their grids, single values in lists, paths of the file."""
+    if key in SECTIONS:
+        return _read_parts(key, value, place, faults)
+    if key == "metrics":
+        if not isinstance(value, list):
+            return _read_metric(value, place, faults)
+        return [metric for number, one in enumerate(value) for metric in _read_metric(one, place.item(number), faults)]
+    if key in LISTS:
+        return value if isinstance(value, list) else [value]
+    if key == "ground_truth":
+        return read_sources(value, place)
+    if key == "loaders" and isinstance(value, dict):
+        return {str(name): LOADER.make(given, place.key(name)) for name, given in value.items()}
+    if key == "corpus" and isinstance(value, str) and value:
+        return str(place.folder / value)
+    return value
+
+
+def _read_parts(key: str, value: Any, place: Place, faults: Faults) -> list[Any]:
+    """Return the parts of a section, each once."""
+    if SECTIONS[key].beside and value == []:
+        return []
+    grids = read_grids(value, place, SECTIONS[key].kind, faults)
+    size = sum(grid.size for grid in grids)
+    if size > MAX_CONFIGURATIONS:
+        raise place.fault(f"the grid has {size:,} {key}: at most {MAX_CONFIGURATIONS:,} are compared at once")
+    return list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
+
+
+def _read_metric(value: Any, place: Place, faults: Faults) -> list[Any]:
+    """Return the metrics of one entry: a name as it is, a ``module:Name`` with its settings as a grid."""
     if isinstance(value, str) and not is_reference(value):
         return [value]
     with faults.noted():

@@ -462,34 +462,33 @@ class BenchmarkRecord(Settings):
 
     corpus: Path
     glob: str | list[str]
-    loaders: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    loaders: dict[str, dict[str, Any]]
     ground_truth: Path | PartsData
     evaluation_type: EvaluationType
     chunkers: PartsData
-    context: PartsData = Field(default_factory=list)
+    context: PartsData
     retrieval: PartsData
     embedders: PartsData
     stores: PartsData
-    queries: PartsData = Field(default_factory=list)
-    selection: PartsData = Field(default_factory=list)
+    queries: PartsData
+    selection: PartsData
     rerankers: PartsData
-    returns: PartsData = Field(default_factory=list)
-    system: PartsData = Field(default_factory=list)
+    returns: PartsData
+    system: PartsData
     k: list[int]
     metrics: list[str]
-    budget: int | None = None
+    budget: int | None
     objective: str
     fetch_k: int | None
-    copies: Copies = "off"
-    shards: int | None = None
-    search: str = "full"
-    tolerance: float | None = Field(default=None, exclude=True)  # of a search that is gone, in runs of earlier versions
-    holdout: float = 0.0
-    max_cost: str | None = None
-    allowed_cost: str | None = None
+    copies: Copies
+    shards: int | None
+    search: str
+    holdout: float
+    max_cost: str | None
+    allowed_cost: str | None
     langsmith_dataset: str | None
-    name: str | None = None
-    notify: list[str] = Field(default_factory=list)
+    name: str | None
+    notify: list[str]
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> "BenchmarkRecord":

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError, preview
@@ -52,10 +52,6 @@ class Holdout(BaseModel):
     held_out_documents: int
 
 
-RETIRED = ("excluded", "open", "unbounded", "gap", "is_stopped")
-"""Fields of a strategy that is gone, in runs of earlier versions."""
-
-
 class SearchRecord(BaseModel):
     """How a run chose what to evaluate of a grid of so many configurations, and what is known of the others.
 
@@ -77,11 +73,6 @@ class SearchRecord(BaseModel):
     full_cost: float | None
     notes: list[str]
     holdout: Holdout | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_retired(cls, data: Any) -> Any:
-        return {name: value for name, value in data.items() if name not in RETIRED} if isinstance(data, dict) else data
 
 
 def total_usage(parts: Iterable[Usage]) -> Usage:
