@@ -48,7 +48,7 @@ def compare(
 ) -> None:
     """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
     from rag_eval.reports.against import recommendation_sentence
-    from rag_eval.reports.verdict import judged
+    from rag_eval.reports.verdict import verdict_of
     from rag_eval.results.compare import compare_runs, name_pairs
     from rag_eval.results.run_losses import drop_sentences
     from rag_eval.results.run_scores import read_scores
@@ -58,7 +58,7 @@ def compare(
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(workspace, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
-    verdicts = [judged(read_scores(workspace, one), one)[1] for one in (old, new)]
+    verdicts = [verdict_of(one, read_scores(workspace, one)) for one in (old, new)]
     drops, recommended = drop_sentences(workspace, found), recommendation_sentence(found, *verdicts)
     if as_json:
         print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})

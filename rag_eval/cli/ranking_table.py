@@ -14,7 +14,7 @@ from rag_eval.formatting import asked, counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.verdict import RunVerdict, judged
+from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.why import Why, why
 from rag_eval.reports.write import page_of
 from rag_eval.results.outcome import BenchmarkOutcome
@@ -48,9 +48,9 @@ def print_result(
     else:
         try:
             scores = read_scores(workspace, shown)
-            placed, verdict = judged(scores, shown)
-            ranking = ConfigurationRanking.of(shown, placed)
-            explained = why(workspace, shown, scores, verdict) if as_json else None
+            verdict = verdict_of(shown, scores)
+            ranking = ConfigurationRanking.of(shown, verdict.contenders)
+            explained = why(workspace, scores, verdict) if as_json else None
         except ArtifactError as error:
             ranking, trouble = ConfigurationRanking.of(shown), str(error)
     if as_json:
@@ -90,10 +90,10 @@ def _print_ranking(console: Console, outcome: BenchmarkOutcome, ranking: Configu
 
 
 def _print_verdict(console: Console, verdict: RunVerdict) -> None:
-    console.print(Text(f"{visible(verdict.headline)}.", "bold"))
-    for sentence in verdict.sentences:
+    console.print(Text(f"\n{visible(verdict.words.headline)}.", "bold"))
+    for sentence in verdict.words.sections.values():
         console.print(Text(visible(sentence)))
-    for note in verdict.notes:
+    for note in verdict.words.notes:
         console.print(Text(f"· {visible(note)}"))
     if verdict.budget_is_default and verdict.budget is not None:
         words = "The budget is the default: set budget: in the benchmark file, or see rag-eval show --objective"

@@ -169,7 +169,8 @@ def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: 
         if new is not None:
             return f"{new} is recommended; the run before recommended none."
         lost = "Neither run recommends a configuration" if old is None else f"{old} is no longer recommended"
-        return f"{lost}: {after.headline[0].lower()}{after.headline[1:]}."
+        headline = after.words.headline
+        return f"{lost}: {headline[0].lower()}{headline[1:]}."
     if old == new:
         return f"The recommendation stays {new}."
     rows = {name: row for row in compared.by_metric(metric) for name in (row.before, row.after)}

@@ -1,105 +1,206 @@
-"""The configurations in a verdict: what each finds by the objective, what it costs, and which is cheaper."""
+"""A configuration in the ranking: what it finds by the objective, how it compares with the first, what it costs."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from rich.filesize import decimal
+from rag_eval.metrics.budget import TokensFetched, context_cost
+from rag_eval.metrics.metric import higher_is_better, split_name
+from rag_eval.reports.wording import significance
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_scores import RunScores
+from rag_eval.stats.comparison import Placed, place_labels
 
-from rag_eval.results.outcome import ConfigurationOutcome
+FEWEST_QUESTIONS = 20
+"""With fewer questions nothing is recommended."""
+
+HALF = 0.5
+"""A best share below this is nothing to recommend, and margins are in proportion to it."""
+
+CLOSE = 0.01
+"""A cheaper configuration is proposed if its mean is no further below the first's than ``margin_at`` that."""
 
 ABOUT_THE_SAME = 0.05
 """Tokens or texts that differ by this share or less are no reason to choose one for its price."""
 
 LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
-"""Latencies are told apart where one is so many times the other, and so many milliseconds longer: the same search timed
-again on a busy machine differs by less."""
+"""Latencies differ where one is so many times the other, and so many milliseconds longer: the same search timed again
+on a busy machine differs by less."""
 
 Part = Literal["embedder", "reranker", "service", "system"]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A configuration in the verdict: what it finds by the objective, against the first, and what it costs.
+    """A configuration in the ranking, from which every table, chart and sentence is made.
 
-    ``low`` and ``high`` are the 95 % interval of its mean; None with one unit. ``difference`` is its mean minus the
-    first's, in the direction of better, with its interval; 0 and None for the first itself. ``probability`` is that of
-    being the best, or within 0.005 of it (1 %, of a mean below ½), on other such documents; None where too few
-    questions differ. ``among_best`` says that it cannot be told apart from the first. ``ended`` is the share of the
-    questions whose hits ended before the budget: it may find more with more hits; None where there is no budget.
-    ``tokens`` are those of its context for a question; ``texts`` what was to be embedded, ``index_bytes`` what the
-    vectors take on disk (0: none), ``latency_ms`` the time of a search, ``cost`` what models charged in US dollars,
-    ``chunks`` how many there are: None where that is not known. ``parts`` are what it needs beside a search by words.
+    Attributes:
+        place: Its place; one that several share is marked, such as ``=1``.
+        outcome: What it found and what that took.
+        objective: The metric of the ranking.
+        placed: Its mean, the test against the first, and the probability of being the best; None without scores.
+        ended: The share of the questions whose hits end before the budget: with more hits it may find more.
     """
 
-    name: str
-    mean: float
-    low: float | None
-    high: float | None
-    difference: float
-    difference_low: float | None
-    difference_high: float | None
-    probability: float | None
-    among_best: bool
-    ended: float | None
-    tokens: float | None
-    texts: int | None
-    index_bytes: int
-    latency_ms: float | None
-    cost: float | None
-    chunks: int
-    parts: list[Part]
+    place: str
+    outcome: ConfigurationOutcome
+    objective: str
+    placed: Placed | None = None
+    ended: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.outcome.name
+
+    @property
+    def mean(self) -> float:
+        return self.placed.estimate.mean if self.placed else self.outcome.metrics[self.objective]
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The 95 % interval of the mean; without ends where there is one unit or there are no scores."""
+        return (self.placed.estimate.low, self.placed.estimate.high) if self.placed else (None, None)
+
+    @property
+    def difference(self) -> float:
+        """Its mean minus that of the first, in the direction of better; 0 for the first."""
+        beside = self.placed.against_best if self.placed else None
+        return self._sign * beside.difference if beside else 0.0
+
+    @property
+    def difference_interval(self) -> tuple[float | None, float | None]:
+        """The 95 % interval of the difference; without ends for the first."""
+        beside = self.placed.against_best if self.placed else None
+        if beside is None or beside.low is None or beside.high is None:
+            return None, None
+        return (beside.low, beside.high) if self._sign > 0 else (-beside.high, -beside.low)
+
+    @property
+    def _sign(self) -> int:
+        return 1 if higher_is_better(self.objective) else -1
+
+    @property
+    def probability(self) -> float | None:
+        return self.placed.probability if self.placed else None
+
+    @property
+    def among_best(self) -> bool:
+        """Whether the corrected test does not tell it apart from the first."""
+        return self.placed is not None and self.placed.among_best
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether it is not the first, but cannot be told apart from it."""
+        return self.placed is not None and self.placed.among_best and self.placed.against_best is not None
+
+    @property
+    def verdict(self) -> str:
+        """``best``, ``the same`` on every question, ``indistinguishable``, or ``worse`` with its p-value."""
+        if self.placed is None:
+            return ""
+        comparison = self.placed.against_best
+        if comparison is None:
+            return "best"
+        if comparison.is_same:
+            return "the same"
+        return "indistinguishable" if self.placed.among_best else f"worse, {significance(comparison)}"
+
+    @property
+    def tokens(self) -> float | None:
+        """The tokens of its context for a question; None where they were not measured."""
+        return self.outcome.metrics.get(context_cost(split_name(self.objective)[1]))
+
+    @property
+    def texts(self) -> int | None:
+        """How many texts were to be embedded; None where that is not known."""
+        record, stages = self.outcome.configuration, self.outcome.stages
+        totals = [work.effort.total for name, work in stages.items() if name.startswith("embed") and work.effort]
+        return sum(totals) if totals else None if record.embedder or record.system else 0
+
+    @property
+    def index_bytes(self) -> int:
+        return sum(index.size for index in self.outcome.indexes)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What has to run beside a search by words."""
+        record = self.outcome.configuration
+        used = (record.embedder, record.store, record.reranker, record.context, record.queries, record.system)
+        needs: dict[Part, bool] = {
+            "embedder": record.embedder is not None,
+            "reranker": record.reranker is not None and record.reranker.type != "none",
+            "service": any(part is not None and part.remote for part in used),
+            "system": record.system is not None,
+        }
+        return [part for part, is_needed in needs.items() if is_needed]
+
+    def price(self, first: "Contender") -> tuple[float, ...]:
+        """Return what makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency.
+
+        Tokens and texts are shares of the first's; about the same counts as the same, as does a latency within noise.
+        """
+        shares = [
+            float("inf") if value is None else value / (usual or 1)
+            for value, usual in ((self.tokens, first.tokens), (self.texts, first.texts))
+        ]
+        sizes = [1.0 if abs(share - 1) <= ABOUT_THE_SAME else share for share in shares]
+        # What a whole system runs is not known: it is never the cheaper one.
+        return ("system" in self.parts, len(self.parts), *sizes, self.slower_than(first))
+
+    def slower_than(self, other: "Contender") -> int:
+        """Return 1 where a search takes longer than the other's beyond the noise, -1 where the other's does, else 0."""
+        mine, theirs = self.outcome.latency_ms, other.outcome.latency_ms
+        if mine is None or theirs is None or abs(mine - theirs) < LATENCY_STEP:
+            return 0
+        return 1 if mine > LATENCY_NOISE * theirs else -1 if theirs > LATENCY_NOISE * mine else 0
+
+    def to_data(self) -> dict[str, object]:
+        """Return the figures as plain data."""
+        (low, high), (difference_low, difference_high) = self.interval, self.difference_interval
+        return {
+            "name": self.name,
+            "mean": self.mean,
+            "low": low,
+            "high": high,
+            "difference": self.difference,
+            "difference_low": difference_low,
+            "difference_high": difference_high,
+            "probability": self.probability,
+            "among_best": self.among_best,
+            "ended": self.ended,
+            "tokens": self.tokens,
+            "texts": self.texts,
+            "index_bytes": self.index_bytes,
+            "latency_ms": self.outcome.latency_ms,
+            "cost": self.outcome.cost,
+            "chunks": self.outcome.chunks.count,
+            "parts": self.parts,
+        }
 
 
-def price(one: Contender, first: Contender) -> tuple[float, ...]:
-    """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency.
+def contenders_of(
+    outcome: BenchmarkOutcome, scores: RunScores | None = None, placed: Sequence[Placed] | None = None
+) -> list[Contender]:
+    """Return the configurations of a run, best first, tested where their scores are at hand.
 
-    Tokens and texts as a share of the first's, about the same being the same. A latency counts beyond its noise.
+    Args:
+        outcome: The run.
+        scores: Its scores; without them there are places and means alone.
+        placed: The tested ranking, where it is known already.
     """
-    shares = [
-        float("inf") if value is None else value / (usual or 1)
-        for value, usual in ((one.tokens, first.tokens), (one.texts, first.texts))
+    ranked, objective = outcome.ranked() if outcome.configurations else [], outcome.ranking_metric
+    if scores is not None and placed is None and ranked:
+        placed = scores.ranking(objective, [one.name for one in ranked])
+    by_name = {one.name: one for one in ranked}
+    order = [by_name[one.name] for one in placed] if placed else ranked
+    places = place_labels([one.metrics[objective] for one in order])
+    fetched: dict[str, float] = {}
+    cut = split_name(objective)[1]
+    if scores is not None and cut.kind == "tokens" and TokensFetched.label in scores.metrics:
+        paired = scores.paired(TokensFetched.label)
+        fetched = dict(zip(paired.names, (paired.values <= cut.size).mean(axis=1).tolist(), strict=True))
+    tested = {one.name: one for one in placed or ()}
+    return [
+        Contender(place, one, objective, tested.get(one.name), fetched.get(one.name))
+        for place, one in zip(places, order, strict=True)
     ]
-    sizes = [1.0 if abs(share - 1) <= ABOUT_THE_SAME else share for share in shares]
-    # What a whole system runs is not known: it is never the cheaper one.
-    return ("system" in one.parts, len(one.parts), *sizes, slower(one.latency_ms, first.latency_ms))
-
-
-def slower(own: float | None, other: float | None) -> int:
-    """1 where a search takes longer than another beyond the noise, -1 where the other does, else 0."""
-    if own is None or other is None or abs(own - other) < LATENCY_STEP:
-        return 0
-    return 1 if own > LATENCY_NOISE * other else -1 if other > LATENCY_NOISE * own else 0
-
-
-def parts_of(one: ConfigurationOutcome) -> list[Part]:
-    """What has to run beside a search by words."""
-    record = one.configuration
-    asks = [part for part in (record.context, record.queries, record.system) if part is not None]
-    records = [part for part in (record.embedder, record.store, record.reranker, *asks) if part is not None]
-    found: list[Part] = ["embedder"] if record.embedder is not None else []
-    found += ["reranker"] if record.reranker is not None and record.reranker.type != "none" else []
-    found += ["service"] if any(part.remote for part in records) else []
-    found += ["system"] if record.system is not None else []
-    return found
-
-
-def costs(cheap: Contender, first: Contender) -> str:
-    """What the cheaper one spares, and what it costs more, in words."""
-    spared = [part for part in first.parts if part not in cheap.parts]
-    added = [part for part in cheap.parts if part not in first.parts]
-    told = [f"it needs no {' and no '.join(spared)}"] if spared and "system" not in cheap.parts else []
-    more = [f"it needs {' and '.join(f'an {one}' if one[0] in 'aeiou' else f'a {one}' for one in added)}"] * bool(added)
-    measured: list[tuple[float | None, float | None, Callable[[Any], str], str]] = [
-        (cheap.tokens, first.tokens, "{:,.0f}".format, "tokens a question"),
-        (cheap.texts, first.texts, "{:,}".format, "texts to embed"),
-    ]
-    if slower(cheap.latency_ms, first.latency_ms):
-        measured.append((cheap.latency_ms, first.latency_ms, "{:.2f}".format, "ms a search"))
-    if "system" not in cheap.parts:
-        measured.append((cheap.index_bytes, first.index_bytes, lambda size: decimal(size) if size else "no", "index"))
-    for own, other, write, what in measured:
-        # Figures that are written the same are no saving to a reader.
-        if own is not None and other is not None and write(own) != write(other):
-            (told if own < other else more).append(f"{write(own)} {what} instead of {write(other)}")
-    return (", ".join(told) or "it costs the same") + (f"; but {', '.join(more)}" if more else "")

@@ -18,15 +18,16 @@ from rag_eval.reports.against import (
     left_out_sentences,
 )
 from rag_eval.reports.no_answer import NoAnswer
-from rag_eval.reports.report import Report, facts, work_in_words
+from rag_eval.reports.report import Report, facts
 from rag_eval.reports.unjudged import Holes
 from rag_eval.reports.verdict import RunVerdict
+from rag_eval.reports.verdict_words import VerdictWords
 from rag_eval.reports.why import Why
 from rag_eval.reports.wording import points
 from rag_eval.results.compare import RunComparison
 from rag_eval.results.gate import Gate
 from rag_eval.results.history import History, sparkline
-from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StageWork
 
 if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
@@ -34,48 +35,39 @@ if TYPE_CHECKING:
 
 
 def report_markdown(report: Report) -> str:
-    """The answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
+    """Return the answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
     outcome = report.outcome
-    lines = verdict_lines(report.verdict)
+    lines = verdict_lines(report.verdict.words)
     if report.ranking.rows:
-        shown, ranked = report.ranking.shown_in("markdown"), report.ranking.rows
-        rows = [[f"{one.text(row)} {one.detail(row)}".strip() for one in shown] for row in ranked]
+        shown = report.ranking.shown_in("markdown")
+        rows = [[f"{one.text(row)} {one.detail(row)}".strip() for one in shown] for row in report.ranking.rows]
         text = [one.title for one in shown if one.kind in ("name", "verdict")]
-        lines += _table([one.title for one in shown], rows, text)
-        lines += [report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
+        lines += [*_table([one.title for one in shown], rows, text), report.ranking.note, ""]
+        lines += [*_strip_lines(report.verdict), *why_lines(report.why)]
         lines += [*no_answer_lines(report.no_answer), *holes_lines(report.holes)]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
         lines.append("")
     if report.compared:
-        lines += ["## Before and after", "", escape_markdown(" ".join(report.since)), ""]
-        lines += [line for said in data_sentences(report.compared) for line in (escape_markdown(said), "")]
+        lines += ["## Before and after", "", *_paragraphs([" ".join(report.since), *data_sentences(report.compared)])]
         lines += [*_compared(report.compared), ""]
-        beside = [*report.drops, *left_out_sentences(report.compared)]
-        lines += [line for said in beside for line in (escape_markdown(said), "")]
+        lines += _paragraphs([*report.drops, *left_out_sentences(report.compared)])
     lines += ["## Provenance", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
     return "\n".join(lines) + "\n"
 
 
-HEADS = {
-    "how_sure": "How sure",
-    "search": "What was searched",
-    "cheaper": "What is cheaper",
-    "change": "What would change this",
-}
-"""The sentences of a verdict, each with its head."""
+def verdict_lines(words: VerdictWords) -> list[str]:
+    """Return the answer with what its name stands for, its sentences, and what to know besides."""
+    lines = [f"# {escape_markdown(words.headline)}", "", *_paragraphs(filter(None, [words.made_of]))]
+    for head, text in words.sections.items():
+        lines += [f"**{head}.** {escape_markdown(text)}", ""]
+    return lines + [f"- {escape_markdown(note)}" for note in words.notes] + [""] * bool(words.notes)
 
 
-def verdict_lines(verdict: RunVerdict) -> list[str]:
-    """The answer with what its name stands for and its three sentences, and what to know besides."""
-    lines = [f"# {escape_markdown(verdict.headline)}", ""]
-    lines += [escape_markdown(verdict.made_of), ""] * bool(verdict.made_of)
-    told = {head: text for name, head in HEADS.items() if (text := getattr(verdict, name))}
-    lines += [line for head, text in told.items() for line in (f"**{head}.** {escape_markdown(text)}", "")]
-    lines += [line for note in verdict.notes for line in (f"- {escape_markdown(note)}",)] + [""] * bool(verdict.notes)
-    return lines
+def _paragraphs(sentences: Iterable[str]) -> list[str]:
+    return [line for sentence in sentences for line in (escape_markdown(sentence), "")]
 
 
 def why_lines(why: Why) -> list[str]:
@@ -146,6 +138,13 @@ def _compared(compared: RunComparison) -> list[str]:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(escape_markdown, cells))} |"
+
+
+def work_in_words(stage: StageWork) -> str:
+    """Return what became of a step, such as ``computed (3 of 100 documents)``."""
+    if stage.effort is None or stage.work != "computed":
+        return stage.work
+    return f"{stage.work} ({stage.effort.fresh:,} of {stage.effort.total:,} {stage.effort.unit})"
 
 
 Link = Callable[[TableRef], str]

@@ -1,8 +1,10 @@
 """The strip: which configuration is first at every budget of tokens, and which cannot be told apart from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from math import sqrt
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +21,22 @@ from rag_eval.stats.significance import holm, is_significant, sign_flip_p_values
 USED_UP = 0.05
 """The hits of a configuration end before a budget where they do for more than this share of the questions."""
 
+MOST_LANES = 6
+"""The most configurations that the page draws a lane for."""
+
 _RESAMPLES, _FLIPS = 2_000, 2_000
 
 Flags = NDArray[np.bool_]
+Point = tuple[float, float | None, float | None]
+"""A mean and the ends of its 95 % interval."""
+
+
+class Lane(TypedDict):
+    """A configuration that is first at some budget: from which budget to which it is first, and tied with the first."""
+
+    name: str
+    first: list[tuple[float, float]]
+    tied: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -44,12 +59,52 @@ class Strip:
 
     def stretches(self) -> list[tuple[int, int, str]]:
         """Return the budgets, from the lowest to the highest, over which a configuration stays first."""
-        known = [(budget, name) for budget, name in zip(self.budgets, self.first, strict=True) if name is not None]
-        found = []
-        for name, group in groupby(known, key=lambda one: one[1]):
-            budgets = [budget for budget, _ in group]
-            found.append((budgets[0], budgets[-1], name))
-        return found
+        runs = [(name, [at for at, _ in run]) for name, run in groupby(enumerate(self.first), key=lambda row: row[1])]
+        return [(self.budgets[at[0]], self.budgets[at[-1]], name) for name, at in runs if name is not None]
+
+    def lines(self, names: Iterable[str]) -> list[list[Point | None]]:
+        """Return the mean of each configuration at each budget with its interval; None where its hits are used up."""
+        return [
+            [
+                None if mean is None else (mean, low, high)
+                for mean, low, high in zip(self.means[name], self.low[name], self.high[name], strict=True)
+            ]
+            for name in names
+        ]
+
+    def lanes(self, shipped: str) -> list[Lane]:
+        """Return a lane for the shipped configuration and for those that are first over the most budgets.
+
+        They are in the order of where they are first. A stretch reaches to the middle between its budgets and the next
+        ones, on a scale of doublings.
+        """
+        edges = [self.budgets[0], *(sqrt(low * high) for low, high in pairwise(self.budgets)), self.budgets[-1]]
+
+        def stretches(holds: Sequence[bool]) -> list[tuple[float, float]]:
+            return [(round(edges[first], 1), round(edges[last + 1], 1)) for first, last in _runs(holds)]
+
+        wins = {name: [at for at, winner in enumerate(self.first) if winner == name] for name in self.first if name}
+        drawn = sorted(wins, key=lambda name: (name != shipped, -len(wins[name])))[:MOST_LANES]
+        return [
+            {
+                "name": name,
+                "first": stretches([winner == name for winner in self.first]),
+                "tied": stretches([name in among for among in self.among]),
+            }
+            for name in sorted(drawn, key=lambda name: sum(wins[name]) / len(wins[name]))
+        ]
+
+    def safe_budgets(self, name: str, budget: int | None) -> tuple[int, int] | None:
+        """Return the budgets around this one over which nothing is surely better than a configuration."""
+        runs = _runs([name in among for among in self.among])
+        ranges = ((self.budgets[first], self.budgets[last]) for first, last in runs)
+        return next(((low, high) for low, high in ranges if budget is not None and low <= budget <= high), None)
+
+
+def _runs(holds: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return the first and the last place of each run of true ones."""
+    runs = [list(run) for is_on, run in groupby(range(len(holds)), key=holds.__getitem__) if is_on]
+    return [(run[0], run[-1]) for run in runs]
 
 
 def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip | None:
@@ -57,28 +112,28 @@ def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip
 
     Equal ones are in the order in which the run ranks them by that budget.
     """
-    budgets = [one for one in sorted({*STRIP, budget}) if _within(one) in scores.metrics]
+    budgets = [size for size in sorted({*STRIP, budget}) if _within(size) in scores.metrics]
     if not scores.configurations or len(budgets) < 2 or TokensFetched.label not in scores.metrics:
         return None
-    paired = [scores.paired(_within(one)) for one in budgets]
+    paired = [scores.paired(_within(size)) for size in budgets]
     units, names = paired[0].units, paired[0].names
-    rows = np.concatenate([one.values for one in paired])
+    rows = np.concatenate([at_budget.values for at_budget in paired])
     shape = (len(budgets), len(names))
     ends = bootstrap_intervals(rows, units, np.random.default_rng(SEED), resamples=_RESAMPLES)
     fetched = scores.paired(TokensFetched.label).values
-    reached = np.array([(fetched <= one).mean(axis=1) <= USED_UP for one in budgets])
+    reached = np.array([(fetched <= size).mean(axis=1) <= USED_UP for size in budgets])
     means = np.where(reached, rows.mean(axis=1).reshape(shape), -np.inf)
-    first = np.array([_first(row, names, outcome.by(_within(one))) for row, one in zip(means, budgets, strict=True)])
+    first = np.array([_first(row, names, outcome.by(_within(size))) for row, size in zip(means, budgets, strict=True)])
     among = _among_first(paired, first) & reached
     lows, highs = (None, None) if ends is None else (ends[:, 0].reshape(shape), ends[:, 1].reshape(shape))
-    by_name = [{name: _column(one, reached, n) for n, name in enumerate(names)} for one in (means, lows, highs)]
-    winners = [names[one] if reached[at].any() else None for at, one in enumerate(first.tolist())]
+    by_name = [{name: _column(values, reached, n) for n, name in enumerate(names)} for values in (means, lows, highs)]
+    winners = [names[place] if reached[at].any() else None for at, place in enumerate(first.tolist())]
     tied = [[name for n, name in enumerate(names) if row[n]] for row in among]
     return Strip(RecallWithinTokens.label, budgets, by_name[0], by_name[1], by_name[2], winners, tied)
 
 
 def _first(means: Values, names: Sequence[str], outcome: BenchmarkOutcome) -> int:
-    """The place of the best mean, of equal ones that which the ranking has first."""
+    """Return the place of the best mean, of equal ones that which the ranking has first."""
     order = [names.index(one.name) for one in outcome.ranked()]
     return order[best_first(means[order].tolist())[0]]
 
@@ -90,13 +145,12 @@ def _within(budget: int) -> str:
 def _column(values: Values | None, reached: Flags, place: int) -> list[float | None]:
     if values is None:
         return [None] * len(reached)
-    return [
-        round(float(one), 6) if there else None for one, there in zip(values[:, place], reached[:, place], strict=True)
-    ]
+    column = zip(values[:, place], reached[:, place], strict=True)
+    return [round(float(value), 6) if is_reached else None for value, is_reached in column]
 
 
 def _among_first(paired: Sequence[PairedScores], first: Counts) -> Flags:
-    """For each budget which configurations cannot be told apart from the first: the test of the ranking at each."""
+    """Test at each budget, as the ranking is tested, which configurations cannot be told apart from the first."""
     units, count = paired[0].units, len(paired[0].names)
     sums = np.concatenate([units.sums(one.values[at] - one.values) for one, at in zip(paired, first, strict=True)])
     p_values = sign_flip_p_values(sums, np.random.default_rng(SEED), flips=max(_FLIPS, 40 * count))

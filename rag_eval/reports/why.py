@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -37,9 +38,15 @@ _ALL_RECALL = score_name(RecallWithinTokens.label, "tokens", 2**31 - 1)
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Something to try: ``gain`` is the most it could add to the objective on these questions, None where it adds none.
+    """Something to try.
 
-    A bound, not a forecast. ``cost`` says in words what trying it takes, ``setting`` what to write or to call.
+    Attributes:
+        title: What to do.
+        why: What of the run suggests it.
+        gain: The most that it could add to the objective on these questions: a bound, not a forecast. None where it
+            adds nothing.
+        cost: What trying it takes.
+        setting: What to write in the benchmark, or to call.
     """
 
     title: str
@@ -53,9 +60,14 @@ class Suggestion:
 class Why:
     """Where the first two configurations of a verdict differ, where each of them loses, and what to try.
 
-    ``slices`` has the differences of the second from the first, largest first; ``losses`` the mean share that is lost
-    at each stage within the first ``k``, hits or tokens as ``kind`` says, by configuration and stage; ``experiments``
-    at most three, the largest gain first.
+    Attributes:
+        slices: The differences of the second from the first, largest first.
+        is_share: Whether the objective is a share, whose differences are points.
+        is_recall: Whether it is a recall, of which gains are bounded.
+        k: The hits or tokens within which losses are counted.
+        kind: What ``k`` counts.
+        losses: The mean share that is lost at each stage, by configuration and stage.
+        experiments: At most three, the largest gain first.
     """
 
     slices: list[SliceComparison]
@@ -93,39 +105,31 @@ class Why:
         return asdict(self) | {"slices": slices}
 
 
-def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verdict: RunVerdict) -> Why:
+def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> Why:
     """Explain a verdict; what tables that are gone would have told is left out."""
-    named = [one.name for one in verdict.contenders[:2]]
-    by_name = {one.name: one for one in outcome.configurations}
-    k, kind = losses_cut(outcome)
+    measure = metric_of(verdict.objective)
+    k, kind = losses_cut(verdict.outcome)
     losses: dict[str, Losses] = {}
-    for name in named:
-        try:
-            found = configuration_losses(workspace, outcome, by_name[name], [k], kind)
-        except ArtifactError:
-            continue
-        if found is not None:
-            losses[name] = found
+    slices: list[SliceComparison] = []
+    experiments: list[Suggestion] = []
+    # The tables of a run may be pruned while its scores are kept.
+    with suppress(ArtifactError):
+        for one in verdict.contenders[:2]:
+            lost = configuration_losses(workspace, verdict.outcome, one.outcome, [k], kind)
+            losses |= {} if lost is None else {one.name: lost}
+    with suppress(ArtifactError):
+        slices = _slices(workspace, scores, verdict) if len(verdict.contenders) > 1 else []
+    with suppress(ArtifactError):
+        first = verdict.contenders[0].name if verdict.contenders else ""
+        experiments = _suggestions(workspace, verdict, losses.get(first)) if first else []
     means = {
         name: {part: pc.mean(one.parts.column(part)).as_py() for part in LOSS_PARTS} for name, one in losses.items()
     }
-    slices: list[SliceComparison] = []
-    experiments: list[Suggestion] = []
-    try:
-        if len(named) == 2:
-            slices = _slices(workspace, outcome, scores, verdict)
-        if named:
-            experiments = [*_Suggestions(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
-    except ArtifactError:
-        pass  # the tables of a run may be pruned while its scores are kept
-    measure = metric_of(verdict.objective)
-    return Why(slices, measure.measures == "share", issubclass(measure, Recall), k, kind, means, experiments)
+    return Why(slices, verdict.is_share, issubclass(measure, Recall), k, kind, means, experiments)
 
 
-def _slices(
-    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verdict: RunVerdict
-) -> list[SliceComparison]:
-    paired, truth = scores.paired(verdict.objective), outcome.inputs.truth
+def _slices(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> list[SliceComparison]:
+    paired, truth = scores.paired(verdict.objective), verdict.outcome.inputs.truth
     first, second = (paired.subset([one.name]) for one in verdict.contenders[:2])
     answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
     passages = Counter(answers.column("query_id").to_pylist())
@@ -141,139 +145,89 @@ def _slices(
         }
         for query in queries_from_table(workspace.read_table(truth.queries))
     }
-    rng = np.random.default_rng(SEED)
     better = higher_is_better(verdict.objective)
+    rng = np.random.default_rng(SEED)
     return compare_slices(first, second, slices_of(paired, kinds), rng, higher_is_better=better)
 
 
-class _Suggestions:
-    """What the losses of the first configuration suggest, each with its bound.
+def _suggestions(workspace: Workspace, verdict: RunVerdict, losses: Losses | None) -> list[Suggestion]:
+    """Return what the losses of the first configuration suggest: at most three, the largest gain first."""
+    remedies: list[tuple[float, Suggestion]] = []
+    if losses is not None and issubclass(metric_of(verdict.objective), Recall):
+        remedies = [(one.gain, one) for one in _remedies(workspace, verdict, losses) if one.gain and one.gain > WORTH]
+    best = [one for _, one in sorted(remedies, key=lambda remedy: -remedy[0])]
+    more = [*_more_questions(verdict)]
+    return best[: MOST_EXPERIMENTS - len(more)] + more
+
+
+def _remedies(workspace: Workspace, verdict: RunVerdict, losses: Losses) -> Iterator[Suggestion]:
+    """Bound what a better reranker, search or chunker could gain.
 
     With v the objective, f the recall of what a reranker would read and c that of all chunks that may be returned, each
     a mean over the questions: a perfect reranker could gain f - v, a perfect search c - v, other chunks 1 - v.
     """
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        outcome: BenchmarkOutcome,
-        scores: RunScores,
-        verdict: RunVerdict,
-        losses: Losses | None,
-    ) -> None:
-        self.workspace, self.outcome, self.scores, self.verdict = workspace, outcome, scores, verdict
-        self.one = next(one for one in outcome.configurations if one.name == verdict.contenders[0].name)
-        self.losses = losses
-        self.reached = verdict.contenders[0].mean
-
-    def best(self) -> list[Suggestion]:
-        bounded = issubclass(metric_of(self.verdict.objective), Recall)
-        found = [*self._remedies(self.losses)] if bounded and self.losses is not None else []
-        found = sorted((one for one in found if (one.gain or 0) > WORTH), key=lambda one: -(one.gain or 0))
-        more = [*self._more_questions()]
-        return found[: MOST_EXPERIMENTS - len(more)] + more
-
-    def _remedies(self, losses: Losses) -> Iterator[Suggestion]:
-        record, one = self.one.configuration, self.one
-        uncovered, hidden = (pc.mean(losses.parts.column(part)).as_py() for part in ("uncovered", "selection"))
-        covered, questions = 1 - uncovered - max(0.0, hidden), one.queries
-        depth = min(round(one.hits.rows / max(1, questions)), candidates_for(max(self.outcome.config.k), None))
-        fetched = self._fetched(depth)
-        texts = counted(one.chunks.count, "texts")
-        if depth > 1:
-            other = "another reranker" if _is_used(record.reranker) else "a reranker"
-            yield Suggestion(
-                f"Give the first {depth:,} hits to {other}",
-                f"{100 * (fetched - self.reached):.1f} points of what is missed are among them, but too far down.",
-                fetched - self.reached,
-                f"{depth:,} pairs to score a question, {depth * questions:,} here; nothing to embed",
-                "rerankers: [none, maxsim]",
-            )
-        yield from self._other_searches(covered, texts)
-        missed = f"{100 * (covered - self.reached):.1f}"
-        if not _is_used(record.context):
-            embeds = (
-                f"{texts} to embed anew" if record.embedder else "nothing to embed: its index of words is built anew"
-            )
-            yield Suggestion(
-                "Search each chunk together with its headings",
-                f"{missed} points of what is missed stand in chunks that were ranked too low.",
-                covered - self.reached,
-                embeds,
-                "context: [none, headings]",
-            )
-        if uncovered > WORTH:
-            yield Suggestion(
-                "Cut the documents otherwise",
-                f"{100 * uncovered:.1f} points stand in no chunk.",
-                1 - self.reached,
-                f"about {texts} to cut" + " and embed" * (record.embedder is not None),
-                "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
-            )
-
-    def _other_searches(self, covered: float, texts: str) -> Iterator[Suggestion]:
-        """Other searches of the same chunks: what the better list for each question would find."""
-        own = self.one.configuration
-        alike = {one.name: one for one in self.outcome.configurations if self._differs_by_search(one)}
-        others = [one.name for one in self.verdict.contenders if one.name in alike]
-        if others:
-            paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
-            better = float(paired.values.max(axis=0).mean()) - self.reached
-            if better <= WORTH:
-                return
-            # A hybrid holds the other searches already: what is left is how it weighs them.
-            records = (own, *(alike[name].configuration for name in others))
-            is_fused = any(one.retrieval is not None and one.retrieval.type == "hybrid" for one in records)
-            yield Suggestion(
-                "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
-                f"The better of these searches for every question would find {points(better)} points more.",
-                covered - self.reached,
-                "nothing new to embed",
-                "retrieval: {type: hybrid, fusion: {type: z-score, weights: [[0.3, 0.7], [0.7, 0.3]]}}",
-            )
-        elif own.embedder is None:
-            missed = f"{100 * (covered - self.reached):.1f}"
-            yield Suggestion(
-                "Search by vectors beside words",
-                f"{missed} points of what is missed stand in chunks that were ranked too low.",
-                covered - self.reached,
-                f"{texts} to embed",
-                "retrieval: [bm25, hybrid]",
-            )
-
-    def _differs_by_search(self, other: ConfigurationOutcome) -> bool:
-        same = ("chunker", "context", "queries", "selection", "reranker", "returns")
-        mine, theirs = self.one.configuration, other.configuration
-        alike = all(getattr(mine, part) == getattr(theirs, part) for part in same)
-        return alike and mine.system is None is theirs.system and mine.retrieval != theirs.retrieval
-
-    def _fetched(self, depth: int) -> float:
-        """The mean recall of the first hits; of passages, which are made of hits, all are looked at."""
-        with opened_run(self.workspace, self.outcome) as run:
-            passages = run.returned(self.one)
-            if self.one.passages is None:
-                passages = passages.filter(pc.field("rank") <= depth)
-            return run.means(self.one, [_ALL_RECALL], passages)[0]
-
-    def _more_questions(self) -> Iterator[Suggestion]:
-        """Ask about more, where what is known holds for few documents or tells nothing apart."""
-        verdict = self.verdict
-        few = verdict.documents < FEWEST_DOCUMENTS
-        if not few and verdict.kind not in ("tied", "too few questions"):
-            return
-        needed = verdict.questions_needed
-        more = (
-            f"about {counted(needed - verdict.questions, 'questions')} more"
-            if needed and needed > verdict.questions
-            else ""
+    outcome, one, reached = verdict.outcome, verdict.contenders[0].outcome, verdict.contenders[0].mean
+    record, texts = one.configuration, counted(one.chunks.count, "texts")
+    uncovered, hidden = (pc.mean(losses.parts.column(part)).as_py() for part in ("uncovered", "selection"))
+    covered = 1 - uncovered - max(0.0, hidden)
+    depth = min(round(one.hits.rows / max(1, one.queries)), candidates_for(max(outcome.config.k), None))
+    ranked_low = f"{100 * (covered - reached):.1f} points of what is missed stand in chunks that were ranked too low."
+    if depth > 1:
+        fetched = _fetched(workspace, outcome, one, depth)
+        yield Suggestion(
+            f"Give the first {depth:,} hits to {'another reranker' if _is_used(record.reranker) else 'a reranker'}",
+            f"{100 * (fetched - reached):.1f} points of what is missed are among them, but too far down.",
+            fetched - reached,
+            f"{depth:,} pairs to score a question, {depth * one.queries:,} here; nothing to embed",
+            "rerankers: [none, maxsim]",
         )
+    if not any(other.configuration.embedder or other.configuration.system for other in outcome.configurations):
+        yield Suggestion(
+            "Search by vectors beside words",
+            ranked_low,
+            covered - reached,
+            f"{texts} to embed",
+            "retrieval: [bm25, hybrid]",
+        )
+    if not _is_used(record.context):
+        yield Suggestion(
+            "Search each chunk together with its headings",
+            ranked_low,
+            covered - reached,
+            f"{texts} to embed anew" if record.embedder else "nothing to embed: its index of words is built anew",
+            "context: [none, headings]",
+        )
+    if uncovered > WORTH:
+        yield Suggestion(
+            "Cut the documents otherwise",
+            f"{100 * uncovered:.1f} points stand in no chunk.",
+            1 - reached,
+            f"about {texts} to cut" + " and embed" * (record.embedder is not None),
+            "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
+        )
+
+
+def _fetched(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, depth: int) -> float:
+    """Return the mean recall of the first hits; of passages, which are made of hits, all are looked at."""
+    with opened_run(workspace, outcome) as run:
+        passages = run.returned(one)
+        if one.passages is None:
+            passages = passages.filter(pc.field("rank") <= depth)
+        return run.means(one, [_ALL_RECALL], passages)[0]
+
+
+def _more_questions(verdict: RunVerdict) -> Iterator[Suggestion]:
+    """Suggest to ask about more, where what is known holds for few documents or tells nothing apart."""
+    few, needed = verdict.documents < FEWEST_DOCUMENTS, (verdict.questions_needed or 0) - verdict.questions
+    if few or verdict.kind in ("tied", "too few questions"):
+        decide = f"{counted(verdict.documents, 'documents')} decide this."
         yield Suggestion(
             "Ask about more documents",
-            f"{counted(verdict.documents, 'documents')} decide this."
-            if few
-            else "These questions cannot tell the first from the others.",
+            decide if few else "These questions cannot tell the first from the others.",
             None,
-            more or "some ten questions for each document, to write or to generate, and to review",
+            f"about {counted(needed, 'questions')} more"
+            if needed > 0
+            else "some ten questions for each document, to write or to generate, and to review",
             "rag-eval generate FOLDER --dry-run",
         )
 

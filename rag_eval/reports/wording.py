@@ -4,19 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rag_eval.config.models import SECTIONS
-from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
+from rag_eval.formatting import interval, number, p_value, percent
 from rag_eval.metrics.metric import metric_of, split_name
-from rag_eval.parts import PartRecord, label
+from rag_eval.parts import PartRecord
 from rag_eval.parts.definition import shown
-from rag_eval.pipeline.references import digest_of
-from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
+from rag_eval.results.outcome import ConfigurationOutcome
+from rag_eval.stats.comparison import Comparison
 from rag_eval.stats.estimates import Estimate
-
-TRIVIAL_SHARE = 0.5
-"""A context that is this share of all text finds much of the truth whatever the search does."""
-
-MOST_NAMED = 3
 
 LESS_STRICT = "the interval of one pair is less strict, and may leave out 0 where the test shows no difference"
 """Why an interval and what the test says may seem to differ: Holm's correction, and few units that differ."""
@@ -141,62 +135,3 @@ def _setting(value: object) -> str:
     if isinstance(value, list):
         return " + ".join(map(_setting, value))
     return shown(value)
-
-
-def copies_note(outcome: BenchmarkOutcome) -> list[str]:
-    """A sentence on the spans of the truth whose copies count, where there are any."""
-    if not outcome.copied_spans:
-        return []
-    spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
-    verb = "occurs" if outcome.copied_spans == 1 else "occur"
-    return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
-
-
-def search_words(outcome: BenchmarkOutcome) -> str:
-    """How much of a grid was evaluated and what is certain of the rest; empty where all was, or by another metric."""
-    found = outcome.search
-    if found is None or found.objective != outcome.ranking_metric:
-        return ""
-    done = len(outcome.configurations)
-    part = f" ({percent(found.tokens / found.full_tokens)})" if found.full_tokens else ""
-    spent = f"{found.tokens:,} of {found.full_tokens:,} tokens{part} were embedded"
-    spent += f", {cost_in_words(found.cost)} of {cost_in_words(found.full_cost)}" if found.full_cost else ""
-    held = found.holdout
-    judged = ""
-    if held is not None:
-        judged = (
-            f" {held.name}, the best on {held.questions:,} questions ({held.found:.3f}), has {held.held_out:.3f} on "
-            f"{held.held_out_questions:,} about {held.held_out_documents:,} documents that were held out."
-        )
-    if found.strategy == "full":
-        return judged.strip()
-    told = f"a guide chose {done:,} of {found.configurations:,} configurations; what the others find is estimated"
-    return f"Estimated: {told}. {spent}.{judged}"
-
-
-def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
-    """A sentence for each reason to trust the ranking less, given the estimate of the best."""
-    found = []
-    if estimate.units == 1:
-        found.append("One question says nothing about others: ask more.")
-    elif estimate.unit == "queries":
-        found.append("The questions are about so few documents that all this holds for these documents only.")
-    # Where all that was resampled has the same mean, every resample has it, however few there are.
-    if estimate.low is not None and estimate.high is not None and estimate.high - estimate.low <= EQUAL_WITHIN:
-        every = f"Every {singular(unit_word(estimate))} scores the same"
-        found.append(f"{every}: the interval has no width, and says nothing of how sure that is.")
-    # Where the hits are so many of the chunks, every search finds nearly everything.
-    parted = [one for one in outcome.configurations if one.configuration.system is None]
-    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in parted]
-    concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
-    if concerned:
-        whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
-        little = f"k = {k} of {counted(min(counts), 'chunks')} says little{whose}"
-        found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
-    # Chunkers that cut these documents alike make one and the same contestant.
-    by_chunks: dict[str, dict[str, None]] = {}
-    for one in parted:
-        by_chunks.setdefault(digest_of(one.chunk_tables), {})[label(one.configuration.chunker)] = None
-    same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
-    rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
-    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])

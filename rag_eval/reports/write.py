@@ -9,8 +9,8 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import against, wording
 from rag_eval.reports.charts import MOST_CHARTED
 from rag_eval.reports.html import asset, render_page
-from rag_eval.reports.markdown_report import HEADS, report_markdown
-from rag_eval.reports.report import Report, build_report, facts, ledger
+from rag_eval.reports.markdown_report import report_markdown
+from rag_eval.reports.report import Report, build_report, facts
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import keep_scores
 
@@ -66,13 +66,11 @@ def report_html(report: Report) -> str:
         script="\n".join(asset(f"{name}.js") for name in SCRIPTS),
         report=report,
         against=against,
-        heads=HEADS,
         roles=_roles(report),
         addresses=_addresses(report),
         wording=wording,
         most_charted=MOST_CHARTED,
         facts=facts(outcome),
-        ledger=ledger(outcome),
         settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
         manifest={
             "charts": report.charts | {"finding": report.why.finding},

@@ -136,7 +136,7 @@ function frontier(width) {
   }
   lanes.forEach((lane, i) => {
     const row = laneTop + 10 + i * step + (isNarrow ? 14 : 0);
-    const isShip = lane.name === charts.configurations[charts.roles?.ship]?.name;
+    const isShip = lane.name === charts.configurations[charts.roles?.ship];
     const kind = `${isShip ? "t-acc t-b" : "t-ink"} lane halo`;
     const [at, anchor] = isNarrow ? [left, "start"] : [left - 12, "end"];
     const first = isNarrow ? row - 8 : row + 11 - 7 * heads[i].length;
@@ -160,7 +160,7 @@ function frontier(width) {
     if (!emphasised.has(number)) {
       const named = number === lastOf(lines);
       const path = shape("path", { class: named ? "other named" : "other", d: line(pointsOf(number)) });
-      path.append(shape("title", {}, charts.configurations[number].name));
+      path.append(shape("title", {}, charts.configurations[number]));
       drawing.append(path);
     }
   });
@@ -176,7 +176,7 @@ function frontier(width) {
   named.forEach(([, kind, word, number], i) => {
     const point = near >= 0 ? lines[number][near] : null;
     const room = Math.floor((width - left - 40) / 7.6) - word.length - 9;
-    const said = `${shortened(charts.configurations[number].name, Math.max(8, room))}${point ? ` ${percent(point[0])}` : ""}`;
+    const said = `${shortened(charts.configurations[number], Math.max(8, room))}${point ? ` ${percent(point[0])}` : ""}`;
     const row = top - above + 4 + 20 * i;
     drawing.append(rule(kind, left, row, left + 32, row), marker(kind, left + 16, row, 4));
     drawing.append(words(left + 40, row + 4, `${word}: ${said}`, kind === "win" ? "t-acc t-b halo" : "t-ink halo"));
@@ -205,7 +205,7 @@ function endLabels(drawing, lines, named, { left, y, top }) {
   let below = top;
   if (best >= 0 && lines[best].at(-1) && !named.some(([, , , number]) => number === best)) {
     below = Math.max(top + 4, y(lines[best].at(-1)[0]) + 4);
-    const name = charts.configurations[best].name;
+    const name = charts.configurations[best];
     const rows = rowsOf(name, 24);
     rows.forEach((row, i) => drawing.append(words(left, below + 15 * i, row, "t-q")));
     below += 15 * rows.length;
@@ -237,7 +237,7 @@ function startReading() {
       .map((points, number) => [points[at]?.[0] ?? -1, number])
       .filter(([mean]) => mean >= 0)
       .sort((one, other) => other[0] - one[0]);
-    const said = order.slice(0, 3).map(([mean, number]) => `${charts.configurations[number].name} ${percent(mean)}`);
+    const said = order.slice(0, 3).map(([mean, number]) => `${charts.configurations[number]} ${percent(mean)}`);
     const ended = lines.length - order.length;
     const rest = ended ? ` ${ended === 1 ? "One has" : `${ended} have`} too few hits for so many tokens.` : "";
     byId("readout").textContent = `At ${whole.format(budgets[at])} tokens: ${said.join(", then ") || "nothing"}.${rest}`;
@@ -251,53 +251,6 @@ function startReading() {
   read();
 }
 
-/** A panel for each chunker with a line for each search. */
-function multiples(width) {
-  const { budgets, lines } = charts.curves;
-  const searches = new Set([charts.configurations[charts.roles?.ship ?? 0].search, ...charts.configurations.map((one) => one.search)]);
-  const order = [...searches];
-  const box = make("div", { className: "multiples" });
-  const panels = [...grouped()].slice(0, 12);
-  const wide = width / (width < 520 ? 2 : 3) - 16;
-  const [left, right, top, bottom] = [32, 6, 24, 120];
-  const x = (budget) => left + ((wide - left - right) * Math.log2(budget / budgets[0])) / (Math.log2(budgets.at(-1) / budgets[0]) || 1);
-  const { place: y } = shareScale(lines.flat().filter(Boolean).map(([mean]) => mean), top + 4, bottom);
-  panels.forEach(([chunker, members]) => {
-    const drawing = sheet(wide, bottom + 20, `${charts.unit} found by budget with ${chunker}`);
-    const isShip = members.some(({ i }) => i === charts.roles?.ship);
-    drawing.append(words(0, 12, shortened(chunker, Math.floor(wide / 8.5)), isShip ? "t-acc t-b" : "t-ink t-b"));
-    for (const tick of [0, 0.5, 0.9, 0.99].filter((one) => y(one) >= top)) {
-      const label = tick ? String(Math.round(1000 * tick) / 10) : "";
-      drawing.append(rule(tick ? "grid" : "axis", left, y(tick), wide - right, y(tick)));
-      drawing.append(words(left - 6, y(tick) + 4, label, "t-s t-q", "end"));
-    }
-    drawing.append(words(left, bottom + 16, whole.format(budgets[0]), "t-s t-q"), words(wide - right, bottom + 16, whole.format(budgets.at(-1)), "t-s t-q", "end"));
-    if (charts.budget >= budgets[0] && charts.budget <= budgets.at(-1)) {
-      drawing.append(rule("axis", x(charts.budget), top, x(charts.budget), bottom));
-    }
-    members.forEach(({ search, i }) => {
-      const points = lines[i].map((point, at) => (point ? [x(budgets[at]), y(point[0])] : null));
-      drawing.append(shape("path", { class: `s-${Math.min(3, order.indexOf(search))}`, d: line(points) }, shape("title", {}, charts.configurations[i].name)));
-    });
-    box.append(drawing);
-  });
-  // What the lines are has a panel of its own: in one of the others it would lie over lines.
-  const key = sheet(wide, bottom + 20, "The searches");
-  const said = order.length > 4 ? [...order.slice(0, 3), `the ${order.length - 3} others`] : order;
-  said.forEach((search, row) => {
-    const at = top + 10 + 18 * row;
-    key.append(rule(`s-${row}`, 0, at - 4, 20, at - 4), words(26, at, shortened(search, Math.floor(wide / 7.5) - 4), row ? "t-s t-ink" : "t-s t-acc t-b"));
-  });
-  box.append(key);
-  return box;
-}
-
-function grouped() {
-  const groups = new Map();
-  charts.configurations.forEach((one, i) => groups.set(one.chunker, [...(groups.get(one.chunker) ?? []), { ...one, i }]));
-  return groups;
-}
-
 /** How long the chunks are: a row of bars for each chunker, scaled to its most frequent length. */
 function sizes(width) {
   const rows = charts.sizes.slice(0, 24);
@@ -307,9 +260,9 @@ function sizes(width) {
   const step = (width - left - right) / count;
   const drawing = sheet(width, rows.length * high + 44, "Number of chunks by length in characters, for each chunker");
   drawing.append(words(left + step * count + 8, 12, "median · chunks", "t-q t-s"));
-  rows.forEach(({ name, bins, median, tokens, count: chunks, step: characters }, n) => {
+  rows.forEach(({ name, bins, median, count: chunks, step: characters }, n) => {
     const ground = (n + 1) * high + 8;
-    const isShip = name === charts.configurations[charts.roles?.ship]?.chunker;
+    const isShip = isOfShipped(name);
     const label = shortened(name, isNarrow ? 32 : 22);
     drawing.append(isNarrow ? words(left, ground - 32, label, isShip ? "t-acc t-b" : "t-ink") : words(left - 12, ground - 6, label, isShip ? "t-acc t-b" : "t-ink", "end"));
     const most = Math.max(...bins, 1);
@@ -331,74 +284,13 @@ function sizes(width) {
   return drawing;
 }
 
-/** The costs that can be drawn: those that differ. */
-function costsKnown() {
-  const names = Object.keys(charts.configurations[0].costs);
-  return names.filter((name) => new Set(charts.configurations.map((one) => one.costs[name] ?? 0)).size > 1);
-}
-
-/** Objective against a cost: a point with its interval for each configuration, those named that nothing beats. */
-function costs(width, name) {
-  const isNarrow = width < 520;
-  const [left, right, top, bottom] = [52, 16, 16, 300];
-  const drawing = sheet(width, bottom + 44, `${charts.objective} against ${name}, for each configuration`);
-  const points = charts.configurations.map((one, i) => ({ ...one, i, cost: one.costs[name] ?? 0, value: one.value })).filter(({ value }) => value);
-  const most = Math.max(...points.map(({ cost }) => cost));
-  const least = Math.min(...points.map(({ cost }) => cost));
-  const isLog = least > 0 && most / least > 20;
-  const scaled = (cost) => (isLog ? Math.log(cost / least) / Math.log(most / least) : (cost - least) / (most - least || 1));
-  const x = (cost) => left + (width - left - right) * scaled(cost);
-  const all = points.flatMap(({ value }) => value.filter((end) => end !== null));
-  const begin = Math.min(0.7, Math.floor(10 * Math.min(...all)) / 10);
-  const share = charts.share ? shareScale(all, top, bottom, begin) : null;
-  const [low, high] = [Math.min(...all), Math.max(...all)];
-  const y = share ? share.place : (value) => bottom - ((bottom - top) * (value - low)) / (high - low || 1);
-  for (const tick of share ? share.ticks : [low, (low + high) / 2, high]) {
-    drawing.append(rule("grid", left, y(tick), width - right, y(tick)), words(left - 8, y(tick) + 4, share ? tickLabel(tick) : inShort(tick), "", "end"));
-  }
-  for (const share of [0, 0.5, 1]) {
-    const cost = isLog ? least * (most / least) ** share : least + share * (most - least);
-    drawing.append(words(left + (width - left - right) * share, bottom + 18, amount(cost), "", share === 0 ? "start" : share === 1 ? "end" : "middle"));
-  }
-  drawing.append(words(left + (width - left - right) / 2, bottom + 36, `${name}${isLog ? " (log scale)" : ""}, less is better`, "t-q", "middle"));
-  const better = (one, other) => (charts.lower ? one < other : one > other);
-  const isBeaten = (one) => points.some((other) => other.cost <= one.cost && !better(one.value[0], other.value[0]) && (other.cost < one.cost || better(other.value[0], one.value[0])));
-  const front = points.filter((one) => !isBeaten(one)).sort((one, other) => one.cost - other.cost);
-  drawing.append(shape("path", { class: "lead", d: line(front.map(({ cost, value }) => [x(cost), y(value[0])])) }));
-  const role = new Map(roles().map(([, kind, , number]) => [number, kind]));
-  for (const { i, cost, value } of points.toReversed()) {
-    const mark = shape("g", {});
-    mark.append(value[1] === null ? "" : rule(role.get(i) === "win" ? "ci acc" : "ci", x(cost), y(value[1]), x(cost), y(value[2])));
-    mark.append(role.has(i) ? marker(role.get(i), x(cost), y(value[0])) : shape("circle", { class: "m-other", cx: x(cost), cy: y(value[0]), r: 4 }));
-    mark.append(shape("title", {}, `${charts.configurations[i].name}: ${share ? percent(value[0]) : inShort(value[0])}, ${amount(cost)} ${name}`));
-    drawing.append(mark);
-  }
-  const taken = [];
-  for (const { i, name: said, cost, value } of front.toReversed().slice(0, 8)) {
-    let row = y(value[0]) + 4;
-    while (taken.some((other) => Math.abs(other - row) < 15)) {
-      row += 15;
-    }
-    taken.push(row);
-    const isLeft = x(cost) < width / 2;
-    const room = Math.floor((isLeft ? width - x(cost) - 10 : x(cost) - 10) / 8);
-    const style = `${role.get(i) === "win" ? "t-acc t-b" : "t-ink"} halo`;
-    drawing.append(words(x(cost) + (isLeft ? 10 : -10), row, shortened(said, Math.min(40, room)), style, isLeft ? "start" : "end"));
-  }
-  return drawing;
-}
-
-/** An amount in a few figures. */
-const amount = (value) =>
-  value >= 1e9 ? `${(value / 1e9).toFixed(1)} G` : value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 100 ? whole.format(Math.round(value)) : String(Number(value.toPrecision(2)));
-
 /** The numbers of the frontier, as a table. */
 function frontierNumbers() {
   const { budgets, lines } = charts.curves;
   const shown = OCTAVE.filter((one) => budgets.includes(one));
   const head = make("tr", {}, make("th", { scope: "col" }, "configuration"), ...shown.map((one) => make("th", { scope: "col", className: "number" }, whole.format(one))));
   const rows = lines.map((points, i) =>
-    make("tr", {}, make("th", { scope: "row" }, charts.configurations[i].name), ...shown.map((one) => {
+    make("tr", {}, make("th", { scope: "row" }, charts.configurations[i]), ...shown.map((one) => {
       const point = points[budgets.indexOf(one)];
       return make("td", { className: "number" }, point ? (100 * point[0]).toFixed(1) : "–");
     })),
@@ -408,82 +300,51 @@ function frontierNumbers() {
 
 /** A title that is a finding: over which budgets nothing beats the first for sure. */
 function frontierFinding() {
-  const name = charts.configurations[charts.roles.ship].name;
-  if (!hasCurves() || !charts.safe) {
-    return `${hasCurves() ? `${charts.unit[0].toUpperCase()}${charts.unit.slice(1)} found` : charts.objective} against tokens of context`;
+  const name = charts.configurations[charts.roles.ship];
+  if (!charts.safe) {
+    return `${charts.unit[0].toUpperCase()}${charts.unit.slice(1)} found against tokens of context`;
   }
   const [from, to] = charts.safe.map((budget) => whole.format(budget));
   return `From ${from} to ${to} tokens nothing is surely better than ${name}`;
 }
 
-/** A title that is a finding: which search is the best with every chunker. */
-function searchFinding() {
-  const { budgets, lines } = charts.curves;
-  const near = budgets.reduce((best, one, i) => (Math.abs(one - charts.budget) < Math.abs(budgets[best] - charts.budget) ? i : best), 0);
-  const panels = [...grouped().values()].filter((members) => members.length > 1);
-  const firsts = panels.map((members) => members.toSorted((one, other) => (lines[other.i][near]?.[0] ?? -1) - (lines[one.i][near]?.[0] ?? -1))[0].search);
-  const at = `at ${whole.format(budgets[near])} tokens`;
-  if (!firsts.length) {
-    return `One search with every chunker, ${at}`;
-  }
-  const most = firsts.toSorted((x, y) => firsts.filter((one) => one === y).length - firsts.filter((one) => one === x).length)[0];
-  const wins = firsts.filter((one) => one === most).length;
-  if (wins === firsts.length) {
-    return `${most} finds most with every chunker ${at}`;
-  }
-  return `${most} finds most with ${wins} of ${firsts.length} chunkers ${at}`;
-}
+/** Whether what is found is known by budget. */
+const hasCurves = () => charts.curves.lines.some((points) => points.filter(Boolean).length > 1);
 
-const CONTEXT = "tokens a question";
-
-/** Whether the objective is drawn by budget: it is recall within one, and some hits reach it. */
-const hasCurves = () => charts.within && charts.curves.lines.some((points) => points.filter(Boolean).length > 1);
+const isOfShipped = (chunker) => `${charts.configurations[charts.roles?.ship ?? 0]},`.startsWith(`${chunker},`);
 
 const DRAWN = {
-  frontier: {
-    draw: (width) => (hasCurves() ? frontier(width) : costs(width, CONTEXT)),
-    needs: () => hasCurves() || costsKnown().includes(CONTEXT),
-    title: frontierFinding,
-  },
-  multiples: { draw: multiples, needs: () => hasCurves() && grouped().size > 1, title: searchFinding },
+  frontier: { draw: frontier, needs: hasCurves, title: frontierFinding },
   sizes: {
     draw: sizes,
     needs: () => charts.sizes.length > 0,
     title: () => {
-      const own = charts.sizes.find(({ name }) => name === charts.configurations[charts.roles?.ship ?? 0].chunker) ?? charts.sizes[0];
-      return `Half of the chunks of ${own.name} have at most ${whole.format(Math.round(own.median))} characters, about ${whole.format(Math.round(own.tokens))} tokens`;
+      const shown = charts.sizes.find(({ name }) => isOfShipped(name)) ?? charts.sizes[0];
+      return `Half of the chunks of ${shown.name} have at most ${whole.format(Math.round(shown.median))} characters`;
     },
   },
-  costs: { draw: costs, needs: () => charts.configurations.length > 1 && costsKnown().length > 0, choices: costsKnown },
 };
 
 /** Draw a chart into its figure, now and when its width changes. */
-function startChart(id, { draw, needs, title, choices }) {
+function startChart(id, { draw, needs, title }) {
   const figure = byId(`chart-${id}`);
   figure.hidden = !needs();
   if (figure.hidden) {
     return;
   }
   const box = figure.querySelector(".drawing");
-  if (title) {
-    figure.querySelector("h3").textContent = title();
-  }
-  const select = figure.querySelector("select");
-  if (select && choices) {
-    fill(select, choices().map((name) => [name, name]));
-    select.addEventListener("input", () => redraw(true));
-  }
+  figure.querySelector("h3").textContent = title();
   let drawn = 0;
-  const redraw = (isForced = false) => {
+  const redraw = () => {
     const width = Math.floor(box.clientWidth);
-    if (width > 0 && (isForced || width !== drawn)) {
+    if (width > 0 && width !== drawn) {
       drawn = width;
-      box.replaceChildren(draw(width, select?.value));
+      box.replaceChildren(draw(width));
       box.dataset.drawn = width;
     }
   };
   redraw();
-  new ResizeObserver(() => redraw()).observe(box);
+  new ResizeObserver(redraw).observe(box);
   for (const button of figure.querySelectorAll("button[data-as]")) {
     button.addEventListener("click", () => saveChart(box, id, button.dataset.as));
   }
@@ -493,25 +354,17 @@ const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity",
 
 /** A chart as a file of its own: what the style sheet says is written into it. */
 async function saveChart(box, id, kind) {
-  const drawings = [...box.querySelectorAll("svg")];
-  const sizes = drawings.map((one) => one.viewBox.baseVal);
-  const columns = drawings.length > 1 ? 3 : 1;
-  const [wide, high] = [Math.max(...sizes.map(({ width }) => width)) + 16, Math.max(...sizes.map(({ height }) => height)) + 16];
-  const whole = sheet(columns * wide, Math.ceil(drawings.length / columns) * high, id);
-  whole.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  whole.append(shape("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor }));
-  drawings.forEach((drawing, n) => {
-    const copy = drawing.cloneNode(true);
-    const styled = copy.querySelectorAll("*");
-    drawing.querySelectorAll("*").forEach((element, i) => {
-      const style = getComputedStyle(element);
-      STYLES.forEach((name) => styled[i].setAttribute(name, style.getPropertyValue(name)));
-    });
-    const group = shape("g", { transform: `translate(${8 + (n % columns) * wide}, ${8 + Math.floor(n / columns) * high})` });
-    group.append(...copy.childNodes);
-    whole.append(group);
+  const drawing = box.querySelector("svg");
+  const { width, height } = drawing.viewBox.baseVal;
+  const copy = drawing.cloneNode(true);
+  const styled = copy.querySelectorAll("*");
+  drawing.querySelectorAll("*").forEach((element, i) => {
+    const style = getComputedStyle(element);
+    STYLES.forEach((name) => styled[i].setAttribute(name, style.getPropertyValue(name)));
   });
-  const content = new XMLSerializer().serializeToString(whole);
+  copy.prepend(shape("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor }));
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  const content = new XMLSerializer().serializeToString(copy);
   if (kind === "svg") {
     download(`${id}.svg`, "image/svg+xml", content);
     return;
@@ -519,7 +372,6 @@ async function saveChart(box, id, kind) {
   const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
   const image = new Image();
   await new Promise((done, failed) => Object.assign(image, { onload: done, onerror: failed, src: address }));
-  const { width, height } = whole.viewBox.baseVal;
   const canvas = make("canvas", { width: 2 * width, height: 2 * height });
   canvas.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
   URL.revokeObjectURL(address);
@@ -532,9 +384,6 @@ function startCharts() {
   }
   for (const [id, chart] of Object.entries(DRAWN)) {
     startChart(id, chart);
-  }
-  for (const own of document.querySelectorAll("#chart-frontier :is(.key, .reader, details)")) {
-    own.hidden = !hasCurves();
   }
   if (hasCurves()) {
     startReading();
