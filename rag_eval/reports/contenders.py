@@ -196,7 +196,7 @@ def contenders_of(
     places = place_labels([one.metrics[objective] for one in order])
     fetched: dict[str, float] = {}
     cut = split_name(objective)[1]
-    if scores is not None and cut.kind == "tokens" and TokensFetched.label in scores.metrics:
+    if order and scores is not None and cut.kind == "tokens" and TokensFetched.label in scores.metrics:
         paired = scores.paired(TokensFetched.label)
         fetched = dict(zip(paired.names, (paired.values <= cut.size).mean(axis=1).tolist(), strict=True))
     tested = {one.name: one for one in placed or ()}

@@ -64,47 +64,30 @@ def test_all_media_show_the_same_rows(report: Report) -> None:
     (first, *_), records = ranking.rows, ranking.records()
     assert list(records[0]) == [column.title for column in ranking.shown_in("prefect")]
     assert records[0]["#"] == first.place
-    assert records[0]["configuration"] == first.outcome.name
+    assert records[0]["configuration"] == first.name
     assert records[0]["chunks"] == first.outcome.chunks.count
     for name in report.outcome.measured:
         assert records[0][name] == pytest.approx(first.outcome.metrics[name], abs=5e-5)
 
 
-def compared(ranking: ConfigurationRanking, *told: tuple[bool, float, float]) -> ConfigurationRanking:
-    """The first and further rows: whether each is told apart from the first, and the interval of its difference."""
-    first, *others = ranking.rows[: len(told) + 1]
+def test_the_mark_and_the_groups_follow_the_corrected_test(report: Report) -> None:
+    """Rows are told apart from the first or not, whatever their place."""
+    first, *others = report.ranking.rows[:4]
     rows = [first]
-    for row, (is_apart, low, high) in zip(others, told, strict=True):
+    for row, among in zip(others, (False, True, False), strict=True):
         assert row.placed is not None
-        assert row.placed.against_best is not None
-        beside = replace(row.placed.against_best, low=low, high=high)
-        rows.append(replace(row, placed=replace(row.placed, among_best=not is_apart, against_best=beside)))
-    return replace(ranking, rows=rows)
-
-
-def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference(report: Report) -> None:
+        rows.append(replace(row, placed=replace(row.placed, among_best=among)))
+    ranking = replace(report.ranking, rows=rows)
     tested = "not distinguishable from the first on these questions, by a paired test"
-    less_strict = "; the interval of one pair is less strict, and may leave out 0 where the test shows no difference"
-    plain = compared(report.ranking, (False, -0.1, 0.1), (True, -0.2, -0.1))
-    assert plain.mark_meaning == f"{tested} corrected for 2 comparisons"
-    assert less_strict not in plain.note
-    alone = compared(report.ranking, (False, -0.135, -0.023), (True, -0.2, -0.1))
-    assert alone.mark_meaning == f"{tested} corrected for 2 comparisons{less_strict}"
-    assert f", with Holm's correction{less_strict}." in alone.note
-    assert compared(report.ranking, (False, -0.1, 0.1)).mark_meaning == tested  # one test is not corrected
-    assert compared(report.ranking, (True, -0.2, -0.1)).mark_meaning == ""
-
-
-def test_the_page_does_not_call_any_of_a_group_the_best_and_says_that_groups_are_apart(report: Report) -> None:
-    ranking = compared(report.ranking, (True, -0.2, -0.1), (False, -0.3, -0.1), (True, -0.2, -0.1))
-    _, worse, tied, _ = ranking.rows
-    told = f"The two groups are apart, so that #{tied.place}≈ stands above #{worse.place}."
-    page = report_html(replace(report, ranking=ranking))
-    assert told in page
-    assert "may be the best" not in page
+    assert ranking.mark_meaning == f"{tested} corrected for 3 comparisons"
+    assert replace(ranking, rows=[first, rows[2]]).mark_meaning == tested  # one test is not corrected
+    assert replace(ranking, rows=[first, rows[1]]).mark_meaning == ""
+    table = report_html(replace(report, ranking=ranking)).split('<table class="ranking">')[1].split("</table>")[0]
+    assert re.findall(r'data-group="(\w+)"><th', table) == ["best", "worse"]
+    assert re.findall(r'data-name="([^"]*)"', table) == [rows[n].name for n in (0, 2, 1, 3)]
     heading = "Not distinguishable from the first: 2 <span>· not told apart by the corrected test; "
-    assert f"{heading}where the chance of being best is small, more questions would probably tell</span>" in page
-    assert compared(report.ranking, (False, -0.1, 0.1), (True, -0.2, -0.1)).groups_note == ""
+    assert f"{heading}where the chance of being best is small, more questions would probably tell</span>" in table
+    assert f'a=2&amp;order=worst">{100 * rows[2].outcome.metrics[ranking.metric]:.1f}' in table
 
 
 def test_a_column_that_is_added_is_shown_everywhere(report: Report) -> None:
@@ -151,7 +134,7 @@ def test_a_narrow_terminal_shows_what_decides_and_a_wide_one_intervals_and_costs
     assert {"95 % interval", "best with", "index"} <= set(titles[3])
     # The context of five hits gives way to how sure the objective is.
     longer = [
-        replace(row, outcome=row.outcome.model_copy(update={"name": f"{row.outcome.name}, lexical"}))
+        replace(row, outcome=row.outcome.model_copy(update={"name": f"{row.name}, lexical"}))
         for row in report.ranking.rows
     ]
     within = replace(report.ranking, metric="recall_within_tokens@2000", rows=longer)

@@ -1,7 +1,6 @@
 """A run beside an earlier one: in the page and as Markdown."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.question_data import pack_overlay, questions_of
 from rag_eval.reports.report import Report, build_report
-from rag_eval.reports.verdict import judged
-from rag_eval.reports.write import report_html, write_report
+from rag_eval.reports.verdict import verdict_of
+from rag_eval.reports.write import report_html
 from rag_eval.results.compare import compare_runs
 from rag_eval.results.run_scores import read_scores
-from tests.reports.conftest import Opened
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 EXTRA = RecursiveTokenChunker(chunk_size=60)
@@ -89,16 +87,14 @@ def test_the_stage_that_a_drop_is_in_is_said_in_both(report: Report) -> None:
 
 
 @pytest.mark.parametrize("losing", [[SMALL_NAME], [LARGE_NAME, SMALL_NAME], []])
-def test_the_page_opens_with_what_fell_where_the_first_stayed_the_same(
-    tmp_path: Path, open_report: Callable[..., Opened], losing: list[str]
-) -> None:
+def test_the_page_opens_with_what_fell_where_the_first_stayed_the_same(tmp_path: Path, losing: list[str]) -> None:
     workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
     before, after = make_run(workspace, config), make_run(workspace, config, lost=0.3, losing=losing)
-    write_report(workspace, build_report(workspace, after, against=before), path := tmp_path / "against.html")
-    opened = open_report(path)
+    overlay = build_report(workspace, after, against=before).overlay
+    assert overlay is not None
+    names = [overlay.manifest["configurations"][side]["name"] for side in overlay.manifest["opened"]]
     name = SMALL_NAME if losing == [SMALL_NAME] else LARGE_NAME
-    assert opened.page.locator("#why-title").inner_text() == f"Why: {name} against {name} (in {before.run})"
-    assert opened.messages == []
+    assert names == [name, f"{name} (in {before.run})"]
 
 
 def test_a_pair_that_the_page_has_no_room_for_is_not_opened(tmp_path: Path) -> None:
@@ -119,18 +115,19 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
     others = [one for one in after.configurations if one.name != LARGE_NAME]
     changed = after.model_copy(update={"configurations": [worse, *others]})
     compared = replace(compare_runs(workspace, before, after), after=changed)
-    old = judged(read_scores(workspace, before), before)[1]
+    old = verdict_of(before, read_scores(workspace, before))
     new = replace(old, shipped=SMALL_NAME)
     assert recommendation_sentence(compared, old, new) == (
         f"The recommendation changed from {LARGE_NAME} to {SMALL_NAME}: {LARGE_NAME} went from 1.000 to 1.000 "
         f"(the same); {SMALL_NAME} went from 0.983 to 0.983 (the same)."
     )
-    by_tokens = replace(new, objective="tokens_retrieved@3")
+    by_tokens = replace(new, outcome=after.by("tokens_retrieved@3"))
     told = recommendation_sentence(compared, old, by_tokens)
     assert "the objective is tokens_retrieved@3 instead of span_recall@3" in told
-    tied = replace(old, kind="tied", shipped=None, headline="These cannot be told apart")
+    tied = replace(old, kind="tied", shipped=None)
     assert recommendation_sentence(compared, tied, tied) == (
-        "Neither run recommends a configuration: these cannot be told apart."
+        "Neither run recommends a configuration: by span_recall@3, these questions cannot tell 1 of the 2 "
+        "configurations apart."
     )
-    assert recommendation_sentence(compared, old, tied).startswith(f"{LARGE_NAME} is no longer recommended: these")
+    assert recommendation_sentence(compared, old, tied).startswith(f"{LARGE_NAME} is no longer recommended: by")
     assert recommendation_sentence(compared, tied, old).startswith(f"{LARGE_NAME} is recommended; the run before")

@@ -272,8 +272,7 @@ function sizes(width) {
     });
     const middle = left + Math.min(median / characters, count) * step;
     drawing.append(rule("axis", left, ground, left + count * step, ground), rule("med", middle, ground - 5, middle, ground + 3));
-    drawing.append(words(left + count * step + 8, ground - 14, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
-    drawing.append(words(left + count * step + 8, ground, `${whole.format(Math.round(tokens))} tokens`, "t-s t-q"));
+    drawing.append(words(left + count * step + 8, ground - 6, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
   });
   const ground = rows.length * high + 8;
   const end = rows[0].step * count;
