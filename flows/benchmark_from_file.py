@@ -19,6 +19,7 @@ from rag_eval.config.loading import chosen_benchmark
 from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import verdict_of
+from rag_eval.reports.verdict_words import words_of
 from rag_eval.results.gate import MAX_DROP
 from rag_eval.results.housekeeping import notice_earlier_version
 from rag_eval.results.outcome import BenchmarkOutcome
@@ -168,7 +169,7 @@ def benchmark_from_file(
             raise
         raise ServiceError(try_later(error, retry_minutes)) from error
     show_report(kept, outcome, note)
-    verdict = verdict_of(outcome, read_scores(kept, outcome)).words.headline
+    verdict = words_of(verdict_of(outcome, read_scores(kept, outcome))).headline
     if gate:
         verdict = hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
     tell_if_recovered(verdict)

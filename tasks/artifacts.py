@@ -95,7 +95,7 @@ def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutco
     """
     description = f"Ranked by {outcome.ranking_metric}"
     with log_errors(f"the report of {outcome.run} could not be written"):
-        said = keep_report(workspace, outcome).verdict
+        said = keep_report(workspace, outcome).words
         description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
     rows = ConfigurationRanking.of(outcome).records()
     with best_effort():

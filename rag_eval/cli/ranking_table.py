@@ -1,5 +1,6 @@
 """Print what a run found: the ranking, the recommendation, the work it took, and where the results are."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -15,6 +16,7 @@ from rag_eval.metrics.metric import split_name
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.verdict_words import words_of
 from rag_eval.reports.why import Why, why
 from rag_eval.reports.write import page_of
 from rag_eval.results.outcome import BenchmarkOutcome
@@ -54,7 +56,10 @@ def print_result(
         except ArtifactError as error:
             ranking, trouble = ConfigurationRanking.of(shown), str(error)
     if as_json:
-        told = {"verdict": verdict and verdict.to_data(), "why": explained and explained.to_data()}
+        told = {
+            "verdict": verdict and verdict.to_data() | asdict(words_of(verdict)),
+            "why": explained and explained.to_data(),
+        }
         print_json(
             console, outcome.model_dump(mode="json") | told | {"published": [one.model_dump() for one in published]}
         )
@@ -90,14 +95,15 @@ def _print_ranking(console: Console, outcome: BenchmarkOutcome, ranking: Configu
 
 
 def _print_verdict(console: Console, verdict: RunVerdict) -> None:
-    console.print(Text(f"\n{visible(verdict.words.headline)}.", "bold"))
-    for sentence in verdict.words.sections.values():
+    words = words_of(verdict)
+    console.print(Text(f"\n{visible(words.headline)}.", "bold"))
+    for sentence in words.sections.values():
         console.print(Text(visible(sentence)))
-    for note in verdict.words.notes:
+    for note in words.notes:
         console.print(Text(f"· {visible(note)}"))
     if verdict.budget_is_default and verdict.budget is not None:
-        words = "The budget is the default: set budget: in the benchmark file, or see rag-eval show --objective"
-        console.print(Text(f"{words} recall_within_tokens@1000."))
+        default = "The budget is the default: set budget: in the benchmark file, or see rag-eval show --objective"
+        console.print(Text(f"{default} recall_within_tokens@1000."))
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:

@@ -79,7 +79,7 @@ def report(
             raise
         raise ArtifactError(f"{error}; --output FILE writes the report elsewhere") from None
     console = Console()
-    console.print(Text(visible(str(built.verdict))))
+    console.print(Text(visible(str(built.words))))
     for sentence in built.since:
         console.print(Text(visible(sentence)))
     say(console, f"Report: {path}")

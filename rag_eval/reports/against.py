@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 from rag_eval.distribution import PRODUCT
 from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
+from rag_eval.reports.verdict_words import words_of
 from rag_eval.reports.wording import be, brackets, tested, typeset
 from rag_eval.results.compare import ComparedConfigurations, RunComparison
 from rag_eval.results.gate import Gate, GateCheck, changed_settings, counterpart
@@ -169,7 +170,7 @@ def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: 
         if new is not None:
             return f"{new} is recommended; the run before recommended none."
         lost = "Neither run recommends a configuration" if old is None else f"{old} is no longer recommended"
-        headline = after.words.headline
+        headline = words_of(after).headline
         return f"{lost}: {headline[0].lower()}{headline[1:]}."
     if old == new:
         return f"The recommendation stays {new}."

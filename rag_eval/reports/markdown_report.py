@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def report_markdown(report: Report) -> str:
     """Return the answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
     outcome = report.outcome
-    lines = verdict_lines(report.verdict.words)
+    lines = verdict_lines(report.words)
     if report.ranking.rows:
         shown = report.ranking.shown_in("markdown")
         rows = [[f"{one.text(row)} {one.detail(row)}".strip() for one in shown] for row in report.ranking.rows]

@@ -13,6 +13,7 @@ from rag_eval.reports.question_data import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import Holes, holes_of
 from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.verdict_words import VerdictWords, words_of
 from rag_eval.reports.why import Why, why
 from rag_eval.results.compare import RunComparison, compare_runs
 from rag_eval.results.outcome import BenchmarkOutcome
@@ -32,6 +33,7 @@ class Report:
     """
 
     verdict: RunVerdict
+    words: VerdictWords
     why: Why
     no_answer: NoAnswer | None
     holes: Holes | None
@@ -72,6 +74,7 @@ def build_report(
             overlay = pack_overlay(questions_of(workspace, outcome, known, compared), count=count)
     return Report(
         verdict=verdict,
+        words=words_of(verdict),
         why=why(workspace, known, verdict),
         no_answer=no_answer(workspace, outcome, known),
         holes=holes_of(workspace, outcome),

@@ -1,12 +1,11 @@
 """The verdict of a run in figures: what to ship for a budget of tokens, and what decides whether to trust that.
 
-Everything that a run shows is made from it: the terminal, Markdown, the page, Prefect and ``--json``. Proposals that no
-measurement decides are the constants below.
+Everything that a run shows is made from it: the terminal, Markdown, the page, Prefect and ``--json``. Its sentences are
+in ``verdict_words``. Proposals that no measurement decides are the constants below.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,6 @@ from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import Cut, higher_is_better, metric_of, split_name
 from rag_eval.reports.contenders import CLOSE, FEWEST_QUESTIONS, HALF, Contender, contenders_of
 from rag_eval.reports.strip import Strip, strip_of
-from rag_eval.reports.verdict_words import VerdictWords, words_of
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import RunScores
 from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, margin_at
@@ -105,16 +103,8 @@ class RunVerdict:
         """Return the contender of this name."""
         return next((one for one in self.contenders if one.name == name), None)
 
-    @cached_property
-    def words(self) -> VerdictWords:
-        """The verdict in sentences."""
-        return words_of(self)
-
-    def __str__(self) -> str:
-        return str(self.words)
-
     def to_data(self) -> dict[str, Any]:
-        """Return figures and sentences as plain data."""
+        """Return the figures as plain data."""
         placed = self.contenders[0].placed if self.contenders else None
         return {
             "kind": self.kind,
@@ -124,7 +114,6 @@ class RunVerdict:
             "questions": self.questions,
             "documents": self.documents,
             "units": placed.estimate.unit if placed else "queries",
-            **asdict(self.words),
             "shipped": self.shipped,
             "runner_up": self.runner_up,
             "cheapest": self.cheapest,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
@@ -13,6 +12,7 @@ from rag_eval.parts import label
 from rag_eval.pipeline.references import digest_of
 from rag_eval.reports.contenders import CLOSE, FEWEST_QUESTIONS, HALF, Contender
 from rag_eval.reports.strip import USED_UP
+from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import (
     finding,
     leaves_out_zero,
@@ -26,9 +26,6 @@ from rag_eval.reports.wording import (
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, too_alike
 from rag_eval.stats.estimates import Estimate
-
-if TYPE_CHECKING:
-    from rag_eval.reports.verdict import RunVerdict
 
 HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
@@ -70,8 +67,8 @@ class VerdictWords:
         return " ".join([f"{self.headline}.", *self.sections.values(), *self.notes])
 
 
-def words_of(verdict: "RunVerdict") -> VerdictWords:
-    """Write the sentences of a verdict."""
+def words_of(verdict: RunVerdict) -> VerdictWords:
+    """Return the sentences of a verdict."""
     return VerdictWords(
         headline=_headline(verdict),
         made_of=_made_of(verdict),
@@ -83,7 +80,7 @@ def words_of(verdict: "RunVerdict") -> VerdictWords:
     )
 
 
-def _headline(verdict: "RunVerdict") -> str:
+def _headline(verdict: RunVerdict) -> str:
     if not verdict.contenders:
         return "No configuration finished"
     first, count, tied = verdict.contenders[0], len(verdict.contenders), len(verdict.tied)
@@ -99,14 +96,14 @@ def _headline(verdict: "RunVerdict") -> str:
     }[verdict.kind]
 
 
-def _made_of(verdict: "RunVerdict") -> str:
+def _made_of(verdict: RunVerdict) -> str:
     if verdict.kind not in ("ship", "alone", "tied"):
         return ""
     one = verdict.named(verdict.cheapest) if verdict.kind == "tied" else verdict.contenders[0]
     return f"{one.name}: {settings_in_words(one.outcome)}" if one else ""
 
 
-def _how_sure(verdict: "RunVerdict") -> str:
+def _how_sure(verdict: RunVerdict) -> str:
     placed = [one.placed for one in verdict.contenders if one.placed]
     if not placed:
         return ""
@@ -149,7 +146,7 @@ def _others(count: int, tied: int) -> str:
     return "the other is worse" if count == 1 else f"all {count:,} others are worse"
 
 
-def _cheaper(verdict: "RunVerdict") -> str:
+def _cheaper(verdict: RunVerdict) -> str:
     cheap = verdict.named(verdict.cheapest)
     if cheap is None:
         return ""
@@ -202,7 +199,7 @@ def _figures(one: Contender) -> dict[str, tuple[float | None, str]]:
     }
 
 
-def _gap(verdict: "RunVerdict", one: Contender) -> str:
+def _gap(verdict: RunVerdict, one: Contender) -> str:
     """Say how far one is from the first, such as ``−0.6 points [−2.6, +1.4]``, no surer than the test is."""
     if not verdict.is_share:
         return typeset(signed(one.difference, one.mean))
@@ -212,13 +209,13 @@ def _gap(verdict: "RunVerdict", one: Contender) -> str:
     return f"{points(one.difference)} points{ends}{unsure}"
 
 
-def _margin_in_words(verdict: "RunVerdict", margin: float, written: str) -> str:
+def _margin_in_words(verdict: RunVerdict, margin: float, written: str) -> str:
     """Write a margin: of a share of half and more in points, else in per cent of the first's mean."""
     is_small = abs(verdict.contenders[0].mean) < HALF
     return written if verdict.is_share and not is_small else f"{100 * margin * (2 if is_small else 1):g} %"
 
 
-def _changes(verdict: "RunVerdict") -> Iterator[str]:
+def _changes(verdict: RunVerdict) -> Iterator[str]:
     """Say what would change the verdict: other budgets, documents left out, more questions."""
     kind, needed = verdict.kind, verdict.questions_needed
     if kind == "alone":
@@ -240,7 +237,7 @@ def _changes(verdict: "RunVerdict") -> Iterator[str]:
         yield "Ask more questions, about more documents, to tell them apart."
 
 
-def _other_budgets(verdict: "RunVerdict") -> Iterator[str]:
+def _other_budgets(verdict: RunVerdict) -> Iterator[str]:
     """Name the nearest budgets, below and above, at which another is surely better than the first."""
     strip, name = verdict.strip, verdict.contenders[0].name
     if strip is None or verdict.objective != score_name(strip.metric, "tokens", verdict.budget or 0):
@@ -262,7 +259,7 @@ def _other_budgets(verdict: "RunVerdict") -> Iterator[str]:
         yield f"At no budget from {known[0]:,} to {known[-1]:,} tokens is another surely better."
 
 
-def _notes(verdict: "RunVerdict") -> Iterator[str]:
+def _notes(verdict: RunVerdict) -> Iterator[str]:
     outcome = verdict.outcome
     if verdict.contenders and verdict.contenders[0].placed:
         yield from cautions(outcome, verdict.contenders[0].placed.estimate)
@@ -275,7 +272,7 @@ def _notes(verdict: "RunVerdict") -> Iterator[str]:
         yield f"{counted(len(outcome.failures), 'configurations')} failed."
 
 
-def _at_the_budget(verdict: "RunVerdict") -> Iterator[str]:
+def _at_the_budget(verdict: RunVerdict) -> Iterator[str]:
     """Say what is found within the budget of the benchmark, where the objective has a cut of its own."""
     strip, budget, name = verdict.strip, verdict.outcome.config.budget, verdict.contenders[0].name
     if strip is None or budget in (None, verdict.budget) or budget not in strip.budgets:
@@ -287,7 +284,7 @@ def _at_the_budget(verdict: "RunVerdict") -> Iterator[str]:
         yield f"Within the budget of {budget:,} tokens {name} finds {percent(mean, 1)} of what is relevant, {other}."
 
 
-def _ended(verdict: "RunVerdict") -> Iterator[str]:
+def _ended(verdict: RunVerdict) -> Iterator[str]:
     ended = [(one.name, one.ended) for one in verdict.contenders if one.ended is not None and one.ended > USED_UP]
     if ended:
         low, high = (percent(pick(share for _, share in ended)) for pick in (min, max))

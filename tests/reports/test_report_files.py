@@ -56,7 +56,7 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
     outcome = run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [*SMALL.chunkers, BROKEN]}))
     assert list(outcome.failures) == ["recursive-token 60/90, bm25"]
     report = keep_report(workspace, outcome)
-    assert report.verdict.words.notes[-1] == "1 configuration failed."
+    assert report.words.notes[-1] == "1 configuration failed."
     page = page_of(workspace, outcome).read_text(encoding="utf-8")
     assert "<strong>recursive-token 60/90, bm25</strong>: " in page
     assert "must be smaller" in page
@@ -67,7 +67,7 @@ def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     outcome = run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]}))
     report = keep_report(workspace, outcome)
-    assert report.verdict.words.headline == "No configuration finished"
+    assert report.words.headline == "No configuration finished"
     assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")
 
 

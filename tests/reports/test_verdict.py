@@ -13,6 +13,7 @@ from rag_eval.reports.contenders import Contender
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.verdict_words import cautions
+from rag_eval.reports.verdict_words import words_of as said
 from rag_eval.reports.wording import finding, settings_in_words
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.results.run_scores import RunScores, ScoredQuery, read_scores
@@ -71,12 +72,12 @@ def test_one_is_shipped_with_how_sure_that_is(outcome: BenchmarkOutcome) -> None
     found = judged(outcome, [0.7, 0.85, 0.6])
     shipped = outcome.configurations[1].name
     assert (found.kind, found.shipped, found.budget, found.budget_is_default) == ("ship", shipped, 2_000, True)
-    assert found.words.headline == f"For 2,000 tokens of context, ship {shipped}"
-    assert found.words.how_sure.startswith(f"{shipped} finds 8")
+    assert said(found).headline == f"For 2,000 tokens of context, ship {shipped}"
+    assert said(found).how_sure.startswith(f"{shipped} finds 8")
     assert (
-        "over 120 questions about 30 documents; it is the best of the 3, or within half a point" in found.words.how_sure
+        "over 120 questions about 30 documents; it is the best of the 3, or within half a point" in said(found).how_sure
     )
-    assert found.words.how_sure.endswith("with a probability of over 99 %, and all 2 others are worse.")
+    assert said(found).how_sure.endswith("with a probability of over 99 %, and all 2 others are worse.")
     assert found.questions_needed is None
     assert (found.contenders[0].name, found.contenders[0].probability) == (shipped, 1)
 
@@ -84,11 +85,11 @@ def test_one_is_shipped_with_how_sure_that_is(outcome: BenchmarkOutcome) -> None
 def test_the_name_of_what_to_ship_or_take_is_told_in_settings(outcome: BenchmarkOutcome) -> None:
     one = outcome.configurations[1]
     shipped = judged(outcome, [0.7, 0.85, 0.6])
-    assert (shipped.shipped, shipped.words.made_of) == (one.name, f"{one.name}: {settings_in_words(one)}")
+    assert (shipped.shipped, said(shipped).made_of) == (one.name, f"{one.name}: {settings_in_words(one)}")
     tied = judged(outcome, [0.8] * 3, spread=0.3)
-    assert tied.words.made_of.startswith(f"{tied.cheapest}: chunker ")
-    assert judged(outcome, [0.8]).words.made_of.startswith(f"{outcome.configurations[0].name}: chunker ")
-    assert judged(outcome, [0.4, 0.2]).words.made_of == judged(outcome, []).words.made_of == ""
+    assert said(tied).made_of.startswith(f"{tied.cheapest}: chunker ")
+    assert said(judged(outcome, [0.8])).made_of.startswith(f"{outcome.configurations[0].name}: chunker ")
+    assert said(judged(outcome, [0.4, 0.2])).made_of == said(judged(outcome, [])).made_of == ""
 
 
 @pytest.mark.parametrize(
@@ -135,27 +136,27 @@ def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: Ben
     found = judged(outcome, means)
     assert found.cheapest == names[words]
     assert found.shipped == names[hybrid]
-    assert found.words.cheaper.startswith(f"Cheaper: {names[words]}, within 1 point of it (")
-    assert "it needs no embedder" in found.words.cheaper
+    assert said(found).cheaper.startswith(f"Cheaper: {names[words]}, within 1 point of it (")
+    assert "it needs no embedder" in said(found).cheaper
     cheap = next(one for one in found.contenders if one.name == names[words])
     low = cheap.difference_interval[0]
     assert low is not None
     assert found.margin is not None
     assert found.margin >= max(0.01, -low)
     most = f"at most {100 * found.margin:.1f} points"
-    assert found.words.cheaper.endswith(f". Ship the first if points matter most; the cheaper one gives up {most}.")
+    assert said(found).cheaper.endswith(f". Ship the first if points matter most; the cheaper one gives up {most}.")
     parts = {one.name: one.parts for one in found.contenders}
     assert (parts[names[words]], parts[names[vector]]) == ([], ["embedder"])
     assert found.questions_needed is not None
-    assert "questions" in found.words.change
+    assert "questions" in said(found).change
 
 
 def test_margins_are_shares_of_a_low_score_and_few_differences_say_nothing(outcome: BenchmarkOutcome) -> None:
     small = judged(outcome, [0.03, 0.0296, 0.0285], spread=0.0005)
-    assert "it is the best of the 3, or within 1 % of it, with a probability of" in small.words.how_sure
+    assert "it is the best of the 3, or within 1 % of it, with a probability of" in said(small).how_sure
     assert small.contenders[2].probability == 0  # 5 % below, which is 0.15 points
     same = judged(outcome, [0.8] * 3, spread=0.0)
-    assert same.words.how_sure.endswith("; every question scores the same with all 3.")
+    assert said(same).how_sure.endswith("; every question scores the same with all 3.")
     assert {one.probability for one in same.contenders} == {None}
 
 
@@ -174,30 +175,30 @@ def test_one_that_differs_on_few_questions_is_counted_once(
     found = judged(outcome, means, spread=0.0, lower=lower)
     first, rival = (one.name for one in found.contenders[:2])
     assert sum(one.among_best for one in found.contenders) == 1 + len(lower)
-    assert found.words.how_sure.startswith(f"{first} finds ")
-    assert f"; {rival} differs from it on {told}" in found.words.how_sure
+    assert said(found).how_sure.startswith(f"{first} finds ")
+    assert f"; {rival} differs from it on {told}" in said(found).how_sure
 
 
 def test_of_two_that_differ_on_few_questions_no_other_is_told_of(outcome: BenchmarkOutcome) -> None:
     two = judged(outcome, [0.8, 0.8], spread=0.0, lower={1: 3})
-    assert two.words.how_sure.endswith("differs from it on 3 questions, too few to say which is better.")
+    assert said(two).how_sure.endswith("differs from it on 3 questions, too few to say which is better.")
     three = judged(outcome, [0.8, 0.8, 0.8], spread=0.0, lower={1: 3, 2: 5})
-    assert three.words.how_sure.endswith("too few to say which is better, and the other cannot be told apart from it.")
+    assert said(three).how_sure.endswith("too few to say which is better, and the other cannot be told apart from it.")
 
 
 def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.8] * 3, spread=0.3)
     assert found.kind == "tied"
-    assert found.words.headline == "For 2,000 tokens of context, these questions cannot tell the 3 configurations apart"
+    assert said(found).headline == "For 2,000 tokens of context, these questions cannot tell the 3 configurations apart"
     assert found.shipped is None
     assert found.cheapest is not None
-    assert "none of the 2 others can be told apart from it" in found.words.how_sure
-    assert found.words.cheaper.startswith("Take ")
-    assert "to tell" in found.words.change.lower()
+    assert "none of the 2 others can be told apart from it" in said(found).how_sure
+    assert said(found).cheaper.startswith("Take ")
+    assert "to tell" in said(found).change.lower()
     nearly = judged(outcome, [0.8, 0.8, 0.8, 0.8, 0.8, 0.2], spread=0.3)
     assert (nearly.kind, nearly.shipped) == ("tied", None)
-    assert nearly.words.headline.endswith("these questions cannot tell 5 of the 6 configurations apart")
-    assert nearly.words.cheaper.startswith("Take ")
+    assert said(nearly).headline.endswith("these questions cannot tell 5 of the 6 configurations apart")
+    assert said(nearly).cheaper.startswith("Take ")
     assert judged(outcome, [0.8, 0.8, 0.2, 0.2], spread=0.3).kind == "ship"
 
 
@@ -207,7 +208,7 @@ def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, means)
     leaner = next(name for name in names if name.endswith("bm25"))
     assert found.cheapest == found.shipped
-    assert found.words.cheaper.startswith(f"It is the cheapest within 1 point; {leaner}, cheaper, is next at −2")
+    assert said(found).cheaper.startswith(f"It is the cheapest within 1 point; {leaner}, cheaper, is next at −2")
 
 
 def test_a_gap_whose_interval_leaves_out_0_is_not_told_as_sure(sample_run: Kept, outcome: BenchmarkOutcome) -> None:
@@ -221,7 +222,7 @@ def test_a_gap_whose_interval_leaves_out_0_is_not_told_as_sure(sample_run: Kept,
             assert one.against_best is not None
             beside = replace(one.against_best, difference=-0.073, low=low, high=high)
             placed.append(replace(one, among_best=not is_apart, against_best=beside))
-        return verdict_of(outcome, scores, placed).words.cheaper
+        return said(verdict_of(outcome, scores, placed)).cheaper
 
     assert gap(-0.135, -0.023, is_apart=False).endswith(
         "hybrid, cheaper, is next at −7.3 points [−13.5, −2.3], not significant after correction."
@@ -246,40 +247,40 @@ def test_a_latency_counts_beyond_its_noise_and_what_costs_more_is_said_too(outco
     first, second = (names[number] for number in pair)
     noise = told([3.0, 1.0], [1_800, 1_750])
     assert (noise.shipped, noise.cheapest) == (first, first)
-    assert noise.words.cheaper == "It is also the cheapest of the 2 that come within 1 point of it."
+    assert said(noise).cheaper == "It is also the cheapest of the 2 that come within 1 point of it."
     quicker = told([30.0, 1.0], [1_800, 1_801])
     assert quicker.cheapest == second
     assert (
-        ": 1.00 ms a search instead of 30.00; but 1,801 tokens a question instead of 1,800. " in quicker.words.cheaper
+        ": 1.00 ms a search instead of 30.00; but 1,801 tokens a question instead of 1,800. " in said(quicker).cheaper
     )
     alike = told([30.0, 1.0], [1_800.4, 1_799.6])
-    assert "): 1.00 ms a search instead of 30.00. Ship the first" in alike.words.cheaper
+    assert "): 1.00 ms a search instead of 30.00. Ship the first" in said(alike).cheaper
     smaller = told([1.0, 30.0], [1_800, 900])
     assert smaller.cheapest == second
-    assert ": 900 tokens a question instead of 1,800; but 30.00 ms a search instead of 1.00." in smaller.words.cheaper
+    assert ": 900 tokens a question instead of 1,800; but 30.00 ms a search instead of 1.00." in said(smaller).cheaper
 
 
 def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) -> None:
     alone = judged(outcome, [0.8])
-    assert (alone.kind, alone.words.cheaper) == ("alone", "")
-    assert alone.words.headline == f"{outcome.configurations[0].name} was measured alone"
-    assert "beside another" in alone.words.change
+    assert (alone.kind, said(alone).cheaper) == ("alone", "")
+    assert said(alone).headline == f"{outcome.configurations[0].name} was measured alone"
+    assert "beside another" in said(alone).change
     few = judged(outcome, [0.8, 0.2], documents=7, each=2)
     assert (few.kind, few.shipped) == ("too few questions", None)
-    assert few.words.headline == "14 questions cannot tell which one to recommend"
+    assert said(few).headline == "14 questions cannot tell which one to recommend"
     poor = judged(outcome, [0.4, 0.2])
     assert (poor.kind, poor.shipped) == ("poor", None)
-    assert "Allow a larger budget" in poor.words.change
+    assert "Allow a larger budget" in said(poor).change
     configuration = outcome.configurations[0].configuration
     failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
     nothing = judged(outcome.model_copy(update={"failures": {"x": failure}}), [])
-    assert str(nothing) == "No configuration finished. 1 configuration failed."
+    assert str(said(nothing)) == "No configuration finished. 1 configuration failed."
 
 
 def test_another_budget_changes_the_answer(outcome: BenchmarkOutcome) -> None:
     names = [one.name for one in outcome.configurations[:2]]
     found = judged(outcome, [0.8, 0.7], at={budget: [0.5, 0.7] for budget in STRIP if budget < 500})
-    assert f"Below about 445 tokens {names[1]} is better." in found.words.change
+    assert f"Below about 445 tokens {names[1]} is better." in said(found).change
     assert found.strip is not None
     assert found.strip.stretches() == [(250, 445, names[1]), (500, 16_000, names[0])]
     assert found.strip.among[0] == [names[1]]
@@ -293,17 +294,17 @@ def test_the_budget_of_a_benchmark_is_told_beside_an_objective_with_a_cut_of_its
     first, at = placed[0].name, "recall_within_tokens@1000"
     found = verdict_of(outcome.model_copy(update={"config": config}), scores, placed)
     own, best = (100 * one.metrics[at] for one in (outcome.ranked()[0], outcome.by(at).ranked()[0]))
-    (note,) = (one for one in found.words.notes if one.startswith("Within the budget of 1,000 tokens"))
+    (note,) = (one for one in said(found).notes if one.startswith("Within the budget of 1,000 tokens"))
     assert f"{first} finds {own:.1f} % of what is relevant" in note
     assert f"{best:.1f} %" in note
-    assert not any("Within the budget" in one for one in verdict_of(outcome, scores, placed).words.notes)
+    assert not any("Within the budget" in one for one in said(verdict_of(outcome, scores, placed)).notes)
 
 
 def test_few_documents_decide_and_are_named(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.8, 0.8], documents=3, each=20, spread=0.4)
-    assert "all this holds for these documents only." in " ".join(found.words.notes)
+    assert "all this holds for these documents only." in " ".join(said(found).notes)
     assert found.to_data()["units"] == "queries"
-    assert ".md another comes first." in found.words.change
+    assert ".md another comes first." in said(found).change
 
 
 def test_hits_that_end_before_the_budget_are_marked(outcome: BenchmarkOutcome) -> None:
@@ -311,7 +312,7 @@ def test_hits_that_end_before_the_budget_are_marked(outcome: BenchmarkOutcome) -
     found = judged(outcome, [0.8, 0.7, 0.7], fetched=[99_999.0, 1_500.0, 99_999.0])
     marked = {one.name: one.ended for one in found.contenders}
     assert [share for share in marked.values() if share] == [marked[name]] == [1.0]
-    assert f"The hits of 100 % of the questions end before 2,000 tokens with {name}" in " ".join(found.words.notes)
+    assert f"The hits of 100 % of the questions end before 2,000 tokens with {name}" in " ".join(said(found).notes)
     assert found.strip is not None
     drawn = dict(zip(found.strip.budgets, found.strip.means[name], strict=True))
     assert drawn[1_414] is not None
@@ -323,7 +324,6 @@ def test_the_record_is_plain_data(outcome: BenchmarkOutcome, sample_run: Kept) -
     placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
     found = verdict_of(outcome, scores, placed)
     again = json.loads(json.dumps(found.to_data(), allow_nan=False))
-    assert again["headline"] == found.words.headline
     assert [one["name"] for one in again["contenders"]] == [one.name for one in outcome.ranked()]
     strip = again["strip"]
     at = strip["budgets"].index(2_000)
@@ -417,8 +417,8 @@ def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) ->
 def test_where_its_own_hits_end_another_is_not_called_better(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.9, 0.5], fetched=[3_000, 99_999])
     assert found.contenders[0].name == outcome.configurations[0].name
-    assert "Above about" not in found.words.change
-    assert "At no budget from 250 to 2,828 tokens is another surely better." in found.words.change
+    assert "Above about" not in said(found).change
+    assert "At no budget from 250 to 2,828 tokens is another surely better." in said(found).change
 
 
 @pytest.mark.parametrize("metric", ["span_precision@5", "span_iou@5", "recall_within_tokens@1000"])
@@ -427,8 +427,8 @@ def test_any_metric_can_be_the_objective(sample_run: Kept, metric: str) -> None:
     scores = read_scores(sample_run.workspace, ranked)
     found = verdict_of(ranked, scores, scores.ranking(metric, [one.name for one in ranked.ranked()]))
     assert found.kind in ("ship", "tied")  # half of what is relevant is a limit of recall alone
-    assert found.words.headline.startswith("For 1,000 tokens" if "within" in metric else f"By {metric}")
-    assert ("budget" in found.words.change) == ("within" in metric)
+    assert said(found).headline.startswith("For 1,000 tokens" if "within" in metric else f"By {metric}")
+    assert ("budget" in said(found).change) == ("within" in metric)
 
 
 def test_a_probability_that_does_not_follow_the_means_is_explained(sample_run: Kept, outcome: BenchmarkOutcome) -> None:
@@ -437,7 +437,7 @@ def test_a_probability_that_does_not_follow_the_means_is_explained(sample_run: K
     for own, told in ((0.66, True), (0.654, False), (0.5, False)):
         placed = [replace(first, probability=0.65), replace(second, probability=own)]
         found = verdict_of(outcome, scores, placed + [replace(one, probability=0.1) for one in others])
-        assert (f"65 % ({second.name}, whose mean is no higher, has 66 %)" in found.words.how_sure) == told
+        assert (f"65 % ({second.name}, whose mean is no higher, has 66 %)" in said(found).how_sure) == told
 
 
 def test_of_equal_ones_the_strip_has_the_first_of_the_ranking_at_each_budget(outcome: BenchmarkOutcome) -> None:
