@@ -9,10 +9,9 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from rag_eval.errors import ExperimentFailedError
-from rag_eval.experiments.experiment_file import Session
+from rag_eval.experiments.experiment_file import Session, run_file
 from rag_eval.experiments.file_outputs import experiment_markdown
 from rag_eval.experiments.results import ExperimentResult, below, parse_minimums
-from rag_eval.experiments.running import run_file
 from tasks.artifacts import best_effort
 from tasks.current_folder import enter_project_folder
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | embedders, rerankers and language models that are services | `RetryPolicy()`, its `max_retries` a setting | off |
 | tasks and evaluators of an experiment | `retries` and `retry_delay` of the call, none by default | the user's own |
-| LangSmith, orq.ai | `PATIENT` on request, `BRIEF` at the end of a run; then it waits in the outbox | off |
+| LangSmith, orq.ai | `PATIENT` on request, `BRIEF` at the end of a run; then `rag-eval publish` | off |
 | LangSmith's own `evaluate` | `ONCE` | on: it uploads in the background |
 | object storage | `STORAGE_RETRIES` | on: obstore's |
 | a stage of the pipeline with a part that uses the network | `STAGE_DELAYS`, after the above | — |

@@ -39,8 +39,9 @@ from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.results.gate import run_gate
 from rag_eval.results.history import history
 from rag_eval.results.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.run_trace import traces_address
 from rag_eval.results.runs import BASELINE, data_differences, has_baseline, read_run
-from rag_eval.services.posting import traces_address
+from rag_eval.retry import BRIEF
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
@@ -112,11 +113,15 @@ def show_generation(report: "GenerationReport | None") -> None:
 
 @task(name="upload", task_run_name="upload to {dataset}", cache_policy=NO_CACHE)
 def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
-    """Send a token-level ground-truth file to a LangSmith dataset, or leave it in the outbox."""
+    """Send a token-level ground-truth file to a LangSmith dataset."""
     from rag_eval.generation.generator import uploaded  # here: most runs upload nothing
 
-    sent = uploaded(workspace.root, dataset, read_token_level(truth))
-    get_run_logger().info("the ground truth is %s for %s: %s", sent.state, dataset, sent.detail)
+    upload = uploaded(dataset, read_token_level(truth))
+    if upload.state == "sent":
+        get_run_logger().info("the ground truth is in the LangSmith dataset %s: %s", dataset, upload.detail)
+    else:
+        again = f"rag-eval truth push {truth} --dataset {dataset}"
+        get_run_logger().warning("the ground truth was not sent (%s): %s sends it", upload.detail, again)
 
 
 def show_ground_truth(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
@@ -203,9 +208,8 @@ def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Put a run for a LangSmith dataset, and as a trace where one is asked for, and send what can be sent now."""
-    from rag_eval.results.publishing import publish_run as publish_kept_run  # here: most runs publish nothing
+    """Publish a run to a LangSmith dataset, and as a trace; log in a sentence what could not be sent."""
+    from rag_eval.results import publishing  # here: most runs publish nothing
 
-    waiting = publish_kept_run(workspace, outcome, dataset)
-    if waiting:
-        get_run_logger().info("%d messages wait for rag-eval publish: %s", len(waiting), waiting[0])
+    for reason in publishing.publish_run(workspace, outcome, [dataset] if dataset else [], BRIEF):
+        get_run_logger().warning("not published: %s; rag-eval publish %s sends it", reason, outcome.run)

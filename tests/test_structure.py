@@ -31,7 +31,7 @@ LAYERS = (
     "rag_eval.evaluation rag_eval.results",
     "rag_eval.sweep",
     "rag_eval.experiments rag_eval.reports",
-    "rag_eval rag_eval.pytest_plugin",  # the names that the library offers, and its fixture
+    "rag_eval",  # the names that the library offers
     "tasks",
     "flows",
     "rag_eval.cli",
@@ -321,15 +321,6 @@ def test_a_name_loads_only_its_own_module() -> None:
 def test_the_result_of_an_experiment_has_its_public_type(tmp_path: Path) -> None:
     result = rag_eval.evaluatorq("one", data=[{"input": 1}], tasks=[dict], output_dir=tmp_path, outputs=[])
     assert isinstance(result, rag_eval.ExperimentResult)
-
-
-def test_the_plugin_of_pytest_costs_those_who_do_not_use_it_nothing() -> None:
-    loaded = all_modules_after("import rag_eval.pytest_plugin")
-    assert {name for name in loaded if name.startswith("rag_eval.")} == {
-        "rag_eval.distribution",
-        "rag_eval.lazy",
-        "rag_eval.pytest_plugin",
-    }
 
 
 def test_help_is_light() -> None:

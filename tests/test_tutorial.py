@@ -9,7 +9,7 @@ import pytest
 
 from rag_eval.experiments.composition import EVALUATORS
 from rag_eval.experiments.experiment_file import ExperimentSettings
-from rag_eval.services.posting import OrqSettings
+from rag_eval.services.orq import OrqSettings
 from tests.doubles.openai_server import OpenAIServer
 
 PAGE = Path(__file__).parent.parent / "docs" / "experiments.md"

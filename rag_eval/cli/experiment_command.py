@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import watchfiles
@@ -60,19 +60,17 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
-    from rag_eval.experiments.experiment_file import ExperimentSettings, Session
+    from rag_eval.experiments.experiment_file import Session, load_settings, run_file
     from rag_eval.experiments.file_outputs import JsonOutput, head_record, summary_record
-    from rag_eval.experiments.results import below, parse_minimums
-    from rag_eval.experiments.running import run_file
-    from rag_eval.services.posting import load_settings
+    from rag_eval.experiments.results import OutputHandler, below, parse_minimums
 
     minimums = parse_minimums(fail_under or [])
-    outputs: list[Any] | None = None
+    outputs: list[OutputHandler] | None = None
     if dry_run:  # the results here, and on standard output what orq.ai would get
         from rag_eval.experiments.service_outputs import OrqOutput
 
-        settings = load_settings(ExperimentSettings).updated({"output_dir": output_dir} if output_dir else {})
-        outputs = [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
+        settings = load_settings().updated({"output_dir": output_dir})
+        outputs = [JsonOutput(settings.output_dir), OrqOutput(settings.orq, dry_run=sys.stdout)]
     opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False)
     # What the file itself prints must not stand between the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()

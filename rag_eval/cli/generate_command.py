@@ -45,9 +45,12 @@ def print_report(console: Console, report: "GenerationReport", output: Path | No
     if output is not None:
         say(console, f"Written to {output}")
     if report.upload is not None:
-        detail = f": {report.upload.detail}" if report.upload.detail else ""
-        where = "sent to" if report.upload.state == "sent" else "waits in the outbox for"
-        say(console, f"The ground truth {where} the LangSmith dataset {report.upload.dataset_name}{detail}")
+        dataset, detail = report.upload.dataset_name, report.upload.detail
+        if report.upload.state == "sent":
+            say(console, f"The ground truth is in the LangSmith dataset {dataset}: {detail}")
+        else:
+            again = f"rag-eval truth push {output or 'FILE'} --dataset {dataset}"
+            say(console, f"Not sent to the LangSmith dataset {dataset}: {detail}\n{again} sends it.", "yellow")
 
 
 FINISH_SECONDS = 30.0

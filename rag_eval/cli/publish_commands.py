@@ -1,10 +1,10 @@
-"""``rag-eval publish`` sends the outbox to LangSmith and orq.ai and shows where the experiments of a run are;
-``rag-eval truth push`` sends ground truth.
-"""
+"""``rag-eval publish`` sends a run or an experiment to a service, ``rag-eval truth push`` ground truth."""
 
+from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,131 +12,123 @@ from rich.console import Console
 from rag_eval.cli import options
 from rag_eval.cli.console import print_json, say
 from rag_eval.cli.processes import leaving, watched
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, ExperimentError, RagEvalError
 from rag_eval.formatting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.results.outcome import BenchmarkOutcome
     from rag_eval.results.publishing import Publication
-    from rag_eval.services.outbox import Delivery
+
+CONSEQUENCE = "the same command goes on from there"
 
 
 def publish(
-    run: Annotated[
-        str | None, typer.Argument(help="Run to publish as well: its name, or the start of it.", show_default=False)
-    ] = None,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Run, by its name or the start of it; or an experiment's JSON file, or a folder of them.",
+        ),
+    ] = "latest",
     dataset: Annotated[
-        str | None, typer.Option(help="LangSmith dataset for the experiments of the run; by default of the latest run.")
+        str | None,
+        typer.Option(
+            help="LangSmith dataset. Default: that of the benchmark; an experiment goes to orq.ai without one."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
-    from rag_eval.results import publishing
-    from rag_eval.results.runs import LATEST, read_run
-    from rag_eval.services.outbox import outbox_of
-
-    console = Console()
-    outcome = read_run(workspace, run or LATEST) if run or dataset else None
-    chosen = [(outcome, name) for name in _datasets(workspace, outcome, dataset)] if outcome else []
-    if dry_run:
-        new = [key for outcome, name in chosen for key in publishing.unpublished(workspace, outcome, name).values()]
-        keys = [*(message.key for message in outbox_of(workspace.root).waiting()), *new]
-        if as_json:
-            print_json(console, {"would be sent": keys})
-            return
-        for key in keys:
-            say(console, f"would be sent: {key}")
-        say(console, f"{len(keys)} would be sent.")
-        return
-    for outcome, name in chosen:
-        publishing.put_benchmark(workspace, outcome, name)
-    with leaving("what was not sent still waits"), Console(stderr=True).status("Sending …"):
-        # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-        deliveries = watched(lambda: publishing.deliver(workspace))
-    if as_json:
-        print_json(console, [asdict(one) for one in deliveries])
+    """Send a run or an experiment to LangSmith or orq.ai; exit code 1 if something was not sent."""
+    if Path(target).exists():
+        is_complete = _publish_experiments(Path(target), dataset, as_json=as_json)
     else:
-        print_deliveries(console, deliveries)
-    if any(delivery.state != "sent" for delivery in deliveries):
+        is_complete = _publish_run(workspace, target, dataset, as_json=as_json)
+    if not is_complete:
         raise typer.Exit(1)
 
 
-def print_deliveries(console: Console, deliveries: "Sequence[Delivery]") -> None:
-    """Print what was sent and where to, then what waits, each reason once."""
-    sent = [delivery for delivery in deliveries if delivery.receipt is not None]
-    for delivery in sent:
-        details = delivery.receipt.details if delivery.receipt else {}
-        say(console, f"sent: {delivery.key}")
-        for line in (details.get("url"), _absent(details.get("absent", 0), details.get("dataset")), _pushed(details)):
-            if line:
-                say(console, f"  {line}")
-    others = [delivery for delivery in deliveries if delivery.receipt is None]
-    for reason in dict.fromkeys(delivery.reason for delivery in others):
-        same = [delivery for delivery in others if delivery.reason == reason]
-        for delivery in same:
-            say(console, f"{delivery.state}: {delivery.key}", "yellow")
-        say(console, f"  {reason}", "yellow")
-    say(console, f"{len(sent)} sent, {len(others)} waiting." if deliveries else "Nothing waits to be published.")
+def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_json: bool) -> bool:
+    from rag_eval.results.publishing import publish_run, read_publications
+    from rag_eval.results.run_trace import traces_address
+    from rag_eval.results.runs import read_run
+
+    outcome = read_run(workspace, run)
+    noted = [one.dataset for one in read_publications(workspace, outcome.run)]
+    named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
+    datasets = [dataset] if dataset else list(dict.fromkeys(named))
+    if not datasets and traces_address() is None:
+        raise ConfigurationError(f"the run {outcome.run} names no LangSmith dataset: give --dataset")
+    with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
+        # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+        reasons = watched(lambda: publish_run(workspace, outcome, datasets))
+    publications = [one for one in read_publications(workspace, outcome.run) if one.dataset in datasets]
+    if as_json:
+        print_json(Console(), [one.model_dump() for one in publications])
+        return not reasons
+    print_publications(Console(), publications)
+    for reason in reasons:
+        if reason not in {one.reason for one in publications}:
+            say(Console(), f"Not sent: {reason}", "yellow")
+    return not reasons
+
+
+def _publish_experiments(path: Path, dataset: str | None, *, as_json: bool) -> bool:
+    from rag_eval.experiments.experiment_file import load_settings
+    from rag_eval.experiments.file_outputs import read_result
+    from rag_eval.experiments.service_outputs import send_to_langsmith, send_to_orq
+
+    def send(file: Path) -> str:
+        result = read_result(file)
+        return send_to_orq(result, load_settings().orq) if dataset is None else send_to_langsmith(result, dataset)
+
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise ExperimentError(f"the folder {str(path)!r} has no results of an experiment: give one with JSON files")
+    rows: list[dict[str, str | None]] = []
+    with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
+        for file in files:
+            try:
+                rows.append({"file": str(file), "url": watched(partial(send, file)), "reason": None})
+            except RagEvalError as error:
+                rows.append({"file": str(file), "url": None, "reason": str(error)})
+    if as_json:
+        print_json(Console(), rows)
+    else:
+        for row in rows:
+            say(Console(), f"{row['file']}: {row['url'] or row['reason']}", "yellow" if row["reason"] else "")
+    return not any(row["reason"] for row in rows)
 
 
 def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
-    """Print where the experiments of a run are, or why they wait."""
+    """Print where the experiments of a run are, or why they were not sent."""
     for dataset in dict.fromkeys(one.dataset for one in publications):
         sent = [one for one in publications if one.dataset == dataset and one.url is not None]
         if sent:
-            from rag_eval.services.langsmith_outbox import comparison_url  # here: most runs publish nothing
+            from rag_eval.services.langsmith_experiments import comparison_url  # here: most runs publish nothing
 
             url = comparison_url([str(one.url) for one in sent])
             say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
-            absent = _absent(max(one.absent for one in sent), dataset)
-            if absent:
-                say(console, absent, "yellow")
-    waiting = [one for one in publications if one.url is None]
-    if waiting:
-        reason = next((one.reason for one in waiting if one.reason), "nothing was sent yet")
-        count = counted(len(waiting), "experiments")
-        of_all = f" of {len(publications):,}" if len(waiting) < len(publications) else ""
-        say(console, f"Not sent: {count}{of_all} ({reason}); rag-eval publish sends what waits", "yellow")
-
-
-def _datasets(workspace: "Workspace", outcome: "BenchmarkOutcome", dataset: str | None) -> list[str]:
-    """The dataset that was asked for, or those that the run was put for, or that its benchmark names."""
-    from rag_eval.results.publishing import read_publications
-
-    if dataset:
-        return [dataset]
-    noted = list(dict.fromkeys(one.dataset for one in read_publications(workspace, outcome.run)))
-    named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
-    if not named:
-        raise ConfigurationError(f"the run {outcome.run} names no LangSmith dataset: give --dataset")
-    return named
-
-
-def _absent(absent: int, dataset: str | None) -> str | None:
-    return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
-
-
-def _pushed(details: "Mapping[str, Any]") -> str | None:
-    if "created" not in details:
-        return None
-    counts = [f"{details[key]:,} {key}" for key in ("created", "updated", "unchanged") if details.get(key)]
-    return ", ".join(counts) or "The dataset has examples of its own and was left as it is."
+            if absent := max(one.absent for one in sent):
+                queries = counted(absent, "queries")
+                say(console, f"The dataset {dataset!r} does not have {queries} of the run: push them", "yellow")
+    missing = [one for one in publications if one.url is None]
+    for reason in dict.fromkeys(one.reason for one in missing):
+        count = sum(one.reason == reason for one in missing)
+        say(console, f"Not sent: {counted(count, 'experiments')} ({reason}); rag-eval publish sends the rest", "yellow")
 
 
 def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
-    """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
+    """Return what the attempts to publish a run came to; what is wrong with the note is said, and prevents nothing."""
     from rag_eval.results.outcome import PUBLISHED
 
-    try:
-        if not workspace.fetch_newest(workspace.runs / run / PUBLISHED).exists():
-            return []
-        from rag_eval.results.publishing import read_publications  # here: most runs publish nothing
+    if not workspace.fetch_newest(workspace.runs / run / PUBLISHED).exists():
+        return []
+    from rag_eval.results.publishing import read_publications  # here: most runs publish nothing
 
+    try:
         return read_publications(workspace, run)
     except ArtifactError as error:
         say(Console(stderr=True), f"rag-eval: {error}", "yellow")
@@ -159,24 +151,19 @@ def push(
     from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
 
-    kind = truth_type(read_truth_text(truth))
-    items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)
-    service = LangSmithService.connect()
-    name = dataset or DEFAULT_DATASETS[kind]
-    try:
-        with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
-            # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
-    finally:
-        service.close()
+    level = truth_type(read_truth_text(truth))
+    items = read_token_level(truth) if level == "token-level" else read_chunk_level(truth)
+    name = dataset or DEFAULT_DATASETS[level]
+    with closing(LangSmithService.connect()) as service, leaving("the same command completes the dataset"):
+        report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
     console = Console()
     if as_json:
         print_json(console, asdict(report))
         return
     counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
-    done = [f"{count:,} {what}" for what, count in counts.items()]
-    done += [f"{report.deleted:,} deleted"] if report.deleted else []
-    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}.")
+    counts |= {"deleted": report.deleted} if report.deleted else {}
+    changes = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {changes}.")
     if report.others:
         say(console, f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
     if report.url:

@@ -32,7 +32,7 @@ from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
 from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
-from rag_eval.services.langsmith_outbox import row_outcomes
+from rag_eval.services.langsmith_experiments import row_outcomes
 from rag_eval.stores import STORE
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
@@ -128,7 +128,7 @@ class BaseEvaluation(Generic[T, M]):
         counted = returned.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
         name = " + ".join([whole.name, *(label(one) for one in others.values() if one is not None)])
         asked = [item.query for item in self.ground_truth]
-        outcomes = row_outcomes(self.level, asked, counted, tables.scores, self.corpus.by_id())
+        outcomes = row_outcomes(self.level, asked, counted, tables.scores, self.corpus)
         url = self._link.publish("rag-eval", outcomes, {"retriever": name})
         return replace(result, experiment_url=url)
 

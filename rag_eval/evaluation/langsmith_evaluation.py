@@ -19,7 +19,8 @@ from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
-from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
+from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, read_examples
+from rag_eval.services.langsmith_experiments import ExperimentUpload, RowOutcome, matched_rows, publish_experiment
 from rag_eval.services.langsmith_metrics import (
     BUILT_IN,
     ChunkLevelF1,
@@ -28,12 +29,10 @@ from rag_eval.services.langsmith_metrics import (
     Metrics,
     get_langsmith_evaluators,
 )
-from rag_eval.services.langsmith_outbox import ExperimentUpload, RowOutcome, publish_experiment
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import EvaluationResult, Query
-from rag_eval.types.ids import QueryId
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -66,31 +65,24 @@ class LangSmithLink:
         return self._client is not None or has_langsmith_key()
 
     def examples(self) -> "list[Example]":
-        """The examples of the dataset, read once; raises ``GroundTruthError`` or ``ServiceError``."""
+        """Return the examples of the dataset, read once; raises ``GroundTruthError`` or ``ServiceError``."""
         if self._examples is None:
             with self._service() as service:
                 self._examples = read_examples(service, self.dataset_name)
         return self._examples
 
     def publish(self, name: str, outcomes: Sequence[RowOutcome], metadata: Mapping[str, object]) -> str | None:
-        """Send a run as an experiment and give back its address.
+        """Send a run as an experiment and return its address.
 
-        None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost by it. The same warning,
-        and the address, when the dataset lacks queries of the run.
+        None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost. The same warning, and the
+        address, when the dataset does not have all queries of the run.
         """
-        # Experiments of one name stand side by side.
-        unique = uuid.uuid4()
         try:
             with self._service() as service:
-                examples = self.examples()
-                known = dict(zip(query_ids(examples, self.dataset_name), examples, strict=True))
-                rows = [(known[QueryId(one.id)], one) for one in outcomes if one.id in known]
-                if not rows:
-                    raise ServiceError(
-                        f"no example of the LangSmith dataset {self.dataset_name!r} is a query of this run"
-                    )
-                experiment = ExperimentUpload(f"{name}-{unique.hex[:8]}", metadata, rows, datetime.now(UTC))
-                url = publish_experiment(service, experiment, lambda *names: uuid.uuid5(unique, "/".join(names)))
+                rows = matched_rows(self.examples(), outcomes, self.dataset_name)
+                url = publish_experiment(
+                    service, ExperimentUpload(uuid.uuid4(), name, metadata, rows, datetime.now(UTC))
+                )
         except RagEvalError as error:
             warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
             return None

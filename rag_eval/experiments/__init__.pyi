@@ -31,7 +31,7 @@ from rag_eval.experiments.results import Average as Average
 from rag_eval.experiments.results import ExperimentResult as ExperimentResult
 from rag_eval.experiments.results import ExperimentSummary as ExperimentSummary
 from rag_eval.experiments.results import ItemResult as ItemResult
-from rag_eval.experiments.results import Output as Output
+from rag_eval.experiments.results import OutputHandler as OutputHandler
 from rag_eval.experiments.results import Score as Score
 from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq
@@ -39,3 +39,4 @@ from rag_eval.experiments.running import experiment as experiment
 from rag_eval.experiments.service_outputs import LangSmithOutput as LangSmithOutput
 from rag_eval.experiments.service_outputs import OrqOutput as OrqOutput
 from rag_eval.experiments.terminal_output import TerminalOutput as TerminalOutput
+from rag_eval.services.orq import OrqSettings as OrqSettings

@@ -1,4 +1,4 @@
-"""An experiment: its tasks and evaluators as named callables, of whatever kind, and the identity of their code."""
+"""An experiment: its tasks and evaluators as named callables of any kind, and the digest of their code."""
 
 import functools
 import inspect
@@ -20,11 +20,11 @@ _NAME = "experiment_name"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A callable with its name; ``wants_row`` says that an evaluator asks for the whole row.
+class NamedCall:
+    """A task or an evaluator with its name.
 
-    One that is ``instant`` takes linear time and waits for nothing: it needs no thread. ``bounds`` are the ends of the
-    range of an evaluator's scores, where it says so.
+    ``wants_row`` says that an evaluator takes the whole row, ``instant`` that it takes linear time, waits for nothing
+    and needs no thread. ``bounds`` are the ends of the range of an evaluator's scores, if it states them.
     """
 
     name: str
@@ -36,20 +36,20 @@ class Named:
 
 
 @overload
-def task(given: F) -> F: ...
+def task(name: F) -> F: ...
 @overload
-def task(given: str) -> Callable[[F], F]: ...
-def task(given: F | str) -> F | Callable[[F], F]:
-    """Name a task or an evaluator: ``@task("summary")``, ``@evaluator("brief")``; else the function's name is its own.
+def task(name: str) -> Callable[[F], F]: ...
+def task(name: F | str) -> F | Callable[[F], F]:
+    """Name a task or an evaluator: ``@task("summary")``, ``@evaluator("brief")``. Default: the function's name.
 
     A task takes the row; one with several parameters takes the fields of the row that they name, as
     ``lambda input, output: …`` does. An evaluator takes ``(result, expected)`` or ``(result, expected, row)``.
     """
-    if not isinstance(given, str):
-        return given
+    if not isinstance(name, str):
+        return name
 
     def decorate(function: F) -> F:
-        setattr(function, _NAME, given)
+        setattr(function, _NAME, name)
         return function
 
     return decorate
@@ -58,16 +58,16 @@ def task(given: F | str) -> F | Callable[[F], F]:
 evaluator = task
 
 
-def named_tasks(tasks: Sequence[Any]) -> list[Named]:
-    """The tasks, each to be called with the row; raises ``ConfigurationError`` on what is none, or on equal names."""
-    found = _named("task", tasks, _task)
-    if not found:
+def named_tasks(tasks: Iterable[object]) -> list[NamedCall]:
+    """Return the tasks, each to be called with the row; raises ``ConfigurationError`` on anything else."""
+    named = _named("task", tasks, _task)
+    if not named:
         raise ConfigurationError("an experiment has no tasks: give at least one callable that takes a row")
-    return found
+    return named
 
 
-def named_evaluators(evaluators: Sequence[Any]) -> list[Named]:
-    """The evaluators: functions, objects with ``evaluate``, classes that need no argument, or ``module:Name``.
+def named_evaluators(evaluators: Iterable[object]) -> list[NamedCall]:
+    """Return the evaluators: functions, objects with ``evaluate``, classes without arguments, or ``module:Name``.
 
     With settings, that is a mapping with the ``module:Name`` as its ``type``. Raises ``ConfigurationError`` on anything
     else, or on equal names.
@@ -75,99 +75,116 @@ def named_evaluators(evaluators: Sequence[Any]) -> list[Named]:
     return _named("evaluator", evaluators, _evaluator)
 
 
-def _named(kind: str, given: Any, name: Callable[[Any, int], Named]) -> list[Named]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"{kind}s is a {type(given).__name__}: give a list of callables")
-    found = [name(one, place) for place, one in enumerate(given, 1)]
-    for called, count in Counter(one.name for one in found).items():
+def _named(kind: str, values: Iterable[object], read: Callable[[Any, int], NamedCall]) -> list[NamedCall]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigurationError(f"{kind}s is a {type(values).__name__}: give a list of callables")
+    named = [read(value, number) for number, value in enumerate(values, 1)]
+    for name, count in Counter(call.name for call in named).items():
         if count > 1:
-            raise ConfigurationError(f"two {kind}s are called {called!r}: name one of them with @{kind}(…)")
-    return found
+            raise ConfigurationError(f"two {kind}s are called {name!r}: name one of them with @{kind}(…)")
+    return named
 
 
-def _task(given: Any, place: int) -> Named:
-    if not callable(given):
-        raise ConfigurationError(f"task {place} is a {type(given).__name__}: give a callable that takes a row")
-    fields = [one for one in _parameters(given) if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    several = len([one for one in fields if one.default is one.empty]) > 1
-    call = functools.partial(_with_fields, given, {one.name: one.default for one in fields}) if several else given
-    return Named(_name(given, f"task-{place}"), call, _is_async(given))
+def _task(function: Any, number: int) -> NamedCall:
+    if not callable(function):
+        raise ConfigurationError(f"task {number} is a {type(function).__name__}: give a callable that takes a row")
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    fields = {parameter.name: parameter.default for parameter in _parameters(function) if parameter.kind in kinds}
+    required = [name for name, default in fields.items() if default is inspect.Parameter.empty]
+    call = functools.partial(_with_fields, function, fields) if len(required) > 1 else function
+    return NamedCall(_name(function, f"task-{number}"), call, _is_async(function))
 
 
-def _with_fields(task: Callable[..., Any], wanted: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+def _with_fields(task: Callable[..., Any], parameters: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     """Call a task with the fields of a row that its parameters name; ``row`` is the row itself."""
     fields = {"row": row} | dict(row)
-    for name, default in wanted.items():
+    for name, default in parameters.items():
         if name not in fields and default is inspect.Parameter.empty:
             raise DataError(
                 f"the row has no {name!r}, which the task asks for: its fields are {', '.join(map(str, row))}"
             )
-    return task(**{name: fields[name] for name in wanted if name in fields})
+    return task(**{name: fields[name] for name in parameters if name in fields})
 
 
-def _evaluator(given: Any, place: int) -> Named:
-    written = {"type": given} if isinstance(given, str) else given
-    if isinstance(written, Mapping) and is_reference(written.get("type")):
-        settings = {key: value for key, value in written.items() if key != "type"}
-        given, _ = load(written["type"], settings, Path.cwd())
-    made = given
-    if isinstance(given, type):
-        try:
-            made = given()
-        except TypeError as error:
-            raise ConfigurationError(
-                f"the evaluator {given.__name__} needs settings ({error}): make one, {given.__name__}(…)"
-            ) from None
-    if hasattr(made, "calculate"):
-        from rag_eval.experiments.evaluators import MetricEvaluator
-
-        made = MetricEvaluator(made)
-    call = getattr(made, "evaluate", made)
+def _evaluator(value: Any, number: int) -> NamedCall:
+    evaluator = _instance(value)
+    call = getattr(evaluator, "evaluate", evaluator)
     if not callable(call):
         raise ConfigurationError(
-            f"evaluator {place} is a {type(made).__name__}: give a callable that takes (result, expected)"
+            f"evaluator {number} is a {type(evaluator).__name__}: give a callable that takes (result, expected)"
         )
-    name, bounds = _name(made, f"evaluator-{place}"), getattr(made, "bounds", None)
+    name = _name(evaluator, f"evaluator-{number}")
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    positional = [parameter for parameter in _parameters(call) if parameter.kind in kinds]
+    required = [one for one in positional if one.default is inspect.Parameter.empty or one.name == "row"]
+    return NamedCall(
+        name,
+        call,
+        _is_async(call),
+        wants_row=len(required) >= 3,
+        instant=getattr(evaluator, "instant", False),
+        bounds=_bounds(name, getattr(evaluator, "bounds", None)),
+    )
+
+
+def _instance(value: Any) -> Any:
+    """Return an evaluator from an object, a class, a metric, a ``module:Name``, or a mapping with such a ``type``."""
+    record = {"type": value} if isinstance(value, str) else value
+    if isinstance(record, Mapping) and is_reference(record.get("type")):
+        settings = {key: setting for key, setting in record.items() if key != "type"}
+        value, _ = load(record["type"], settings, Path.cwd())
+    if isinstance(value, type):
+        try:
+            value = value()
+        except TypeError as error:
+            name = getattr(value, "__name__", "")
+            raise ConfigurationError(f"the evaluator {name} needs settings ({error}): make one, {name}(…)") from None
+    if hasattr(value, "calculate"):
+        from rag_eval.experiments.evaluators import MetricEvaluator
+
+        return MetricEvaluator(value)
+    return value
+
+
+def _bounds(name: str, bounds: Any) -> tuple[float, float] | None:
+    if bounds is None:
+        return None
     try:
-        low, high = (-math.inf, math.inf) if bounds is None else map(float, bounds)
+        low, high = map(float, bounds)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not low < high:
         raise ConfigurationError(f"the bounds of {name} are {bounds!r}: give two numbers, the lower first, as (1, 5)")
-    positional = [one for one in _parameters(call) if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    wants_row = len([one for one in positional if one.default is one.empty or one.name == "row"]) >= 3
-    return Named(
-        name, call, _is_async(call), wants_row, getattr(made, "instant", False), None if bounds is None else (low, high)
-    )
+    return low, high
 
 
-def _name(given: Any, unnamed: str) -> str:
-    inner = given
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    for source in (given, inner):
+def _name(value: Any, default: str) -> str:
+    function = value
+    while isinstance(function, functools.partial):
+        function = function.func
+    for source in (value, function):
         for key in (_NAME, "name", "__name__"):
-            found = getattr(source, key, None)
-            if isinstance(found, str) and found and found != "<lambda>":
-                return found
-    return unnamed if inspect.isroutine(inner) else type(inner).__name__
+            name = getattr(source, key, None)
+            if isinstance(name, str) and name and name != "<lambda>":
+                return name
+    return default if inspect.isroutine(function) else type(function).__name__
 
 
 def _is_async(call: Any) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004  # an object's method
 
 
-def _parameters(call: Any) -> list[inspect.Parameter]:
+def _parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(call).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return []
 
 
 class Experiment:
     """Data, tasks and evaluators under a name, to be run by ``evaluatorq(…)`` or ``await experiment(…)``.
 
-    ``total`` is None where the number of rows is not known beforehand. Raises ``ConfigurationError`` on tasks or
+    ``total`` is the number of rows, None where it is not known beforehand. Raises ``ConfigurationError`` on tasks or
     evaluators that cannot be used, and on two scores of one name, as ``a`` / ``b/c`` and ``a/b`` / ``c`` would have.
     """
 
@@ -175,20 +192,19 @@ class Experiment:
         if not isinstance(name, str) or not name.strip():
             raise ConfigurationError("an experiment has no name: give one as its first argument")
         self.name, self.data = name, data
-        self.tasks: list[Named] = named_tasks(tasks)
-        self.evaluators: list[Named] = named_evaluators(evaluators)
+        self.tasks = named_tasks(tasks)
+        self.evaluators = named_evaluators(evaluators)
         self.total = len(data) if isinstance(data, list | tuple) else None
-        pairs = [(task.name, one) for task in self.tasks for one in self.evaluators]
-        self.scales = {score_key(self.tasks, task, one.name): one.bounds for task, one in pairs}
+        pairs = [(task.name, evaluator) for task in self.tasks for evaluator in self.evaluators]
+        self.scales = {score_key(self.tasks, task, evaluator.name): evaluator.bounds for task, evaluator in pairs}
         """The bounds of the scores by their keys, in order."""
-        for key, count in Counter(
-            [task.name for task in self.tasks] + [f"{task}/{one.name}" for task, one in pairs]
-        ).items():
+        places = [*(task.name for task in self.tasks), *(f"{task}/{evaluator.name}" for task, evaluator in pairs)]
+        for place, count in Counter(places).items():
             if count > 1:
-                raise ConfigurationError(f"two scores are called {key!r}: name a task or an evaluator without the /")
+                raise ConfigurationError(f"two scores are called {place!r}: name a task or an evaluator without the /")
 
 
-def fingerprint(name: str, tasks: list[Named], evaluators: list[Named]) -> str:
-    """The same for the same experiment; another as soon as the code of a task or an evaluator is another."""
-    code = live_digest(*((one.name, one.call) for one in (*tasks, *evaluators)), is_reused=False)
+def fingerprint(name: str, tasks: Sequence[NamedCall], evaluators: Sequence[NamedCall]) -> str:
+    """Return a digest that is the same until the code of a task or an evaluator changes."""
+    code = live_digest(*((call.name, call.call) for call in (*tasks, *evaluators)), is_reused=False)
     return data_sha256([name, len(tasks), code])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rag_eval.errors import ConfigurationError, EvaluatorError, as_sentence
-from rag_eval.experiments.callables import Named, evaluator, named_evaluators
+from rag_eval.experiments.callables import NamedCall, evaluator, named_evaluators
 from rag_eval.experiments.evaluators import PLAIN_EVALUATORS
 from rag_eval.experiments.results import Row, Score, score_of
 
@@ -16,7 +16,7 @@ def _passes(score: Score) -> bool:
     return score.passed if score.passed is not None else score.value >= 1.0
 
 
-def _told(parts: Sequence[Named], scores: Sequence[Score]) -> str:
+def _told(parts: Sequence[NamedCall], scores: Sequence[Score]) -> str:
     return ", ".join(f"{part.name} {score.value:.3g}" for part, score in zip(parts, scores, strict=True))
 
 

@@ -4,17 +4,17 @@ import asyncio
 import csv
 import inspect
 import os
+import queue
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rag_eval.distribution import install_command
 from rag_eval.errors import DataError, ServiceError
-from rag_eval.experiments.engine import Slots
+from rag_eval.experiments.engine import CallThread
 from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.results import Row
 
@@ -86,45 +86,39 @@ CLOSE_SECONDS = 1.0
 """How long the end of a stream waits for a source that is just being read, which may hang."""
 
 
-async def read_beside(source: Iterable[Any], reader: Slots) -> AsyncGenerator[Any, None]:
-    """The rows of a source; raises what it raises, after the rows before. A generator is closed where it was read."""
-    rows: deque[Any] = deque()
-    arrived, has_room, stopped = asyncio.Event(), threading.Event(), threading.Event()
+async def read_ahead(source: Iterable[Any], thread: CallThread) -> AsyncGenerator[Any, None]:
+    """Yield the rows of a source, read on a thread; raises what the source raises, after the rows before."""
+    rows: queue.Queue[Any] = queue.Queue(AHEAD)
+    arrived, stopped = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def fill() -> None:
         try:
             for row in source:
-                rows.append(row)
-                if not arrived.is_set():
-                    loop.call_soon_threadsafe(arrived.set)
-                while len(rows) >= AHEAD and not stopped.is_set():
-                    has_room.wait()
-                    has_room.clear()
+                rows.put(row)
                 if stopped.is_set():
                     return
+                if not arrived.is_set():
+                    loop.call_soon_threadsafe(arrived.set)
         finally:
             if isinstance(source, Generator):
                 source.close()
 
-    ended = reader.call(fill)
+    ended = thread.call(fill)
     ended.add_done_callback(lambda _: arrived.set())
     try:
-        while rows or not ended.done():
-            if rows:
-                row = rows.popleft()
-                if len(rows) == AHEAD // 2:
-                    has_room.set()
-                yield row
-            else:
-                arrived.clear()
-                # A row that came while the last one's arrival still counted told nobody.
-                if not rows and not ended.done():
-                    await arrived.wait()
+        while True:
+            arrived.clear()
+            while not rows.empty():
+                yield rows.get_nowait()
+            if ended.done():
+                break
+            await arrived.wait()
         ended.result()
     finally:
         stopped.set()
-        has_room.set()
+        with suppress(queue.Empty):  # room for the row that is waiting for it
+            rows.get_nowait()
         await asyncio.wait({ended}, timeout=CLOSE_SECONDS)
 
 
@@ -133,36 +127,36 @@ Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], Any] | str | Path
 
 
 async def stream(data: Any) -> AsyncGenerator[Row, None]:
-    """Row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
+    """Yield row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
 
     What is not async, and not in memory already, is opened, read and closed on one thread of its own: a slow source
-    holds up no call that is under way. Closing the stream closes the generator it reads.
+    delays no call. Closing the stream closes the generator it reads.
     """
-    reader = Slots(1)
+    thread = CallThread()
     try:
-        place = 0
-        async with aclosing(_each(await _opened(data, reader), reader)) as found:
-            async for row in found:
+        number = 0
+        async with aclosing(_rows(await _opened(data, thread), thread)) as rows:
+            async for row in rows:
                 if not isinstance(row, Mapping):
-                    raise DataError(f"row {place} is a {type(row).__name__}: give mappings with input and output")
+                    raise DataError(f"row {number} is a {type(row).__name__}: give mappings with input and output")
                 yield row
-                place += 1
+                number += 1
     finally:
-        reader.close()
+        thread.close()
 
 
-async def _opened(data: Any, reader: Slots) -> Any:
+async def _opened(data: Any, thread: CallThread) -> Any:
     source = data
     if callable(source) and not hasattr(source, "rows"):
-        source = source() if inspect.iscoroutinefunction(source) else await reader.call(source)
+        source = source() if inspect.iscoroutinefunction(source) else await thread.call(source)
     if inspect.isawaitable(source):
         source = await source
     if hasattr(source, "rows"):  # a dataset of a service, page by page
-        return await reader.call(source.rows)
+        return await thread.call(source.rows)
     return file_rows(Path(source)) if isinstance(source, str | Path) else source
 
 
-async def _each(source: Any, reader: Slots) -> AsyncGenerator[Any, None]:
+async def _rows(source: Any, thread: CallThread) -> AsyncGenerator[Any, None]:
     if isinstance(source, AsyncIterable):
         async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
             async for row in source:
@@ -171,8 +165,8 @@ async def _each(source: Any, reader: Slots) -> AsyncGenerator[Any, None]:
         for row in source:
             yield row
     elif isinstance(source, Iterable) and not isinstance(source, Mapping | str | bytes):
-        async with aclosing(read_beside(source, reader)) as found:
-            async for row in found:
+        async with aclosing(read_ahead(source, thread)) as rows:
+            async for row in rows:
                 yield row
     else:
         raise DataError(

@@ -1,99 +1,81 @@
-"""Running every task and evaluator on every row, with a bounded number of calls, time-outs and retries."""
+"""Run every task and evaluator on every row, with a bounded number of calls, time-outs and retries."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from rag_eval.errors import DataError, ExperimentError, RagEvalError
-from rag_eval.experiments.callables import Experiment, Named
+from rag_eval.experiments.callables import Experiment, NamedCall
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import recordable
-from rag_eval.experiments.results import (
-    Call,
-    ItemError,
-    ItemResult,
-    Output,
-    Row,
-    RunningAverage,
-    score_key,
-    score_of,
-)
+from rag_eval.experiments.results import Call, ItemError, ItemResult, Row, RunningAverage, Score, score_key, score_of
 from rag_eval.formatting import counted
 from rag_eval.retry import RetryPolicy
 
 LONGEST_MESSAGE = 2_000
 STUCK_SECONDS = 5.0
-"""How long a run waits, when no slot is free, for calls that passed their time-out and cannot be stopped."""
+"""How long a run waits, when no worker is free, for calls that passed their time-out and cannot be stopped."""
 
 RUNNER = tuple(f"rag_eval.experiments.{name}" for name in ("callables", "data", "engine", "results", "running"))
 RUNNER += ("asyncio.", "runpy")
 """The modules whose frames stand before those of the user's code."""
 
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
+class CallThread:
+    """A daemon thread that calls functions one after the other; a call that hangs does not keep the program alive.
 
-class Slots:
-    """Daemon threads that start when they are needed; one that hangs does not keep the program from ending.
-
-    anyio's worker threads are no daemons, so that a hanging call would, and cost six times the CPU time a call.
+    The threads of asyncio and anyio are no daemons.
     """
 
-    def __init__(self, count: int) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._count = count
-        self._threads = 0
-        self._idle = 0
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._is_started = False
 
     def call(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        """Call the function on a thread, in the caller's context; the future holds what it gave or raised."""
+        """Call the function in the caller's context; the future has what it returned or raised."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        future.add_done_callback(_looked_at)
+        future.add_done_callback(_retrieve_error)
         context = contextvars.copy_context()
-        with self._lock:
-            if self._idle > 0 or self._threads == self._count:
-                self._idle -= 1  # below zero: how many jobs wait
-            else:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"experiment-{self._threads}", daemon=True).start()
-        self._jobs.put((lambda: context.run(function, *args), loop, future))
+
+        def job() -> None:
+            try:
+                value, error = context.run(function, *args), None
+            except BaseException as raised:  # noqa: BLE001  # whatever the user's code raises belongs to its caller
+                value, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, future, value, error)
+
+        if not self._is_started:
+            threading.Thread(target=self._run, name="experiment", daemon=True).start()
+            self._is_started = True
+        self._jobs.put(job)
         return future
 
     def close(self) -> None:
-        """Let the threads end when they have done what they are at."""
-        for _ in range(self._threads):
-            self._jobs.put(None)
+        """Let the thread end after its last call."""
+        self._jobs.put(None)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            call, loop, future = job
-            try:
-                value, error = call(), None
-            except BaseException as raised:  # noqa: BLE001  # whatever the user's code raises belongs to its caller
-                value, error = None, raised
-            with self._lock:
-                self._idle += 1
-            try:
-                loop.call_soon_threadsafe(_settle, future, value, error)
-            except RuntimeError:  # the loop was closed: nobody waits any more
-                return
+            job()
 
 
-def _looked_at(future: "asyncio.Future[Any]") -> None:
+def _retrieve_error(future: "asyncio.Future[Any]") -> None:
     """Keep asyncio from complaining about an error of a call that nobody waits for any more."""
     if not future.cancelled():
         future.exception()
 
 
-def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+def _settle(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
     if future.cancelled():
         return
     if error is None:
@@ -105,48 +87,57 @@ def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | No
 
 
 class TimedOutError(Exception):
-    """A call did not end in time; ``still_running`` is the call where it could not be stopped."""
-
-    still_running: "asyncio.Future[Any] | None" = None
+    """A call did not end in time."""
 
 
 class Caller:
-    """Calls tasks and evaluators within a time-out, and again, after the waits of ``retries``, when they fail.
+    """Call tasks and evaluators one at a time, within a time-out and with retries.
 
-    A sync call that is out of time cannot be stopped: it is not tried again, and the error holds what still runs.
+    A sync call that is out of time cannot be stopped. It is not tried again and holds the caller until it ends:
+    ``stuck`` is its future and ``stuck_place`` its place.
     """
 
-    def __init__(self, concurrency: int, timeout: float | None, retries: RetryPolicy) -> None:
-        self.slots = Slots(concurrency)
-        self.concurrency, self._timeout, self._retries = concurrency, timeout, retries
+    def __init__(self, timeout: float | None, retries: RetryPolicy) -> None:
+        self._thread, self._timeout, self._retries = CallThread(), timeout, retries
+        self.stuck: asyncio.Future[Any] | None = None
+        self.stuck_place = ""
 
-    async def call(self, trace: Call, target: Named, *args: Any) -> Any:
-        """What the target gives; raises what its last attempt raised. ``trace`` counts the attempts."""
-        while True:
-            trace.attempts += 1
-            try:
-                return await self._once(target, args)
-            except Exception as error:  # any error of the user's code may be the network's
-                still_runs = isinstance(error, TimedOutError) and not target.is_async
-                if still_runs or trace.attempts > self._retries.max_retries:
-                    raise
-            await asyncio.sleep(self._retries.wait_before_retry(trace.attempts - 1, None))
+    def close(self) -> None:
+        """Let the caller's thread end."""
+        self._thread.close()
 
-    async def _once(self, target: Named, args: tuple[Any, ...]) -> Any:
+    async def call(self, trace: Call, place: str, target: NamedCall, *args: Any) -> Any:
+        """Return what the target returns; raises what its last attempt raised. ``trace`` gets time and attempts."""
+        started = time.perf_counter()
+        try:
+            if self.stuck is not None:
+                raise ExperimentError(f"not called: {self.stuck_place} still runs after its time-out")
+            while True:
+                trace.attempts += 1
+                try:
+                    return await self._attempt(place, target, args)
+                except Exception:  # any error of the user's code may be the network's
+                    if self.stuck is not None or trace.attempts > self._retries.max_retries:
+                        raise
+                await asyncio.sleep(self._retries.wait_before_retry(trace.attempts - 1, None))
+        finally:
+            trace.seconds = time.perf_counter() - started
+
+    async def _attempt(self, place: str, target: NamedCall, args: tuple[Any, ...]) -> Any:
         if target.is_async:
             return await self._awaited(target, target.call(*args))
         if target.instant:
             return target.call(*args)
-        future = self.slots.call(target.call, *args)
+        future = self._thread.call(target.call, *args)
         try:
-            given = await self._in_time(target, asyncio.shield(future) if self._timeout else future)
-        except TimedOutError as error:
-            error.still_running = future
+            value = await self._in_time(target, asyncio.shield(future) if self._timeout else future)
+        except TimedOutError:
+            self.stuck, self.stuck_place = future, place
             raise
-        return await self._awaited(target, given) if inspect.isawaitable(given) else given
+        return await self._awaited(target, value) if inspect.isawaitable(value) else value
 
-    async def _awaited(self, target: Named, given: Awaitable[Any]) -> Any:
-        work = asyncio.ensure_future(given)
+    async def _awaited(self, target: NamedCall, value: Awaitable[Any]) -> Any:
+        work = asyncio.ensure_future(value)
         try:
             return await self._in_time(target, work)
         except asyncio.CancelledError:
@@ -156,7 +147,7 @@ class Caller:
             # Something that the target waited for was cancelled: its failure, which must not end the worker.
             raise RuntimeError("CancelledError: what it waited for was cancelled") from None
 
-    async def _in_time(self, target: Named, work: "asyncio.Future[Any]") -> Any:
+    async def _in_time(self, target: NamedCall, work: "asyncio.Future[Any]") -> Any:
         if self._timeout is None:
             return await work
         try:
@@ -168,141 +159,136 @@ class Caller:
 
 
 def message_of(error: BaseException) -> str:
-    """An error in one line, cut, without any key; an error of ours is its sentence alone."""
+    """Return an error in one line, shortened, without any key; an error of ours is its sentence alone."""
     kind = "TimeoutError" if isinstance(error, TimedOutError) else type(error).__name__
     try:
-        told = str(error)
-    except Exception:  # noqa: BLE001  # an error of the user's that cannot say what it is
-        told = ""
+        message = str(error)
+    except Exception:  # noqa: BLE001  # an error of the user's whose text fails
+        message = ""
     if not isinstance(error, RagEvalError):
-        told = f"{kind}: {told}" if told else kind
-    line = " ".join(recordable(told).split())
+        message = f"{kind}: {message}" if message else kind
+    line = " ".join(recordable(message).split())
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
 
 
 def begin_with_user_code(error: BaseException) -> None:
-    """Leave the frames of the runner out of the error's traceback, which then begins in the user's code."""
+    """Remove the frames of the runner from the error's traceback, which then begins in the user's code."""
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(RUNNER):
         trace = trace.tb_next
     error.__traceback__ = trace
 
 
-_FAILED = object()
-_Futures = dict[str, "asyncio.Future[Any]"]
-
-
 class Engine:
-    """Works through a stream of rows with ``concurrency`` workers, each with one call under way at a time."""
+    """Work through a stream of rows with a number of workers, each with one call under way at a time."""
 
-    def __init__(self, experiment: Experiment, caller: Caller, log: ItemLog, outputs: Sequence[Output]) -> None:
+    def __init__(self, experiment: Experiment, log: ItemLog, on_sample: Callable[[ItemResult], None]) -> None:
         self._tasks, self._evaluators = experiment.tasks, experiment.evaluators
-        self._caller, self._log, self._outputs = caller, log, outputs
+        self._log, self._on_sample = log, on_sample
         self._reading = asyncio.Lock()
         self._workers = self._stuck = 0
         self.count = self.resumed = 0
         self.averages = {key: RunningAverage(bounds) for key, bounds in experiment.scales.items()}
-        after = [None, *(one.name for one in self._evaluators)]
-        self.errors = {ItemError(task.name, one, "").place: 0 for task in self._tasks for one in after}
+        evaluators = [None, *(evaluator.name for evaluator in self._evaluators)]
+        self.errors = {ItemError(task.name, name, "").place: 0 for task in self._tasks for name in evaluators}
         """How often a call failed, by its place."""
         self.first: tuple[int, Exception] | None = None
-        """The first sample of which a call failed, and the error."""
+        """The first sample with a failure, and the error."""
 
-    async def run(self, rows: AsyncIterator[Row]) -> None:
+    async def run(self, rows: AsyncIterator[Row], callers: list[Caller]) -> None:
         """Work until the rows end; raises what reading them raised, with everything finished kept."""
-        self._workers = self._caller.concurrency
+        self._workers = len(callers)
         try:
             async with asyncio.TaskGroup() as workers:
-                for _ in range(self._workers):
-                    workers.create_task(self._work(rows))
+                for caller in callers:
+                    workers.create_task(self._work(rows, caller))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group.exceptions[0].__cause__
         finally:
-            self._caller.slots.close()
+            for caller in callers:
+                caller.close()
         if self.count == 0:
             raise DataError("the data has no rows: nothing would be said of the tasks, check where it comes from")
         self._log.cut(self.count)
 
-    async def _work(self, rows: AsyncIterator[Row]) -> None:
-        stuck: asyncio.Future[Any] | None = None
-        while True:
-            async with self._reading:
-                try:
-                    row = await anext(rows)
-                except StopAsyncIteration:
-                    self._workers -= 1
-                    return
-                except RagEvalError:
-                    raise
-                except Exception as error:
-                    begin_with_user_code(error)
-                    raise DataError(f"the data ended after {self.count} rows: {message_of(error)}") from error
-                index = self.count
-                self.count += 1
+    async def _work(self, rows: AsyncIterator[Row], caller: Caller) -> None:
+        while (place := await self._next_row(rows)) is not None:
+            index, row = place
             item = self._log.finished(index, row)
             if item is None:
-                if stuck is not None:
-                    await self._freed(stuck)
-                item, stuck = await self._item(index, row)
+                await self._wait_until_free(caller)
+                item = await self._item(index, row, caller)
                 self._log.add(item, row)
             else:
                 self.resumed += 1
             for key, score in item.scores.items():
                 self.averages[key].add(score)
-            for finding in item.errors:
-                self.errors[finding.place] += 1
-            for output in self._outputs:
-                output.sample(item)
+            for error in item.errors:
+                self.errors[error.place] += 1
+            self._on_sample(item)
+        self._workers -= 1
 
-    async def _item(self, index: int, row: Row) -> tuple[ItemResult, "asyncio.Future[Any] | None"]:
-        """The sample's result, and the call that outran its time and still runs, where there is one."""
-        started = time.perf_counter()
-        name, expected = row.get("id"), row.get("output")
-        identity = str(name) if isinstance(name, str | int | UUID) else None
-        item = ItemResult(index, row["input"] if "input" in row else dict(row), expected, [], {}, id=identity)
-        stuck: _Futures = {}
-        for task in self._tasks:
-            result = await self._called(item, stuck, task, None, row)
-            item.task_results.append(None if result is _FAILED else result)
-            for evaluator in self._evaluators if result is not _FAILED else ():
-                args = (result, expected, row) if evaluator.wants_row else (result, expected)
-                score = await self._called(item, stuck, task, evaluator, *args)
-                if score is not _FAILED:
-                    item.scores[score_key(self._tasks, task.name, evaluator.name)] = score
-        return replace(item, seconds=time.perf_counter() - started), next(iter(stuck.values()), None)
-
-    async def _called(self, item: ItemResult, stuck: _Futures, task: Named, evaluator: Named | None, *args: Any) -> Any:
-        """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes.
-
-        ``stuck`` is the call of this sample that outran its time and still runs, by its place.
-        """
-        place = f"{task.name}/{evaluator.name}" if evaluator else task.name
-        item.calls[place] = trace = Call()
-        started = time.perf_counter()
-        try:
-            if stuck:  # it holds the worker's only slot
-                raise ExperimentError(f"not called: {next(iter(stuck))} still runs after its time-out")
-            given = await self._caller.call(trace, evaluator or task, *args)
-            return score_of(given) if evaluator else given
-        except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-            item.errors.append(ItemError(task.name, evaluator.name if evaluator else None, message_of(error)))
-            if isinstance(error, TimedOutError) and error.still_running is not None:
-                stuck[place] = error.still_running
-            if self.first is None or item.index < self.first[0]:
+    async def _next_row(self, rows: AsyncIterator[Row]) -> tuple[int, Row] | None:
+        async with self._reading:
+            try:
+                row = await anext(rows)
+            except StopAsyncIteration:
+                return None
+            except RagEvalError:
+                raise
+            except Exception as error:
                 begin_with_user_code(error)
-                self.first = item.index, error
-            return _FAILED
-        finally:
-            trace.seconds = time.perf_counter() - started
+                raise DataError(f"the data ended after {self.count} rows: {message_of(error)}") from error
+            self.count += 1
+            return self.count - 1, row
 
-    async def _freed(self, stuck: "asyncio.Future[Any]") -> None:
-        """Wait until this worker's last call has really ended; raises ``ExperimentError`` when no worker comes free."""
+    async def _item(self, index: int, row: Row, caller: Caller) -> ItemResult:
+        started = time.perf_counter()
+        row_id, expected = row.get("id"), row.get("output")
+        item_id = str(row_id) if isinstance(row_id, str | int | UUID) else None
+        item = ItemResult(index, row["input"] if "input" in row else dict(row), expected, [], {}, id=item_id)
+        for task in self._tasks:
+            item.calls[task.name] = trace = Call()
+            try:
+                result = await caller.call(trace, task.name, task, row)
+            except Exception as error:  # noqa: BLE001  # whatever the user's code raises
+                self._note_error(item, ItemError(task.name, None, message_of(error)), error)
+                item.task_results.append(None)
+                continue
+            item.task_results.append(result)
+            for evaluator in self._evaluators:
+                score = await self._scored(item, caller, task, evaluator, result, row)
+                if score is not None:
+                    item.scores[score_key(self._tasks, task.name, evaluator.name)] = score
+        return replace(item, seconds=time.perf_counter() - started)
+
+    async def _scored(
+        self, item: ItemResult, caller: Caller, task: NamedCall, evaluator: NamedCall, result: object, row: Row
+    ) -> Score | None:
+        place = f"{task.name}/{evaluator.name}"
+        item.calls[place] = trace = Call()
+        args = (result, item.output, row) if evaluator.wants_row else (result, item.output)
+        try:
+            return score_of(await caller.call(trace, place, evaluator, *args))
+        except Exception as error:  # noqa: BLE001  # whatever the user's code raises
+            self._note_error(item, ItemError(task.name, evaluator.name, message_of(error)), error)
+            return None
+
+    def _note_error(self, item: ItemResult, noted: ItemError, error: Exception) -> None:
+        item.errors.append(noted)
+        if self.first is None or item.index < self.first[0]:
+            begin_with_user_code(error)
+            self.first = item.index, error
+
+    async def _wait_until_free(self, caller: Caller) -> None:
+        """Wait until a stuck call has really ended; raises ``ExperimentError`` when no caller becomes free."""
+        stuck, caller.stuck = caller.stuck, None
+        if stuck is None:
+            return
         self._stuck += 1
         try:
-            while not stuck.done():
-                all_stuck = self._stuck == self._workers
-                done, _ = await asyncio.wait({stuck}, timeout=STUCK_SECONDS if all_stuck else 0.1)
-                if not done and all_stuck and self._stuck == self._workers:
+            while not (await asyncio.wait({stuck}, timeout=STUCK_SECONDS))[0]:
+                if self._stuck == self._workers:
                     raise ExperimentError(
                         f"{counted(self._stuck, 'calls')} passed the time-out and cannot be stopped, and no other may "
                         "be under way: make the task async, or give the client it uses a time-out"

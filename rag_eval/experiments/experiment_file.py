@@ -1,8 +1,12 @@
-"""How experiments are run where the call does not say: by a settings file, and by the session under way.
+"""Experiments of a Python file: their settings, and the session in which a command or a flow runs the file.
 
-Settings stand in ``[tool.rag-eval.experiment]`` of a ``pyproject.toml``, or in a ``rag-eval.toml``.
+Settings stand in ``[tool.rag-eval.experiment]`` of a ``pyproject.toml``, or in ``[experiment]`` of a ``rag-eval.toml``.
 """
 
+import runpy
+import sys
+import tomllib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,10 +15,14 @@ from typing import Any
 
 from pydantic import Field, StrictInt, ValidationError
 
-from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.results import ExperimentResult, Output
+from rag_eval.errors import ConfigurationError, ExperimentError, RagEvalError
+from rag_eval.experiments.engine import begin_with_user_code, message_of
+from rag_eval.experiments.results import ExperimentResult, OutputHandler
 from rag_eval.parts.part_settings import Settings
-from rag_eval.services.posting import OrqSettings
+from rag_eval.services.orq import OrqSettings
+
+PROJECT_FILES = {"rag-eval.toml": ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
+"""The files that may hold the settings of experiments, and the keys that lead to them."""
 
 
 class ExperimentSettings(Settings):
@@ -24,30 +32,60 @@ class ExperimentSettings(Settings):
     concurrency: StrictInt = Field(default=5, ge=1, description="How many calls may be under way at once.")
     timeout: float | None = Field(default=None, gt=0, description="Seconds one call may take.")
     retries: StrictInt = Field(default=0, ge=0, description="How often a failing call is tried again.")
-    workspace: Path = Field(default=Path(".rag-eval"), description="Where results wait that could not be sent.")
     orq: OrqSettings = OrqSettings()
 
-    def updated(self, overrides: Mapping[str, Any]) -> "ExperimentSettings":
-        """The settings with others in their place; raises ``ConfigurationError`` when one cannot be used."""
+    def updated(self, overrides: Mapping[str, object]) -> "ExperimentSettings":
+        """Return the settings with those overrides that are not None; raises ``ConfigurationError``."""
+        values = {key: value for key, value in overrides.items() if value is not None}
         try:
-            return ExperimentSettings.model_validate(self.model_dump() | dict(overrides))
+            return ExperimentSettings.model_validate(self.model_dump() | values)
         except ValidationError as error:
             first = error.errors()[0]
             raise ConfigurationError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
 
 
+def load_settings() -> ExperimentSettings:
+    """Return the settings of the nearest of ``PROJECT_FILES``, folders upwards; else the defaults.
+
+    Raises ``ConfigurationError`` with the file and the key when a setting cannot be used.
+    """
+    here = Path.cwd()
+    for path, keys in (
+        (folder / name, keys) for folder in (here, *here.parents) for name, keys in PROJECT_FILES.items()
+    ):
+        try:
+            table: Any = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+        for key in keys:
+            table = table.get(key) if isinstance(table, dict) else None
+        if table is None:
+            continue
+        try:
+            return ExperimentSettings.model_validate(table)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join((*keys, *map(str, first["loc"])))
+            known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
+            hint = f"the keys are {', '.join(known.model_fields)}"
+            problem = hint if first["type"] == "extra_forbidden" else first["msg"].lower()
+            raise ConfigurationError(f"{str(path)!r}, {where}: {problem}") from None
+    return ExperimentSettings()
+
+
 @dataclass
 class Session:
-    """Settings that stand above the calls' own, and the results of the experiments run meanwhile."""
+    """Settings that override those of the calls, and the results of the experiments that were run.
+
+    ``outputs`` replace all others. With ``is_quiet`` nothing is shown on the terminal; without ``raises`` a failing
+    experiment does not end the file.
+    """
 
     concurrency: int | None = None
     output_dir: Path | None = None
-    outputs: Sequence[Output] | None = None
-    """In place of all others."""
+    outputs: Sequence[OutputHandler] | None = None
     is_quiet: bool = False
-    """Whether nothing is shown on the terminal."""
     raises: bool = True
-    """Whether a failing experiment ends the file, or the next one is run."""
     results: list[ExperimentResult] = field(default_factory=list)
 
 
@@ -55,15 +93,46 @@ _sessions: list[Session] = []
 
 
 def current_session() -> Session:
-    """The session under way, or an empty one."""
+    """Return the session under way, or an empty one."""
     return _sessions[-1] if _sessions else Session()
 
 
 @contextmanager
-def session(opened: Session) -> Iterator[Session]:
-    """Run experiments under a session; process-wide, since a file may start threads and loops of its own."""
-    _sessions.append(opened)
+def _open(session: Session) -> Iterator[None]:
+    # For the process, since a file may start threads and loops of its own.
+    _sessions.append(session)
     try:
-        yield opened
+        yield
     finally:
-        _sessions.remove(opened)
+        _sessions.remove(session)
+
+
+def run_file(path: Path, session: Session) -> list[ExperimentResult]:
+    """Run a file as a script under the session and return its experiments' results; raises ``ExperimentError``."""
+    if not path.is_file():
+        raise ExperimentError(f"the file {str(path)!r} is not there: give a Python file that runs an experiment")
+    folder = str(path.absolute().parent)
+    sys.path.insert(0, folder)  # as Python does for a script
+    try:
+        with _open(session):
+            runpy.run_path(str(path), run_name="__main__")
+    except RagEvalError:
+        raise
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            raise ExperimentError(f"{str(path)!r} ended with code {leaving.code}") from None
+    except Exception as error:
+        begin_with_user_code(error)
+        raise ExperimentError(f"{str(path)!r}{_line(path, error)}: {message_of(error)}") from error
+    finally:
+        sys.path.remove(folder)
+    if not session.results:
+        raise ExperimentError(f"{str(path)!r} holds no experiment: call evaluatorq(…) in it, or await experiment(…)")
+    return session.results
+
+
+def _line(path: Path, error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f", line {frames[-1].lineno}" if frames else ""

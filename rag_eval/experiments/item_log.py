@@ -1,6 +1,6 @@
-"""Finished samples on disk, one line each: they survive a kill, and a rerun goes on where the last one ended.
+"""Finished samples on disk, a line each: they survive a kill, and a rerun continues where the last one ended.
 
-Lines stand in the order in which samples were finished; only their places are held in memory.
+Lines stand in the order in which samples were finished; only their positions are held in memory.
 """
 
 import hashlib
@@ -14,9 +14,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.json_lines import decode, encode
@@ -30,45 +29,49 @@ HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
 
 
 class ItemLog(Sequence[ItemResult]):
-    """The samples of one run by their place in the data; open it with ``open_log``."""
+    """The samples of a run by their place in the data; open it with ``open_log``."""
 
     def __init__(self, path: Path, release: Callable[[], None]) -> None:
         self._path, self._release = path, release
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
         self._reading = threading.Lock()
         # A program may run experiments without end, and keep none of their results.
-        self.close = weakref.finalize(self, _let_go, self._descriptor, release)
-        """Let the log go."""
-        header, self._places = _survey(self._descriptor)
+        self.close = weakref.finalize(self, _close, self._descriptor, release)
+        """Close the file and free its name."""
+        header, self._positions = _survey(self._descriptor)
         self._end = os.fstat(self._descriptor).st_size
         self.run = str(header["run"])
         self.started = datetime.fromisoformat(header["started"])
-        self._resumable = sum(place >= 0 for place in self._places)
+        self._can_resume = any(position >= 0 for position in self._positions)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
-    def __getitem__(self, index: Any) -> Any:
-        chosen = range(len(self))[index]
-        if isinstance(chosen, range):
-            return [self[place] for place in chosen]
-        return ItemResult.of(chosen, self._read(self._places[chosen])["item"])
+    @overload
+    def __getitem__(self, index: int) -> ItemResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ItemResult]: ...
+    def __getitem__(self, index: int | slice) -> ItemResult | list[ItemResult]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        place = range(len(self))[index]
+        return ItemResult.of(place, self._read(self._positions[place])["item"])
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The samples as they stand in files, in the order of the data."""
-        return (self._read(place)["item"] for place in self._places)
+        """Yield the samples as plain data, in the order of the data."""
+        return (self._read(position)["item"] for position in self._positions)
 
     def finished(self, index: int, row: Row) -> ItemResult | None:
-        """What an interrupted run made of the same row without an error; None where it has to be done."""
-        if self._resumable == 0 or index >= len(self._places) or self._places[index] < 0:
+        """Return the result of the same row from an interrupted run, unless it had an error; else None."""
+        if not self._can_resume or index >= len(self._positions) or self._positions[index] < 0:
             return None
-        record = self._read(self._places[index])
+        record = self._read(self._positions[index])
         if record["row"] != row_digest(row) or "errors" in record["item"]:
             return None
         return ItemResult.of(index, record["item"])
 
     def add(self, item: ItemResult, row: Row) -> None:
-        """Keep a finished sample; raises ``ArtifactError`` when it cannot be written."""
+        """Write a finished sample; raises ``ArtifactError`` when that fails."""
         line = encode({"index": item.index, "row": row_digest(row), "item": item.record()}) + b"\n"
         try:
             written = os.write(self._descriptor, line)
@@ -76,61 +79,62 @@ class ItemLog(Sequence[ItemResult]):
             raise ArtifactError(f"{str(self._path)!r} cannot be written ({error.strerror}): make room") from None
         if written != len(line):
             raise ArtifactError(f"{str(self._path)!r} cannot be written: the disk is full")
-        self._places.extend([-1] * (item.index + 1 - len(self._places)))
-        self._places[item.index] = self._end
+        self._positions.extend([-1] * (item.index + 1 - len(self._positions)))
+        self._positions[item.index] = self._end
         self._end += len(line)
 
     @property
     def size(self) -> int:
+        """The size in bytes."""
         return self._end
 
     def cut(self, count: int) -> None:
-        """Forget what stands beyond the data, which has become shorter since an interrupted run."""
-        del self._places[count:]
+        """Drop the samples beyond the data, which may be shorter than in an interrupted run."""
+        del self._positions[count:]
 
     def done(self) -> None:
-        """Take the log's name away: what is kept elsewhere need not be continued; it can still be read from here."""
+        """Remove the file's name: the experiment need not be continued, and can still be read from here."""
         self._path.unlink(missing_ok=True)
         self._release()
 
     def interrupted(self) -> None:
-        """Let the log go, to be continued by a later run; one without a sample is not left behind."""
-        if not self._places:
+        """Close the log, to be continued by a later run; one without a sample is removed."""
+        if not self._positions:
             self.done()
         self.close()
 
-    def _read(self, place: int) -> dict[str, Any]:
+    def _read(self, position: int) -> dict[str, Any]:
         size = 4_096
         while True:
             with self._reading:  # Windows has no pread; what is added goes to the end wherever this is
-                os.lseek(self._descriptor, place, os.SEEK_SET)
+                os.lseek(self._descriptor, position, os.SEEK_SET)
                 block = os.read(self._descriptor, size)
             end = block.find(b"\n")
             if end >= 0:
-                found: dict[str, Any] = decode(block[:end])
-                return found
+                record: dict[str, Any] = decode(block[:end])
+                return record
             if len(block) < size:
                 raise ArtifactError(f"{str(self._path)!r} was cut while it was read: run again")
             size *= 4
 
 
 def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
-    """The log of an interrupted run with this fingerprint, or a new one; raises ``ArtifactError`` without a place.
+    """Return the log of an interrupted run with this fingerprint, or a new one; raises ``ArtifactError``.
 
-    Where other processes are at the same experiment right now, the log is another one beside theirs. Logs that nobody
-    has gone on with for ``LEFT_DAYS`` are removed: their experiments have other code by now.
+    Where another process runs the same experiment right now, the log is a new one. Logs that nobody has continued for
+    ``LEFT_DAYS`` are removed: their experiments have other code by now.
     """
     unfinished = folder / FOLDER
     stem = f"{file_stem(name)}-{fingerprint[:16]}"
     try:
         unfinished.mkdir(parents=True, exist_ok=True)
         _remove_old(unfinished)
-        others = sorted(path.name for path in unfinished.glob(f"{stem}.*.jsonl"))
-        new = (f"{stem}.{secrets.token_hex(4)}.jsonl" for _ in count())
-        paths = (unfinished / file for file in chain([f"{stem}.jsonl"], others, new))
-        return next(ItemLog(path, release) for path in paths if (release := _claimed(path)) is not None)
+        for path in (unfinished / f"{stem}.jsonl", unfinished / f"{stem}.{secrets.token_hex(4)}.jsonl"):
+            if (release := _claim(path)) is not None:
+                return ItemLog(path, release)
     except OSError as error:
         raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error.strerror}): use another folder") from None
+    raise ArtifactError(f"{str(unfinished)!r} cannot be locked: use another folder")
 
 
 def _remove_old(unfinished: Path) -> None:
@@ -138,13 +142,13 @@ def _remove_old(unfinished: Path) -> None:
         with suppress(FileNotFoundError):  # another process is as tidy
             if time.time() - path.stat().st_mtime < LEFT_DAYS * 86_400:
                 continue
-            if (release := _claimed(path)) is not None:
+            if (release := _claim(path)) is not None:
                 path.unlink()
                 release()
 
 
-def _claimed(path: Path) -> Callable[[], None] | None:
-    """Return what lets a log go that is this process's own from now on; None when another process has it."""
+def _claim(path: Path) -> Callable[[], None] | None:
+    """Lock a log for this process; return the function that frees it, None while another process has it."""
     lock = path.with_suffix(".lock")
     with ExitStack() as held:
         if not held.enter_context(try_lock(lock)):
@@ -154,14 +158,14 @@ def _claimed(path: Path) -> Callable[[], None] | None:
         return held.pop_all().close
 
 
-def _let_go(descriptor: int, release: Callable[[], None]) -> None:
+def _close(descriptor: int, release: Callable[[], None]) -> None:
     os.close(descriptor)
     release()
 
 
 def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
-    """The header and where each sample stands; what a kill left half written, or is no line of ours, is cut off."""
-    places: array[int] = array("q")
+    """Return the header and the position of each sample; cut off a line that is incomplete or not ours."""
+    positions: array[int] = array("q")
     header: dict[str, Any] | None = None
     end = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
@@ -177,21 +181,21 @@ def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
                 header = record
             else:
                 index = int(record["index"])
-                places.extend([-1] * (index + 1 - len(places)))
-                places[index] = end
+                positions.extend([-1] * (index + 1 - len(positions)))
+                positions[index] = end
             end += len(line)
     os.ftruncate(descriptor, end)
     if header is None:
         header = {"run": secrets.token_hex(8), "started": datetime.now(UTC).isoformat(timespec="milliseconds")}
         os.write(descriptor, encode(header) + b"\n")
-    return header, places
+    return header, positions
 
 
 def row_digest(row: Row) -> str:
-    """What tells a row from every other."""
+    """Return the digest of a row."""
     return hashlib.blake2b(encode(row), digest_size=16).hexdigest()
 
 
 def file_stem(name: str) -> str:
-    """An experiment's name as it may stand in a file name on any system; raises nothing, loses what does not fit."""
+    """Return an experiment's name as a file name on any system, without the characters that do not fit."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:100] or "experiment"

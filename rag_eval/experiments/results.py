@@ -1,14 +1,14 @@
-"""What an experiment finds: scores, samples, averages, the result, the outputs that take it, and least averages."""
+"""Results of an experiment: scores, samples, averages, the handlers that take them, and minimums to reach."""
 
 import asyncio
 import inspect
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 from scipy.special import ndtri, stdtrit
 
@@ -22,57 +22,56 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an evaluator found: a finite number, why, and whether that is good enough."""
+    """A score: a finite number, an explanation, and whether it is good enough."""
 
     value: float
     explanation: str | None = None
     passed: bool | None = None
 
 
-def score_of(given: Any) -> Score:
+def score_of(value: object) -> Score:
     """Read what an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its parts.
 
     An explanation becomes text without API keys. Raises ``EvaluatorError`` on anything else, on a number
     that is not finite, and on a verdict that is neither true nor false.
     """
-    if isinstance(given, Score):
-        return Score(_finite(given.value), _explanation(given.explanation), _verdict(given.passed))
-    given = scalar(given)
-    if isinstance(given, bool):
-        return Score(float(given), passed=given)
-    if isinstance(given, numbers.Real):
-        return Score(_finite(given))
-    if isinstance(given, Mapping):
-        value = next((given[key] for key in ("score", "value") if key in given), None)
-        inner = score_of(value)
-        passed = next((given[key] for key in ("passed", "pass", "pass_") if key in given), inner.passed)
-        return Score(inner.value, _explanation(given.get("explanation", inner.explanation)), _verdict(passed))
-    raise EvaluatorError(f"it returned a {type(given).__name__}: return a number, a bool or a Score")
+    if isinstance(value, Score):
+        return Score(_finite(value.value), _explanation(value.explanation), _verdict(value.passed))
+    value = scalar(value)
+    if isinstance(value, bool):
+        return Score(float(value), passed=value)
+    if isinstance(value, numbers.Real):
+        return Score(_finite(value))
+    if isinstance(value, Mapping):
+        score = score_of(next((value[key] for key in ("score", "value") if key in value), None))
+        passed = next((value[key] for key in ("passed", "pass", "pass_") if key in value), score.passed)
+        return Score(score.value, _explanation(value.get("explanation", score.explanation)), _verdict(passed))
+    raise EvaluatorError(f"it returned a {type(value).__name__}: return a number, a bool or a Score")
 
 
-def _finite(value: Any) -> float:
+def _finite(value: SupportsFloat) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise EvaluatorError(f"it returned {number}: return a finite number")
     return number
 
 
-def _explanation(given: Any) -> str | None:
-    if given is None:
+def _explanation(value: object) -> str | None:
+    if value is None:
         return None
-    return recordable(given if isinstance(given, str) else encode(given).decode())
+    return recordable(value if isinstance(value, str) else encode(value).decode())
 
 
-def _verdict(given: Any) -> bool | None:
-    given = scalar(given)
-    if given is None or isinstance(given, bool):
-        return given
-    raise EvaluatorError(f"whether it passed is a {type(given).__name__}: return True or False")
+def _verdict(value: object) -> bool | None:
+    value = scalar(value)
+    if value is None or isinstance(value, bool):
+        return value
+    raise EvaluatorError(f"whether it passed is a {type(value).__name__}: return True or False")
 
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """What went wrong with one sample: in a task, or in an evaluator of its result."""
+    """A failure of a task, or of an evaluator of its result, on a sample."""
 
     task: str
     evaluator: str | None
@@ -85,7 +84,7 @@ class ItemError:
 
 @dataclass(slots=True)
 class Call:
-    """How long a call of a task or an evaluator took, with all its attempts; 0 attempts when it was not made."""
+    """The duration of a call of a task or an evaluator, with all its attempts; 0 attempts if it was not called."""
 
     seconds: float = 0.0
     attempts: int = 0
@@ -93,7 +92,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """One sample: what each task made of it (None where it failed) and every score that could be given."""
+    """A sample: the result of each task (None where it failed) and the scores."""
 
     index: int
     input: Any
@@ -108,7 +107,7 @@ class ItemResult:
     """The calls by their place: ``task``, or ``task/Evaluator``."""
 
     def record(self) -> dict[str, Any]:
-        """The sample as it stands in files."""
+        """Return the sample as plain data, for files."""
         record: dict[str, Any] = {
             "input": self.input,
             "output": self.output,
@@ -129,7 +128,7 @@ class ItemResult:
 
     @classmethod
     def of(cls, index: int, record: Mapping[str, Any]) -> "ItemResult":
-        """The sample that a record holds; raises ``KeyError`` or ``TypeError`` when it is none."""
+        """Return the sample of a record; raises ``KeyError`` or ``TypeError`` on anything else."""
         details = record.get("scoreDetails", {})
         return cls(
             index=index,
@@ -145,7 +144,7 @@ class ItemResult:
 
 
 def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
-    """What a score is called: the evaluator's name, after the task's where there are several."""
+    """Return the name of a score: the evaluator's, after the task's where there are several."""
     return evaluator if len(tasks) == 1 else f"{task}/{evaluator}"
 
 
@@ -168,9 +167,9 @@ class Average:
 
 
 class RunningAverage:
-    """Mean and interval of a stream of scores, in constant memory (Welford's sums).
+    """Compute mean and interval of a stream of scores in constant memory (Welford's sums).
 
-    ``bounds`` are the ends of the scores' range; without them it is 0 to 1 for as long as every score lies there.
+    ``bounds`` are the ends of the scores' range; without them it is 0 to 1 as long as every score lies there.
     """
 
     def __init__(self, bounds: tuple[float, float] | None = None) -> None:
@@ -217,7 +216,7 @@ class RunningAverage:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSummary:
-    """A result in short: how many samples, the mean of each score, and how long it took, in milliseconds."""
+    """A result in short: the number of samples, the mean of each score, and the time in milliseconds."""
 
     total_samples: int
     average_scores: dict[str, float]
@@ -226,7 +225,7 @@ class ExperimentSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """A finished experiment; ``results`` stay on disk and are read one by one, in the order of the data."""
+    """A finished experiment; ``results`` are in the order of the data, on disk until they are read."""
 
     name: str
     run: str
@@ -238,9 +237,9 @@ class ExperimentResult:
     errors: dict[str, int]
     seconds: float
     resumed: int = 0
-    """How many samples were finished by an interrupted run before."""
+    """The number of samples that an interrupted run had finished."""
     saved: dict[str, str] = field(default_factory=dict)
-    """Where each output put the results, by the output's name."""
+    """The place of the results at each handler, by the handler's name."""
 
     @property
     def experiment_name(self) -> str:
@@ -255,17 +254,17 @@ class ExperimentResult:
 
     @property
     def total(self) -> int:
-        """How many samples there were."""
+        """The number of samples."""
         return len(self.results)
 
     @property
     def failed(self) -> int:
-        """How many tasks and evaluations failed."""
+        """The number of calls that failed."""
         return sum(self.errors.values())
 
     @property
     def failure(self) -> str:
-        """What failed, in a sentence."""
+        """A sentence on what failed."""
         places = ", ".join(f"{place} ({count})" for place, count in list(self.errors.items())[:5])
         return f"{self.name}: {self.failed} of its calls failed, in {places}"
 
@@ -275,68 +274,48 @@ class ExperimentResult:
         return Path(self.saved["json"]) if "json" in self.saved else None
 
     def outcome(self, item: ItemResult, task: str) -> tuple[dict[str | None, str], dict[str, Score]]:
-        """What failed of a task on a sample, by evaluator (None: the task itself), and the scores by evaluator."""
+        """Return the failures of a task on a sample, by evaluator (None: the task itself), and its scores."""
         failed = {error.evaluator: error.message for error in item.errors if error.task == task}
         keys = {name: score_key(self.tasks, task, name) for name in self.evaluators}
         return failed, {name: item.scores[key] for name, key in keys.items() if key in item.scores}
 
 
-class Output(Protocol):
-    """An output of an experiment; derive from it where only some of the calls are of interest."""
+class OutputHandler(Protocol):
+    """An output of an experiment; one without a ``name`` has that of its class."""
 
-    name: str
-
-    def started(self, name: str, total: int | None) -> None:
-        """Begin; called once, before the first sample. ``total`` is None where the number of rows is not known."""
-        return
-
-    def sample(self, item: ItemResult) -> None:
-        """Take a finished sample; must be quick, since the experiment waits."""
-        return
-
-    def finished(self, result: ExperimentResult) -> str | None:
-        """Take the result and return where it is, or None; raises ``RagEvalError`` when it cannot be written."""
-        return None
-
-    def stopped(self) -> None:
-        """End early, after an error or when the user stops the experiment."""
-        return
+    def handle(self, results: ExperimentResult, /) -> object:
+        """Take the results; may be async, and may return the place where they are as a text or a path."""
 
 
-class _Handled(Output):
-    """An object with ``handle(results)``, sync or async, as an output; a text or a path that it returns is the place.
-
-    Without a ``name`` it has that of its class.
-    """
-
-    def __init__(self, handler: Any) -> None:
-        self._handle = handler.handle
-        self.name = getattr(handler, "name", None) or type(handler).__name__
-
-    def finished(self, result: ExperimentResult) -> str | None:
-        async def awaited(given: Any) -> Any:
-            return await given
-
-        given = self._handle(result)
-        place = asyncio.run(awaited(given)) if inspect.isawaitable(given) else given
-        return str(place) if isinstance(place, str | Path) else None
+def handler_name(handler: OutputHandler) -> str:
+    """Return the name of a handler."""
+    return getattr(handler, "name", None) or type(handler).__name__
 
 
-def as_output(given: Any) -> Output:
-    """An output, or a handler as one; raises ``ConfigurationError`` on anything else."""
-    is_output = all(callable(getattr(given, name, None)) for name in ("started", "sample", "finished", "stopped"))
-    if isinstance(given, type) or not (is_output or callable(getattr(given, "handle", None))):
-        kind = given.__name__ if isinstance(given, type) else type(given).__name__
-        raise ConfigurationError(
-            f"{kind} is no output: give an object with handle(results), or one derived from Output"
-        )
-    found: Output = given if is_output else _Handled(given)
-    return found
+def handle(handler: OutputHandler, result: ExperimentResult) -> None:
+    """Give the results to a handler and note the place that it returns; raises what it raises."""
+
+    async def awaited(answer: Awaitable[object]) -> object:
+        return await answer
+
+    answer = handler.handle(result)
+    place = asyncio.run(awaited(answer)) if inspect.isawaitable(answer) else answer
+    if isinstance(place, str | Path):
+        result.saved[handler_name(handler)] = str(place)
+
+
+def check_handler(output: object) -> OutputHandler:
+    """Return an output; raises ``ConfigurationError`` on anything but a handler."""
+    if isinstance(output, type) or not callable(getattr(output, "handle", None)):
+        kind = output.__name__ if isinstance(output, type) else type(output).__name__
+        raise ConfigurationError(f"{kind} is no output: give an object with handle(results)")
+    handler: OutputHandler = output  # type: ignore[assignment]
+    return handler
 
 
 def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
-    """The least that averages must be, each from ``metric=value``; raises ``ConfigurationError`` on anything else."""
-    found: dict[str, float] = {}
+    """Return the minimums of averages, each from ``metric=value``; raises ``ConfigurationError`` on anything else."""
+    minimums: dict[str, float] = {}
     for text in texts:
         key, _, value = text.rpartition("=")
         try:
@@ -345,12 +324,12 @@ def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
             number = math.nan
         if not key.strip() or not math.isfinite(number):
             raise ConfigurationError(f"{text!r} is no gate: write metric=value, such as ExactMatch=0.8")
-        found[key.strip()] = number
-    return found
+        minimums[key.strip()] = number
+    return minimums
 
 
 def below(results: Sequence[ExperimentResult], minimums: Mapping[str, float]) -> list[str]:
-    """Say of each average below its minimum how far; raises ``ConfigurationError`` on a name that none has."""
+    """Return a sentence for each average below its minimum; raises ``ConfigurationError`` on an unknown name."""
     known = sorted({key for result in results for key in result.averages})
     for key in minimums:
         if key not in known:

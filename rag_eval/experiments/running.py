@@ -1,38 +1,41 @@
-"""Running experiments: one by a call, or those that a Python file holds."""
+"""Run an experiment: ``evaluatorq`` waits for it, ``experiment`` is awaited."""
 
 import asyncio
 import contextvars
 import os
-import runpy
-import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, OutputError, RagEvalError
+from rag_eval.errors import ConfigurationError, ExperimentFailedError, OutputError, RagEvalError
 from rag_eval.experiments.callables import Experiment, fingerprint
 from rag_eval.experiments.data import Data, stream
-from rag_eval.experiments.engine import Caller, Engine, Slots, begin_with_user_code, message_of
-from rag_eval.experiments.experiment_file import ExperimentSettings, Session, current_session, session
+from rag_eval.experiments.engine import Caller, CallThread, Engine, begin_with_user_code, message_of
+from rag_eval.experiments.experiment_file import ExperimentSettings, current_session, load_settings
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.results import ExperimentResult, Output, as_output
+from rag_eval.experiments.results import (
+    ExperimentResult,
+    ItemResult,
+    OutputHandler,
+    check_handler,
+    handle,
+    handler_name,
+)
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
-from rag_eval.services.posting import load_settings
 
 
-def default_outputs(settings: ExperimentSettings) -> list[Output]:
-    """A JSON file and a page beside it, orq.ai where ``ORQ_API_KEY`` is set, and the terminal, which says where."""
-    outputs: list[Output] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
+def default_outputs(settings: ExperimentSettings) -> list[OutputHandler]:
+    """Return a JSON file and a page beside it, orq.ai where ``ORQ_API_KEY`` is set, and the terminal at the end."""
+    outputs: list[OutputHandler] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
     if os.environ.get("ORQ_API_KEY"):
         from rag_eval.experiments.service_outputs import OrqOutput
 
-        outputs.append(OrqOutput(settings))
+        outputs.append(OrqOutput(settings.orq))
     return [*outputs, TerminalOutput()]
 
 
@@ -45,7 +48,8 @@ def evaluatorq(name: str | Experiment, parts: Mapping[str, Any] | None = None, *
         asyncio.get_running_loop()
         within = True
     except RuntimeError:
-        within = False  # what the experiment raises is raised outside, and does not tell of this
+        within = False
+    # Outside of the handler, so that an error of the experiment is not chained to this one.
     return _beside(name, parts, options) if within else asyncio.run(experiment(name, parts, **options))
 
 
@@ -79,42 +83,49 @@ async def experiment(
     ``OutputError`` when an output fails, and, after all results are kept and unless ``raise_errors`` is off,
     ``ExperimentFailedError`` when a task or an evaluator failed, whose cause is the first error.
     """
-    given = {"data": data, "tasks": tasks, "evaluators": evaluators}
-    chosen = _chosen(name, parts or {}, given)
-    above = current_session()
-    overrides = {
-        "concurrency": above.concurrency or concurrency,
-        "timeout": timeout,
-        "retries": retries,
-        "output_dir": above.output_dir or output_dir,
-    }
-    settings = load_settings(ExperimentSettings).updated(
-        {key: value for key, value in overrides.items() if value is not None}
+    chosen = _chosen(name, parts or {}, {"data": data, "tasks": tasks, "evaluators": evaluators})
+    session = current_session()
+    settings = load_settings().updated(
+        {
+            "concurrency": session.concurrency or concurrency,
+            "timeout": timeout,
+            "retries": retries,
+            "output_dir": session.output_dir or output_dir,
+        }
     )
-    if above.outputs is not None:
-        outputs = above.outputs
-    shown = [as_output(one) for one in (outputs if outputs is not None else default_outputs(settings))]
-    shown = [one for one in shown if not above.is_quiet or not isinstance(one, TerminalOutput)]
-    log = open_log(settings.output_dir, chosen.name, fingerprint(chosen.name, chosen.tasks, chosen.evaluators))
+    if session.outputs is not None:
+        outputs = session.outputs
+    handlers = default_outputs(settings) if outputs is None else [check_handler(output) for output in outputs]
+    handlers = [handler for handler in handlers if not (session.is_quiet and isinstance(handler, TerminalOutput))]
     retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
-    engine = Engine(chosen, Caller(settings.concurrency, settings.timeout, retry), log, shown)
-    result = await _run(chosen, engine, shown, log)
-    above.results.append(result)
-    if raise_errors and above.raises and result.failed:
-        raise ExperimentFailedError(result.failure, result) from engine.first[1] if engine.first else None
+    result, first_error = await _run(chosen, settings, retry, handlers)
+    session.results.append(result)
+    if raise_errors and session.raises and result.failed:
+        raise ExperimentFailedError(result.failure, result) from first_error
     return result
 
 
-async def _run(chosen: Experiment, engine: Engine, outputs: list[Output], log: ItemLog) -> ExperimentResult:
+async def _run(
+    chosen: Experiment, settings: ExperimentSettings, retry: RetryPolicy, outputs: Sequence[OutputHandler]
+) -> tuple[ExperimentResult, Exception | None]:
+    """Return the result, and the first error of a call."""
     begun = time.perf_counter()
+    log = open_log(settings.output_dir, chosen.name, fingerprint(chosen.name, chosen.tasks, chosen.evaluators))
+    terminals = [output for output in outputs if isinstance(output, TerminalOutput)]
+
+    def on_sample(item: ItemResult) -> None:
+        for terminal in terminals:
+            terminal.sample(item)
+
+    engine = Engine(chosen, log, on_sample)
     rows = stream(chosen.data)
     try:
-        for output in outputs:
-            output.started(chosen.name, chosen.total)
-        await engine.run(rows)
+        for terminal in terminals:
+            terminal.started(chosen.name, chosen.total)
+        await engine.run(rows, [Caller(settings.timeout, retry) for _ in range(settings.concurrency)])
     except BaseException:
-        for output in outputs:
-            output.stopped()
+        for terminal in terminals:
+            terminal.stopped()
         log.interrupted()
         raise
     finally:
@@ -123,60 +134,55 @@ async def _run(chosen: Experiment, engine: Engine, outputs: list[Output], log: I
         name=chosen.name,
         run=log.run,
         timestamp=log.started,
-        tasks=[one.name for one in chosen.tasks],
-        evaluators=[one.name for one in chosen.evaluators],
+        tasks=[task.name for task in chosen.tasks],
+        evaluators=[evaluator.name for evaluator in chosen.evaluators],
         results=log,
         averages={key: running.average() for key, running in engine.averages.items() if running.n},
         errors={place: count for place, count in engine.errors.items() if count},
         seconds=time.perf_counter() - begun,
         resumed=engine.resumed,
     )
-    # On a thread that ends with the program: a service that does not answer must not hold up who gives up on it.
-    writer = Slots(1)
-    put_out = writer.call(_put_out, outputs, result, log)
-    writer.close()
-    await put_out
-    return result
+    # On a daemon thread: a service that does not answer must not hold up who gives up on it.
+    thread = CallThread()
+    written = thread.call(_write_outputs, outputs, result, log)
+    thread.close()
+    await written
+    return result, engine.first[1] if engine.first else None
 
 
-def _put_out(outputs: list[Output], result: ExperimentResult, log: ItemLog) -> None:
+def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, log: ItemLog) -> None:
     """Give the results to every output, and raise the first failure when all had their turn."""
     failures: list[Exception] = []
     for output in outputs:
-        name = getattr(output, "name", None) or type(output).__name__
         try:
-            place = output.finished(result)
+            handle(output, result)
         except RagEvalError as error:
             failures.append(error)
         except Exception as error:  # noqa: BLE001  # raised below
             begin_with_user_code(error)
-            failures.append(OutputError(f"the output {name} failed: {message_of(error)}"))
+            failures.append(OutputError(f"the output {handler_name(output)} failed: {message_of(error)}"))
             failures[-1].__cause__ = error
-        else:
-            if place is not None:
-                result.saved[name] = place
     if failures:
         log.interrupted()
         raise failures[0]
     log.done()
 
 
-def _chosen(name: str | Experiment, parts: Mapping[str, Any], given: Mapping[str, Any]) -> Experiment:
-    """The experiment, whose parts are each given in the mapping or by the argument of its name."""
-    arguments = {part: value for part, value in given.items() if value is not None}
+def _chosen(name: str | Experiment, parts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Experiment:
+    """Return the experiment, each of whose parts is in the mapping or the argument of its name."""
+    given = {part: value for part, value in arguments.items() if value is not None}
     if isinstance(name, Experiment):
-        if parts or arguments:
+        if parts or given:
             raise ConfigurationError(f"{name.name}: its parts are given twice: once in the Experiment, once beside it")
         return name
-    if unknown := set(parts) - set(given):
-        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {', '.join(given)}")
-    for part in arguments:
-        if part in parts:
-            raise ConfigurationError(f"{name}: {part} is given twice: once as an argument, once in the mapping")
-    chosen = {"evaluators": [], **parts, **arguments}
-    for part in given:
-        if part not in chosen:
-            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(given)}")
+    if unknown := set(parts) - set(arguments):
+        known = ", ".join(arguments)
+        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {known}")
+    if twice := [part for part in given if part in parts]:
+        raise ConfigurationError(f"{name}: {twice[0]} is given twice: once as an argument, once in the mapping")
+    chosen = {"evaluators": [], **parts, **given}
+    if missing := [part for part in arguments if part not in chosen]:
+        raise ConfigurationError(f"{name}: {missing[0]} is missing: an experiment has {', '.join(arguments)}")
     return Experiment(name, **chosen)
 
 
@@ -201,34 +207,3 @@ def _beside(name: str | Experiment, parts: Mapping[str, Any] | None, options: di
                 with suppress(RuntimeError):  # it has just ended
                     task.get_loop().call_soon_threadsafe(task.cancel)
     return done.result()
-
-
-def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
-    """Run a file as a script under the session; returns its experiments' results, raises ``ExperimentError``."""
-    if not path.is_file():
-        raise ExperimentError(f"the file {str(path)!r} is not there: give a Python file that runs an experiment")
-    folder = str(path.absolute().parent)
-    sys.path.insert(0, folder)  # as Python does for a script
-    try:
-        with session(opened):
-            runpy.run_path(str(path), run_name="__main__")
-    except RagEvalError:
-        raise
-    except SystemExit as leaving:
-        if leaving.code not in (None, 0):
-            raise ExperimentError(f"{str(path)!r} ended with code {leaving.code}") from None
-    except Exception as error:
-        begin_with_user_code(error)
-        raise ExperimentError(f"{str(path)!r}{_line(path, error)}: {message_of(error)}") from error
-    finally:
-        sys.path.remove(folder)
-    if not opened.results:
-        raise ExperimentError(f"{str(path)!r} holds no experiment: call evaluatorq(…) in it, or await experiment(…)")
-    return opened.results
-
-
-def _line(path: Path, error: Exception) -> str:
-    if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f", line {frames[-1].lineno}" if frames else ""

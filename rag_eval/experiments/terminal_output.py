@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.results import Average, ExperimentResult, ItemError, ItemResult, Output
+from rag_eval.experiments.results import Average, ExperimentResult, ItemError, ItemResult
 from rag_eval.formatting import counted
 
 WIDEST_TEXT = 32
@@ -83,7 +83,7 @@ def _printable(text: str) -> str:
 SHOWN_SAMPLES = 20
 
 
-class TerminalOutput(Output):
+class TerminalOutput:
     """Shows progress on a terminal, and at the end the first samples and the averages."""
 
     name = "terminal"
@@ -96,6 +96,7 @@ class TerminalOutput(Output):
         self._progress: Progress | None = None
 
     def started(self, name: str, total: int | None) -> None:
+        """Begin; ``total`` is the number of samples, if it is known."""
         self._failed, self._first = 0, {}
         if not self._console.is_terminal:
             return
@@ -105,6 +106,7 @@ class TerminalOutput(Output):
         self._task = self._progress.add_task(name.replace("[", "\\["), total=total, failed="")
 
     def sample(self, item: ItemResult) -> None:
+        """Show that a sample is finished."""
         self._failed += len(item.errors)
         for error in item.errors:
             known = self._first.get(error.place)
@@ -113,10 +115,11 @@ class TerminalOutput(Output):
         if self._progress is not None:
             self._progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
 
-    def finished(self, result: ExperimentResult) -> None:
+    def handle(self, results: ExperimentResult) -> None:
+        """Show the results."""
         self.stopped()
         with suppress(SystemExit):  # how rich leaves when the other end of a pipe is closed
-            self._show(result)
+            self._show(results)
 
     def _show(self, result: ExperimentResult) -> None:
         mark, failed = ("✗", f" with {counted(result.failed, 'failures')}") if result.failed else ("✓", "")
@@ -138,6 +141,7 @@ class TerminalOutput(Output):
             self._print(f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}")
 
     def stopped(self) -> None:
+        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

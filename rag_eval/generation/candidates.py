@@ -69,10 +69,10 @@ class Dropped(Record):
 
 
 class Upload(Record):
-    """Where the ground truth went: ``sent`` to the dataset, or ``waiting`` in the outbox for a reason."""
+    """An upload of the ground truth: ``sent``, with its address, or ``failed``, with the reason."""
 
     dataset_name: str
-    state: Literal["sent", "waiting"]
+    state: Literal["sent", "failed"]
     detail: str | None = None
 
 

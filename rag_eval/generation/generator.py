@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import ClassVar, Generic, TypeVar, get_args
 
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, RagEvalError
 from rag_eval.generation.candidates import (
     AnyQuestion,
     Assembly,
@@ -38,9 +39,8 @@ from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts.part_settings import Record
 from rag_eval.retry import BRIEF, RetryPolicy
-from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
-from rag_eval.services.outbox import outbox_of
+from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
 from rag_eval.storage.bucket import Storage
 from rag_eval.types.documents import Corpus, Document, check_corpus
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
@@ -178,7 +178,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         that nothing answers, there or in a wider search, is declared unanswerable.
 
         It is sent to the LangSmith dataset, by default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``;
-        without a key or a connection it waits in the workspace's outbox. When ``max_cost`` is reached, what was
+        ``report.upload`` says whether that worked. When ``max_cost`` is reached, what was
         answered until then comes back, and ``report.stopped`` says so.
         Raises ``ServiceError`` when the model's service fails for good; what was answered is kept, and generating
         again goes on from there. ``ConfigurationError`` when there is nothing to ask.
@@ -328,9 +328,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return truth
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
-        """Send the ground truth to LangSmith, or leave it in the workspace's outbox; an empty one goes nowhere."""
+        """Send the ground truth to LangSmith, unless it is empty; the report has what came of it."""
         if truth:
-            self._upload = uploaded(self._workspace, dataset_name or DEFAULT_DATASETS[self.evaluation_type], truth)
+            self._upload = uploaded(dataset_name or DEFAULT_DATASETS[self.evaluation_type], truth)
 
     def _ask(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
         if not assignments:
@@ -360,17 +360,14 @@ def _by_text(queries: Sequence[Query]) -> dict[str, Query]:
     return found
 
 
-def uploaded(
-    workspace: Path, dataset_name: str, truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]
-) -> Upload:
-    """Send ground truth to a LangSmith dataset, or leave it in the workspace's outbox, and tell which."""
-    outbox = outbox_of(workspace)
-    key = put_truth(outbox, dataset_name, truth).key
-    reasons = [delivery.reason for delivery in deliver_to_langsmith(outbox, BRIEF) if delivery.key == key]
-    receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
-    if receipt is not None:
-        return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
-    return Upload(dataset_name=dataset_name, state="waiting", detail=next(iter(reasons), None))
+def uploaded(dataset_name: str, truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> Upload:
+    """Send ground truth to a LangSmith dataset; return its address, or the reason why it was not sent."""
+    try:
+        with closing(LangSmithService.connect(BRIEF)) as service:
+            report = push_truth(service, dataset_name, truth)
+    except RagEvalError as error:
+        return Upload(dataset_name=dataset_name, state="failed", detail=str(error))
+    return Upload(dataset_name=dataset_name, state="sent", detail=report.url)
 
 
 def _check_settings(model: str, concurrency: int, max_cost: float | None, prices: Prices | None) -> None:

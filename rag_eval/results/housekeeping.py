@@ -34,8 +34,6 @@ EARLIER_VERSIONS = ("records", "prefect")
 
 PRUNABLE = ("tables", "indexes", "results", *EARLIER_VERSIONS)
 CLEARABLE = (*PRUNABLE, "cache")
-SENT = ("receipts", "failures", "unreadable")
-"""The folders of the outbox in which nothing waits."""
 SECONDS_A_DAY = 86_400
 DIGITS = 16
 """How much of an identity is in the name of its folder."""
@@ -79,8 +77,8 @@ def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[H
     """Remove what no run has used for so many days, and return it by kind; a ``dry_run`` removes nothing.
 
     Runs go by when they began; tables, indexes and records by when a run last used them; vectors, cuts and rankings
-    when no run that stays has their part; answers of models when none was added; of the outbox what was sent. The
-    baseline and the newest run of each benchmark stay, with all that they refer to, and so does what waits to be sent.
+    when no run that stays has their part; answers of models when none was added. The
+    baseline and the newest run of each benchmark stay, with all that they refer to.
     Raises ``ConfigurationError`` while a run uses the workspace, ``ArtifactError`` when the baseline cannot be read.
     """
     with _nobody_in(workspace):
@@ -101,8 +99,6 @@ def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[H
             and folder.name.removesuffix("-queries")[-DIGITS:] not in needed.caches
             and max(map(_changed, _files(folder)), default=0.0) < limit
         ]
-        sent = [path for kind in SENT for path in _children_of(workspace, "outbox", f"{kind}/*")]
-        chosen["outbox"] = [path for path in sent if _changed(path) < limit]
         chosen["locks"] = [
             path
             for folder in _own_folders(workspace, ("locks", "leases"))

@@ -12,8 +12,8 @@ from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.step import Step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome, versions
+from rag_eval.results.run_trace import traces_address
 from rag_eval.results.runs import read_summary, run_names
-from rag_eval.services.posting import traces_address
 from rag_eval.storage.files import data_sha256
 
 STEPS = [

@@ -1,1 +1,1 @@
-"""Remote services: LangSmith, orq.ai and the outbox that holds what could not be sent."""
+"""Remote services: LangSmith and orq.ai."""

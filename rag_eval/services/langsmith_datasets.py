@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from uuid import uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 GroundTruth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
-Record = Mapping[str, Any]
-"""An example as plain data: its ``inputs``, ``outputs`` and ``metadata``, which holds the ``query_id``."""
+
+
+class ExampleRecord(TypedDict):
+    """An example as plain data; its metadata has the ``query_id``."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, Any]
+    metadata: dict[str, Any]
+
 
 RELEVANT_CHUNK_IDS = ("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
 RELEVANT_SPANS = ("relevant_spans", "relevantSpans")
@@ -36,15 +43,15 @@ METADATA_SPELLINGS = {
     "queryType": "query_type",
     "queryId": "query_id",
 }
-# Not metadata of the query: its id, what the item itself says, and the split that LangSmith gives every example.
-OWN_KEYS = ("query_id", "unanswerable")
+# Not metadata of the query: its id, and what the item itself has.
+ITEM_KEYS = ("query_id", "unanswerable")
 DEFAULT_SPLIT = ["base"]
 DEFAULT_DATASETS: Mapping[EvaluationType, str] = {
     "token-level": "rag-eval-token-level-v1",
     "chunk-level": "rag-eval-chunk-level-v1",
 }
 BATCH = 100
-ROUNDS = 4
+ATTEMPTS = 4
 
 
 class SpanOutput(SpanLine):
@@ -57,7 +64,7 @@ class SpanOutput(SpanLine):
 
 
 class ChunkGroups(BaseModel):
-    """The groups of chunk ids in the outputs of an example; of other keys nothing is asked."""
+    """The groups of chunk ids in the outputs of an example; other keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -66,7 +73,7 @@ class ChunkGroups(BaseModel):
 
     @classmethod
     def of(cls, example: "Example | None") -> "ChunkGroups":
-        """Read them, none without an example; raises ``GroundTruthError`` on what is no group."""
+        """Return the groups, none without an example; raises ``GroundTruthError`` on what is no group."""
         try:
             return cls.model_validate((example.outputs if example else None) or {})
         except ValidationError as reason:
@@ -76,22 +83,23 @@ class ChunkGroups(BaseModel):
 def _query_of(example: "Example") -> Query:
     """Return the query of an example: ``inputs.query``, its id from the metadata or made from the text.
 
-    Metadata is that of the example and of its outputs, in snake_case; what is written so already wins.
+    Metadata is that of the example and of its outputs, in snake_case; a key written so already wins.
     """
     text = (example.inputs or {}).get("query")
     if not isinstance(text, str) or not text.strip():
         raise GroundTruthError("it has no inputs.query: add the question")
     encode_utf8(text, "the query")
-    inner = (example.outputs or {}).get("metadata")
-    found = (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
-    renamed = {METADATA_SPELLINGS[key]: value for key, value in found.items() if key in METADATA_SPELLINGS}
-    metadata = renamed | {key: value for key, value in found.items() if key not in METADATA_SPELLINGS}
-    given = metadata.get("query_id")
-    if metadata.get("dataset_split") == DEFAULT_SPLIT:
+    of_outputs = (example.outputs or {}).get("metadata")
+    spelled = (dict(of_outputs) if isinstance(of_outputs, Mapping) else {}) | dict(example.metadata or {})
+    renamed = {METADATA_SPELLINGS[key]: value for key, value in spelled.items() if key in METADATA_SPELLINGS}
+    metadata = renamed | {key: value for key, value in spelled.items() if key not in METADATA_SPELLINGS}
+    if metadata.get("dataset_split") == DEFAULT_SPLIT:  # which LangSmith gives every example
         del metadata["dataset_split"]
-    kept = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
-    query_id = given if isinstance(given, str) and given else generate_query_id(text)
-    return Query(QueryId(query_id), QueryText(text), kept)
+    query_id = metadata.get("query_id")
+    if not isinstance(query_id, str) or not query_id:
+        query_id = generate_query_id(text)
+    others = {key: value for key, value in metadata.items() if key not in ITEM_KEYS}
+    return Query(QueryId(query_id), QueryText(text), others)
 
 
 def is_unanswerable(example: "Example | None") -> bool:
@@ -110,12 +118,12 @@ def relevant_items(example: "Example | None", keys: Sequence[str], read: Callabl
     return [] if key is None or outputs is None else read_items(outputs[key], key, read, GroundTruthError)
 
 
-def read_items(found: object, key: str, read: Callable[[object], Item], error: type[RagEvalError]) -> list[Item]:
-    """Return the items of a list, each read; raises ``error`` with the key and the number of one that cannot be."""
-    if not isinstance(found, list | tuple):
-        raise error(f"{key!r} is {preview(repr(found))}, not a list: give a list, [] when there is nothing")
+def read_items(values: object, key: str, read: Callable[[object], Item], error: type[RagEvalError]) -> list[Item]:
+    """Return the values of a list, each read; raises ``error`` with the key and the number of an unreadable value."""
+    if not isinstance(values, list | tuple):
+        raise error(f"{key!r} is {preview(repr(values))}, not a list: give a list, [] when there is nothing")
     items = []
-    for number, item in enumerate(found):
+    for number, item in enumerate(values):
         try:
             items.append(read(item))
         except (TypeError, ValidationError, InvalidSpanError) as reason:
@@ -124,19 +132,19 @@ def read_items(found: object, key: str, read: Callable[[object], Item], error: t
 
 
 def as_chunk_id(item: object) -> str:
-    """Return a chunk id as it is; raises ``TypeError`` on anything else."""
+    """Return a chunk id unchanged; raises ``TypeError`` on anything else."""
     if isinstance(item, str):
         return item
     raise TypeError(f"{preview(repr(item))} is not a chunk id: use texts, or override the extraction")
 
 
 def as_span(item: object) -> CharacterSpan:
-    """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on what is none."""
+    """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on anything else."""
     return SpanOutput.model_validate(item).span()
 
 
 def span_and_alternatives(item: object) -> list[CharacterSpan]:
-    """Return the span of a record and its alternatives, nothing where it has none: its shape may be the user's own."""
+    """Return the span of a record and its alternatives; nothing without alternatives: its shape may be the user's."""
     if not isinstance(item, Mapping) or not item.get("alternatives"):
         return []
     return [member.span() for member in SpanOutput.model_validate(item).members]
@@ -151,16 +159,16 @@ def _sentence(reason: Exception) -> str:
 
 
 def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | None":
-    """Return the dataset of this name, None when there is none; raises ``ServiceError`` when LangSmith fails."""
+    """Return the dataset of this name, None when it does not exist; raises ``ServiceError`` when LangSmith fails."""
     from langsmith.schemas import Dataset
     from langsmith.utils import LangSmithNotFoundError
 
     def read(client: "Client") -> Dataset | None:
         try:
-            found: Dataset = client.read_dataset(dataset_name=dataset_name)
+            dataset: Dataset = client.read_dataset(dataset_name=dataset_name)
         except LangSmithNotFoundError:
             return None
-        return found
+        return dataset
 
     return service.ask(f"the LangSmith dataset {dataset_name!r} could not be read", read)
 
@@ -222,29 +230,25 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
     return [_named(read, example, dataset_name) for example in examples]
 
 
-def query_ids(examples: "Sequence[Example]", dataset_name: str) -> list[QueryId]:
-    """Return the ids of the examples' queries; raises ``GroundTruthError`` naming the example."""
-    return [_named(_query_of, example, dataset_name).id for example in examples]
-
-
 def match_queries(
     examples: "Sequence[Example]", queries: Sequence[tuple[str, str]], dataset_name: str
 ) -> "tuple[list[Example | None], list[Example]]":
-    """For each query, by id and text, its example or None; and the examples that are of none.
+    """Return the example of each query, by id or text, or None; and the examples that belong to no query.
 
-    An example that was made elsewhere has no id of ours: it is known by its text. Of two examples of one query the
-    second is of none. Raises ``GroundTruthError`` naming an example that has no query.
+    An example that was made elsewhere has no id of ours and is recognised by its text. Of two examples of one query the
+    second belongs to none. Raises ``GroundTruthError`` naming an example that has no query.
     """
-    known: dict[str, Example] = {}
-    second: list[Example] = []
-    for query_id, example in zip(query_ids(examples, dataset_name), examples, strict=True):
-        if known.setdefault(query_id, example) is not example:
-            second.append(example)
-    found = [known.pop(query_id, None) for query_id, _ in queries]
+    by_id: dict[str, Example] = {}
+    duplicates: list[Example] = []
+    for example in examples:
+        query_id = _named(_query_of, example, dataset_name).id
+        if by_id.setdefault(query_id, example) is not example:
+            duplicates.append(example)
+    matches = [by_id.pop(query_id, None) for query_id, _ in queries]
     for number, (_, text) in enumerate(queries):
-        if found[number] is None:
-            found[number] = known.pop(generate_query_id(text), None)
-    return found, [*known.values(), *second]
+        if matches[number] is None:
+            matches[number] = by_id.pop(generate_query_id(text), None)
+    return matches, [*by_id.values(), *duplicates]
 
 
 def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_name: str) -> None:
@@ -260,7 +264,7 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
 
 
 def has_truth(example: "Example", kind: EvaluationType) -> bool:
-    """Whether an example has what such ground truth is kept under."""
+    """Tell whether an example has a key of such ground truth."""
     return any(key in (example.outputs or {}) for key in TRUTH_KEYS[kind])
 
 
@@ -284,37 +288,10 @@ class PushReport:
     others: int = 0
 
 
-def push_truth(
-    service: LangSmithService,
-    dataset_name: str,
-    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    *,
-    delete_others: bool = False,
-) -> PushReport:
-    """Make a dataset hold this ground truth; it is created when it is not there.
-
-    An example is that of a query when it has the query's id, or none and its text. Examples that the ground truth does
-    not have are kept unless ``delete_others``. Raises ``GroundTruthError`` when the ground truth is empty,
-    or the dataset is of the other type; ``ServiceError`` when LangSmith fails.
-    """
-    kind, records = truth_records(truth, dataset_name)
-    return push_records(service, dataset_name, records, kind, delete_others=delete_others)
-
-
-def truth_records(
-    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth], dataset_name: str
-) -> tuple[EvaluationType, list[Record]]:
-    """Return the type of ground truth and its records; raises ``GroundTruthError`` when there is none."""
-    if not truth:
-        raise GroundTruthError(f"there is no ground truth to push to {dataset_name!r}: give at least one query")
-    kind: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
-    return kind, [record_of(item) for item in truth]
-
-
-def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
+def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> ExampleRecord:
     """Return an item of ground truth as an example of a dataset.
 
-    Where the metadata does not say them, ``source_docs`` are the documents of the spans and ``generation_type`` is
+    Where the metadata does not have them, ``source_docs`` are the documents of the spans and ``generation_type`` is
     ``manual``. Raises ``TextEncodingError`` on a lone surrogate.
     """
     metadata = dict(item.query.metadata)
@@ -327,91 +304,108 @@ def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
     metadata["query_id"] = item.query.id
     if item.unanswerable:
         metadata["unanswerable"] = True
-    record = {"inputs": {"query": item.query.text}, "outputs": outputs, "metadata": metadata}
+    record = ExampleRecord(inputs={"query": item.query.text}, outputs=outputs, metadata=metadata)
     encode_utf8(json.dumps(record, ensure_ascii=False), f"the ground truth of {item.query.id}")
     return record
 
 
-def push_records(
+def push_truth(
     service: LangSmithService,
     dataset_name: str,
-    records: Sequence[Record],
-    kind: EvaluationType,
+    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
     *,
     delete_others: bool = False,
     only_if_new: bool = False,
 ) -> PushReport:
-    """As ``push_truth``, for plain data.
+    """Make a dataset hold this ground truth; it is created when it does not exist.
 
-    With ``only_if_new`` a dataset that has examples is left alone, unless it was made from these very records, holds
-    nothing else, and is to be completed.
+    An example is that of a query when it has the query's id, or no id and its text. Examples that the ground truth does
+    not have are kept unless ``delete_others``. With ``only_if_new`` a dataset that has examples is left alone, unless
+    it was made from this very ground truth, holds nothing else, and is to be completed.
+
+    Raises:
+        GroundTruthError: The ground truth is empty, or the dataset is of the other type.
+        ServiceError: LangSmith fails.
     """
-    digest = data_sha256(list(records))
-    dataset = find_dataset(service, dataset_name) or _create(service, dataset_name, kind, digest)
+    if not truth:
+        raise GroundTruthError(f"there is no ground truth to push to {dataset_name!r}: give at least one query")
+    level: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
+    records = [record_of(item) for item in truth]
+    digest = data_sha256(records)
+    dataset = find_dataset(service, dataset_name) or _create(service, dataset_name, level, digest)
     if dataset.data_type is not None and dataset.data_type.value != "kv":
         raise GroundTruthError(
             f"the LangSmith dataset {dataset_name!r} is of the type {dataset.data_type.value!r}: "
             "ground truth needs one of the type 'kv', give another name"
         )
-    queries = [(record["metadata"]["query_id"], record["inputs"]["query"]) for record in records]
-    for attempt in range(ROUNDS):
+    queries = [(item.query.id, item.query.text) for item in truth]
+    for attempt in range(ATTEMPTS):
         examples = _list_examples(service, dataset)
-        check_type(examples, kind, dataset_name)
+        check_type(examples, level, dataset_name)
         matches, others = match_queries(examples, queries, dataset_name)
-        # Ids that are taken though nothing is listed under them are those of deleted examples: others are used then.
-        salt = "" if attempt < 2 else str(attempt)
-        new: list[dict[str, Any]] = []
-        changed: list[dict[str, Any]] = []
-        for (query_id, _), record, match in zip(queries, records, matches, strict=True):
-            if match is None:
-                # The SDK calls outputs otherwise when it creates.
-                sent = {"reference_outputs" if key == "outputs" else key: value for key, value in record.items()}
-                new.append({"id": uuid5(dataset.id, query_id + salt), **sent})
-                continue
-            kept = dict(match.metadata or {})
-            split = {key: kept[key] for key in ("dataset_split",) if key in kept}  # LangSmith's own, in the metadata
-            wanted = {**record, "metadata": {**record["metadata"], **split}}
-            if wanted != {"inputs": match.inputs, "outputs": match.outputs, "metadata": kept}:
-                changed.append({"id": match.id, **wanted})
-        half_made = (dataset.metadata or {}).get("ground_truth") == digest and not changed and not others
-        if only_if_new and examples and not half_made:
+        changes = _changes(dataset, records, matches, attempt)
+        is_partial = (dataset.metadata or {}).get("ground_truth") == digest and not changes.updated and not others
+        if only_if_new and examples and not is_partial:
             return PushReport(dataset_name, dataset.url, others=len(examples))
-        if _write(service, dataset, new, changed, others if delete_others else []):
-            gone = {"deleted" if delete_others else "others": len(others)}
-            unchanged = len(records) - len(new) - len(changed)
-            return PushReport(dataset_name, dataset.url, len(new), len(changed), unchanged, **gone)
+        if _write(service, dataset, changes, others if delete_others else []):
+            created, updated = len(changes.created), len(changes.updated)
+            counts = {"created": created, "updated": updated, "unchanged": len(records) - created - updated}
+            rest = {"deleted" if delete_others else "others": len(others)}
+            return PushReport(dataset_name, dataset.url, **counts, **rest)
     raise GroundTruthError(
         f"the LangSmith dataset {dataset_name!r} keeps refusing examples as known that it does not list: "
         "push to another name"
     )
 
 
-def _create(service: LangSmithService, name: str, kind: EvaluationType, digest: str) -> "Dataset":
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The examples to create and to update, as the SDK takes them."""
+
+    created: list[dict[str, object]]
+    updated: list[dict[str, object]]
+
+
+def _changes(
+    dataset: "Dataset", records: Sequence[ExampleRecord], matches: "Sequence[Example | None]", attempt: int
+) -> _Changes:
+    # Ids that are taken though nothing is listed under them are those of deleted examples: others are used then.
+    salt = "" if attempt < 2 else str(attempt)
+    changes = _Changes([], [])
+    for record, match in zip(records, matches, strict=True):
+        if match is None:
+            example_id = uuid5(dataset.id, record["metadata"]["query_id"] + salt)
+            sent = {"inputs": record["inputs"], "reference_outputs": record["outputs"], "metadata": record["metadata"]}
+            changes.created.append({"id": example_id, **sent})
+            continue
+        existing = dict(match.metadata or {})
+        split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
+        wanted = {**record, "metadata": {**record["metadata"], **split}}
+        if wanted != {"inputs": match.inputs, "outputs": match.outputs, "metadata": existing}:
+            changes.updated.append({"id": match.id, **wanted})
+    return changes
+
+
+def _create(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":
     from langsmith.schemas import Dataset
     from langsmith.utils import LangSmithConflictError
 
     def create(client: "Client") -> Dataset:
         try:
-            made: Dataset = client.create_dataset(
+            dataset: Dataset = client.create_dataset(
                 name,
-                description=f"Ground truth for {kind} evaluation of retrieval",
-                metadata={"evaluation_type": kind, "ground_truth": digest},
+                description=f"Ground truth for {level} evaluation of retrieval",
+                metadata={"evaluation_type": level, "ground_truth": digest},
             )
-        except LangSmithConflictError:  # another made it, or an answer got lost
-            made = client.read_dataset(dataset_name=name)
-        return made
+        except LangSmithConflictError:  # somebody else made it, or an answer got lost
+            dataset = client.read_dataset(dataset_name=name)
+        return dataset
 
     return service.ask(f"the LangSmith dataset {name!r} could not be created", create)
 
 
-def _write(
-    service: LangSmithService,
-    dataset: "Dataset",
-    new: Sequence[dict[str, Any]],
-    changed: Sequence[dict[str, Any]],
-    gone: "Sequence[Example]",
-) -> bool:
-    """Create, update and delete; False when an example that was to be created is there by now: look again then."""
+def _write(service: LangSmithService, dataset: "Dataset", changes: _Changes, deleted: "Sequence[Example]") -> bool:
+    """Create, update and delete; False when an example to be created exists by now: look again then."""
     from langsmith.utils import LangSmithConflictError
 
     def create(batch: Sequence[Any], client: "Client") -> bool:
@@ -430,9 +424,8 @@ def _write(
         return True
 
     problem = f"the LangSmith dataset {dataset.name!r} could not be written"
-    steps: list[tuple[Any, Sequence[Any]]] = [(create, new), (update, changed), (delete, gone)]
     return all(
-        service.ask(problem, partial(step, items[start : start + BATCH]))
-        for step, items in steps
+        service.ask(problem, partial(send, items[start : start + BATCH]))
+        for send, items in ((create, changes.created), (update, changes.updated), (delete, deleted))
         for start in range(0, len(items), BATCH)
     )

@@ -16,7 +16,6 @@ import yaml
 
 from flows.deployments import ProjectFolder
 from rag_eval.distribution import DISTRIBUTION, VERSION, install_command
-from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.cli.commands import CLEAN
 
 ROOT = Path(__file__).parents[2]
@@ -187,53 +186,6 @@ def test_the_steps_of_the_action_run_and_its_gate_fails_a_drop(bin_folder: Path,
     assert (run, code) == (0, 3), told
     assert "::error title=my_parts%3Awhole%2C bm25::no score in this run: " in told
     assert summary.read_text("utf-8").count("## Retrieval") == 2
-
-
-SAMPLE = f"""
-corpus: {CORPUS}
-ground_truth: {GROUND_TRUTH}
-chunkers: {{type: markdown, max_chunk_size: 1000}}
-retrieval: hybrid
-metrics: [span_recall, tokens_retrieved]
-"""
-TESTS = """
-def test_enough_is_found(rag_eval_benchmark):
-    run = rag_eval_benchmark("benchmark.yaml")
-    run.assert_at_least("span_recall@5", 0.9, run.best)
-    assert run.estimate("span_recall@5").mean == 1
-
-
-def test_little_is_retrieved(rag_eval_benchmark):
-    rag_eval_benchmark("benchmark.yaml").assert_at_most("span_precision@5", 0.5)
-
-
-def test_what_is_not_there(rag_eval_benchmark):
-    rag_eval_benchmark("benchmark.yaml").assert_at_least("span_recal@5", 0.9)
-
-
-def test_what_one_question_cannot_show(rag_eval_benchmark):
-    rag_eval_benchmark("benchmark.yaml").assert_at_least("span_recall@5", 0.9, by="low")
-
-
-def test_a_file_that_is_not_there(rag_eval_benchmark):
-    rag_eval_benchmark("another.yaml")
-"""
-
-
-def test_the_fixture_of_pytest_runs_a_benchmark_and_asserts_on_its_metrics(bin_folder: Path, project: Path) -> None:
-    (project / "benchmark.yaml").write_text(BENCHMARK)
-    (project / "sample.yaml").write_text(SAMPLE)
-    (documented,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "gate.md").read_text("utf-8"), re.DOTALL)
-    (project / "test_retrieval.py").write_text(TESTS + documented.replace("benchmark.yaml", "sample.yaml"))
-    words = [bin_folder / "python", "-P", "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "test_retrieval.py"]
-    shown = done(*words, cwd=project)
-    told = " ".join(shown.stdout.split())
-    assert "4 failed, 2 passed" in told, shown.stdout
-    assert "span_precision@5 of my_parts:whole, bm25 is 1.000, 95 % interval" in told, shown.stdout
-    assert ": its mean was to be at most 0.5" in told
-    assert "has no scores by 'span_recal@5' (did you mean span_recall@5?)" in told
-    assert "has no interval with one query: assert by its mean" in told
-    assert "rag-eval run another.yaml ended with code 2" in told
 
 
 def test_the_sample_is_in_the_wheel(bin_folder: Path, tmp_path: Path) -> None:

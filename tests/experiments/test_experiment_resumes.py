@@ -14,7 +14,7 @@ import pytest
 from rag_eval.errors import ArtifactError, ExperimentError, OutputError
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
-from rag_eval.experiments.results import ExperimentResult, ItemResult, Output, Score
+from rag_eval.experiments.results import ExperimentResult, ItemResult, Score
 from rag_eval.experiments.running import evaluatorq
 
 SCRIPT = """
@@ -160,18 +160,6 @@ def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
     assert all([item["input"] for item in one["results"]] == list(range(15)) for one in written)
 
 
-def test_of_two_that_were_stopped_both_continue(tmp_path: Path) -> None:
-    logs = [open_log(tmp_path, "twins", "f" * 64) for _ in range(2)]
-    for number, log in enumerate(logs):
-        log.add(item(number), {"input": number})
-        log.close()
-    again = [open_log(tmp_path, "twins", "f" * 64) for _ in range(3)]
-    assert [log.run for log in again[:2]] == [log.run for log in logs]
-    assert again[2].run not in (logs[0].run, logs[1].run)
-    for log in again:
-        log.close()
-
-
 def test_a_result_that_is_still_looked_at_does_not_hold_its_name(tmp_path: Path) -> None:
     done = open_log(tmp_path, "same", "f" * 64)
     done.add(item(0), {"input": 0})
@@ -211,8 +199,8 @@ def test_results_that_could_not_be_put_out_are_not_made_again(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     seen: list[str] = []
 
-    class Broken(Output):
-        def finished(self, result: ExperimentResult) -> str | None:
+    class Broken:
+        def handle(self, results: ExperimentResult) -> None:
             raise KeyError("a fault of an output")
 
     def work(row: dict[str, str]) -> str:

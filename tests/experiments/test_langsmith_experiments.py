@@ -5,21 +5,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langsmith import Client
+from typer.testing import CliRunner
 
-from rag_eval.errors import ConfigurationError, ExperimentError, ServiceError
+from rag_eval.cli.main import app
+from rag_eval.errors import ConfigurationError, ExperimentError, GroundTruthError, ServiceError
 from rag_eval.experiments.data import LangSmithDataset
 from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.results import Score
+from rag_eval.experiments.file_outputs import JsonOutput
+from rag_eval.experiments.results import OutputHandler, Score
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.service_outputs import LangSmithOutput
 from rag_eval.retry import RetryPolicy
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
-from rag_eval.services.outbox import Outbox
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 QUICK = RetryPolicy(max_retries=2, backoff=0.001, give_up_after=5.0)
@@ -59,13 +61,13 @@ def fussy(result: Any, expected: Any) -> Score:
     return Score(0.123456, "because", passed=False)
 
 
-def run(name: str = "voices", patience: RetryPolicy = QUICK) -> Any:
+def run(name: str = "voices", outputs: Sequence[OutputHandler] = ()) -> Any:
     return evaluatorq(
         name,
         data=LangSmithDataset("questions"),
         tasks=[shout, whisper],
         evaluators=[ExactMatch, fussy],
-        outputs=[LangSmithOutput("questions", patience=patience)],
+        outputs=outputs or [LangSmithOutput("questions", patience=QUICK)],
         raise_errors=False,
     )
 
@@ -125,24 +127,23 @@ def test_every_task_is_an_experiment_and_every_evaluator_feedback(server: LangSm
     assert comments == {(0.1235, "because"), (None, "failed: ValueError: nine")}
 
 
-def test_what_is_not_taken_waits_and_is_sent_later(server: LangSmithServer) -> None:
+def test_what_is_not_taken_is_published_from_the_file(server: LangSmithServer) -> None:
     server.fail_after(2, "POST", "/runs/multipart", 500)
-    result = run()
-    assert "waits in the outbox (LangSmith did not take the experiment" in result.saved["LangSmith"]
+    result = run(outputs=[JsonOutput(), LangSmithOutput("questions", patience=QUICK)])
+    assert "not sent: LangSmith did not take the experiment" in result.saved["LangSmith"]
+    assert result.saved["LangSmith"].endswith(f"; rag-eval publish {result.path} --dataset questions sends it")
     server.heal()
-    sender = LangSmithSender(QUICK)
-    try:
-        deliveries = Outbox(Path(".rag-eval/outbox")).deliver({LANGSMITH_CHANNEL: sender})
-    finally:
-        sender.close()
-    assert [one.state for one in deliveries] == ["sent", "sent"]
-    check_complete(server)
+    command = ["publish", str(result.path), "--dataset", "questions"]
+    for _ in range(2):
+        published = CliRunner().invoke(app, command)
+        assert published.exit_code == 0, published.output
+        check_complete(server)
 
 
 def test_rows_of_elsewhere_are_refused_in_a_sentence() -> None:
     output = LangSmithOutput("questions", patience=QUICK)
-    result = evaluatorq("else", data=[{"id": "x", "input": 1}], tasks=[str], outputs=[output])
-    assert "no example of the LangSmith dataset 'questions' is one of 'else str'" in result.saved["LangSmith"]
+    with pytest.raises(GroundTruthError, match="no example of the LangSmith dataset 'questions' is a row of 'else'"):
+        evaluatorq("else", data=[{"id": "x", "input": 1}], tasks=[str], outputs=[output])
 
 
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""Results in orq.ai, over HTTP to a double: sent once, kept when it fails, and never with the key in them."""
+"""Results in orq.ai, over HTTP to a double: sent once, kept here, and never with the key in them."""
 
 import io
 import json
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from rag_eval.cli.main import app
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.data import OrqDataset
 from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.experiment_file import ExperimentSettings
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.service_outputs import OrqOutput
+from rag_eval.experiments.service_outputs import OrqOutput, orq_payload
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
-from rag_eval.services.outbox import Outbox
-from rag_eval.services.posting import ORQ_CHANNEL, orq_sender
+from rag_eval.services.orq import OrqSettings
 from tests.doubles.loopback import Request, refused_url
 from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
 
@@ -76,29 +76,20 @@ def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("status", [429, 500, 503, None])
 def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -> None:
     orq.fail("POST", RECEIVE, status=status, retry_after=0.01 if status == 429 else None, times=2)
-    outbox = Outbox(Path("outbox"))
-    outbox.put(
-        ORQ_CHANNEL, "k", {"_name": "x", "_createdAt": "", "_endedAt": "", "_evaluationDuration": 1, "results": []}
-    )
-    (delivery,) = outbox.deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid", policy=QUICK)})
-    assert delivery.state == "sent"
+    assert run(outputs=[OrqOutput(policy=QUICK)]).saved["orq.ai"].startswith(orq.url)
     assert len(orq.experiments) == 1
     assert len({request.headers["idempotency-key"] for request in orq.requests}) == 1
 
 
 def test_a_service_that_is_silent_is_given_up(orq: OrqServer) -> None:
     orq.fail("POST", RECEIVE, hang=True, times=9)
-    outbox = Outbox(Path("outbox"))
-    outbox.put(ORQ_CHANNEL, "k", {"_name": "x"})
     quick = RetryPolicy(max_retries=1, backoff=0.01, max_backoff=0.02, give_up_after=5)
-    (delivery,) = outbox.deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid", timeout=0.2, policy=quick)})
-    assert delivery.state == "waiting"
-    assert delivery.reason is not None
-    assert "after 2 attempts" in delivery.reason
+    result = run(outputs=[JsonOutput(), OrqOutput(OrqSettings(timeout=0.2), policy=quick)])
+    assert "after 2 attempts" in result.saved["orq.ai"]
 
 
 @pytest.mark.parametrize("problem", ["wrong key", "refused", "invalid"])
-def test_what_is_not_taken_waits_in_the_outbox(
+def test_what_is_not_taken_is_kept_and_can_be_published(
     orq: OrqServer, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if problem == "wrong key":
@@ -107,18 +98,41 @@ def test_what_is_not_taken_waits_in_the_outbox(
         orq.fail("POST", RECEIVE, status=400)
     else:
         monkeypatch.setenv("ORQ_BASE_URL", refused_url())
-    settings = ExperimentSettings()
-    result = run(outputs=[JsonOutput(settings.output_dir), OrqOutput(settings, policy=QUICK), TerminalOutput()])
-    assert "waits in the outbox" in result.saved["orq.ai"]
-    assert result.path.is_file()
+    result = run(outputs=[JsonOutput(), OrqOutput(policy=QUICK), TerminalOutput()])
+    assert result.saved["orq.ai"].startswith("not sent: orq.ai d")
+    assert result.saved["orq.ai"].endswith(f"; rag-eval publish {result.path} sends it")
     monkeypatch.setenv("ORQ_API_KEY", KEY)
     monkeypatch.setenv("ORQ_BASE_URL", orq.url)
-    (delivery,) = Outbox(Path(".rag-eval/outbox")).deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid")})
-    assert delivery.state == "sent"
-    assert len(orq.experiments) == 1
+    for target in (result.path, result.path.parent):
+        published = CliRunner().invoke(app, ["publish", str(target), "--json"])
+        assert json.loads(published.output) == [
+            {"file": str(result.path), "url": f"{orq.url}/experiments/s1", "reason": None}
+        ]
+    (sent,) = orq.experiments.values()  # of two that have one id
+    sent["_evaluationDuration"] = sent["_endedAt"] = None  # which are in milliseconds there
+    expected = orq_payload(result) | {"_evaluationDuration": None, "_endedAt": None}
+    assert sent == json.loads(json.dumps(expected))
     everything = capsys.readouterr().out + "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
     assert "another-secret-key" not in everything
     assert KEY not in everything
+
+
+def test_without_a_file_of_the_results_a_failure_raises_and_the_next_run_only_sends(orq: OrqServer) -> None:
+    orq.fail("POST", RECEIVE, status=400)
+    with pytest.raises(ServiceError, match=r"orq\.ai does not take these results"):
+        run(outputs=[OrqOutput(policy=QUICK)])
+    assert run(outputs=[OrqOutput(policy=QUICK)]).resumed == 2
+    assert len(orq.experiments) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"summary": {}}', '{"summary": 1, "results": 2}'])
+def test_what_is_no_file_of_results_is_named(orq: OrqServer, content: str) -> None:
+    Path("results.json").write_text(content)
+    published = CliRunner().invoke(app, ["publish", "results.json"])
+    assert (published.exit_code, orq.requests) == (1, [])
+    assert "is not the JSON file of an experiment" in " ".join(published.output.split())
+    Path("empty").mkdir()
+    assert "has no results of an experiment" in str(CliRunner().invoke(app, ["publish", "empty"]).exception)
 
 
 class ProxiedOrqServer(OrqServer):
@@ -132,10 +146,8 @@ class ProxiedOrqServer(OrqServer):
 def test_an_answer_that_is_not_json_is_not_asked_for_again(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with ProxiedOrqServer() as server:
         monkeypatch.setenv("ORQ_BASE_URL", server.url)
-        settings = ExperimentSettings()
-        result = run(outputs=[OrqOutput(settings, policy=QUICK)])
-        assert result.saved["orq.ai"] == "sent, but its answer is not JSON: check the address"
-        assert Outbox(Path(".rag-eval/outbox")).deliver({ORQ_CHANNEL: orq_sender(server.url)}) == []
+        result = run(outputs=[OrqOutput(policy=QUICK)])
+        assert result.saved["orq.ai"] == "sent, but its answer is not a JSON object: check the address"
         assert len(server.experiments) == len(server.requests) == 1
 
 
@@ -150,7 +162,7 @@ def test_half_a_character_of_a_model_is_sent(orq: OrqServer) -> None:
     ("variable", "value", "sentence"),
     [
         ("ORQ_API_KEY", "schlüssel-für-tests", "ORQ_API_KEY has characters that no key has: check it"),
-        ("ORQ_BASE_URL", "my.orq.ai", "its address is none): check ORQ_BASE_URL"),
+        ("ORQ_BASE_URL", "my.orq.ai", "its address is not valid): check ORQ_BASE_URL"),
     ],
 )
 def test_a_wrong_setting_is_said_at_once(
@@ -158,22 +170,10 @@ def test_a_wrong_setting_is_said_at_once(
 ) -> None:
     monkeypatch.setenv(variable, value)
     never = RetryPolicy(max_retries=9, backoff=600.0, max_backoff=600.0, give_up_after=9_999)
-    told = run(outputs=[OrqOutput(ExperimentSettings(), policy=never)]).saved["orq.ai"]
+    told = run(outputs=[JsonOutput(), OrqOutput(policy=never)]).saved["orq.ai"]
     assert sentence in told
     assert value not in told
     assert orq.requests == []
-
-
-def test_a_message_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> None:
-    run()
-    (body,) = orq.experiments.values()
-    outbox = Outbox(Path("outbox"))
-    for name in ("first", "second"):
-        outbox.put(ORQ_CHANNEL, name, body)
-    orq.fail("POST", RECEIVE, status=422)
-    refused, sent = outbox.deliver({ORQ_CHANNEL: orq_sender(orq.url)})
-    assert (refused.state, refused.reason) == ("waiting", "orq.ai does not take these results (it answered 422)")
-    assert sent.state == "sent"
 
 
 def test_without_a_key_results_stay_here(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,14 +184,14 @@ def test_without_a_key_results_stay_here(orq: OrqServer, monkeypatch: pytest.Mon
 
 def test_a_dry_run_prints_what_would_be_sent(orq: OrqServer) -> None:
     shown = io.StringIO()
-    outputs = [OrqOutput(ExperimentSettings(), dry_run=shown)]
+    outputs = [OrqOutput(dry_run=shown)]
     evaluatorq("dry", data=DATA[:1], tasks=[shout], evaluators=[ExactMatch], outputs=outputs)
     assert json.loads(shown.getvalue())["results"][0]["jobResults"][0]["output"] == "A"
     assert orq.requests == []
 
 
 def test_what_is_too_large_for_one_request_stays_here(orq: OrqServer) -> None:
-    result = run(outputs=[JsonOutput("out"), OrqOutput(ExperimentSettings(), largest=100)])
+    result = run(outputs=[JsonOutput("out"), OrqOutput(largest=100)])
     assert result.saved["orq.ai"] == "not sent: the results are larger than 100 bytes"
     assert result.path.is_file()
     assert orq.requests == []

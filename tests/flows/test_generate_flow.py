@@ -104,7 +104,7 @@ def test_the_command_says_what_it_will_take_and_what_it_took(server: OpenAIServe
     assert "8 of 8 questions kept" in done.stdout
     assert "Answers that could not be used: refused 1" in done.stdout
     assert "Written to mine.jsonl" in done.stdout
-    assert "waits in the outbox for the LangSmith dataset rag-eval-token-level-v1" in done.stdout
+    assert "Not sent to the LangSmith dataset rag-eval-token-level-v1: " in done.stdout
     metadata = read_token_level(tmp_path / "mine.jsonl")[0].query.metadata
     assert (metadata["persona"], metadata["difficulty"], metadata["query_type"]) == ("a skipper", "hard", "causal")
     assert KEY not in done.stdout + done.stderr

@@ -8,9 +8,7 @@ from langsmith import utils as langsmith_utils
 
 from rag_eval import GenerationOptions, TokenLevelSyntheticDatasetGenerator
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL
 from rag_eval.services.langsmith_truth import pull_truth
-from rag_eval.services.outbox import Outbox
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.generation.corpora import harbours
 
@@ -27,16 +25,15 @@ def langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[LangSmithServer]:
         yield running
 
 
-def test_without_a_key_the_upload_waits_and_goes_out_with_the_next(
+def test_without_a_key_the_upload_fails_and_goes_out_with_the_next(
     token_level: Make, langsmith: LangSmithServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = token_level(harbours())
     truth = generator.generate(1)
     upload = generator.report.upload
     assert upload is not None
-    assert (upload.dataset_name, upload.state) == ("rag-eval-token-level-v1", "waiting")
+    assert (upload.dataset_name, upload.state) == ("rag-eval-token-level-v1", "failed")
     assert "LANGSMITH_API_KEY" in str(upload.detail)
-    assert len(Outbox(tmp_path / "work" / "outbox").waiting(LANGSMITH_CHANNEL)) == 1
     assert langsmith.requests == []
 
     monkeypatch.setenv("LANGSMITH_API_KEY", KEY)
@@ -44,7 +41,6 @@ def test_without_a_key_the_upload_waits_and_goes_out_with_the_next(
     assert again.generate(1) == truth
     assert again.report.upload is not None
     assert again.report.upload.state == "sent"
-    assert Outbox(tmp_path / "work" / "outbox").waiting(LANGSMITH_CHANNEL) == []
     service = LangSmithService.connect()
     pulled = pull_truth(service, "rag-eval-token-level-v1")
     service.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
+from uuid import uuid4
 
 import pytest
 from langsmith import utils as langsmith_utils
@@ -23,8 +23,8 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
+from rag_eval.services.langsmith_experiments import ExperimentUpload, RowOutcome, publish_experiment
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
-from rag_eval.services.langsmith_outbox import ExperimentUpload, RowOutcome, publish_experiment
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)
@@ -127,10 +127,8 @@ def test_the_keys_of_all_examples_are_announced(server: LangSmithServer) -> None
     client = langsmith_client()
     examples = list(client.list_examples(dataset_name="two"))
     rows = [(examples[0], RowOutcome(id="a")), (examples[1], RowOutcome(id="b", scores={"recall": 1.0}))]
-    experiment = ExperimentUpload("run", {}, rows, datetime.now(UTC))
-    assert publish_experiment(
-        LangSmithService(client), experiment, lambda *names: uuid5(NAMESPACE_URL, "/".join(names))
-    )
+    experiment = ExperimentUpload(uuid4(), "run", {}, rows, datetime.now(UTC))
+    assert publish_experiment(LangSmithService(client), experiment)
     (body,) = [request.json() for request in server.requests if str(request) == "POST /sessions"]
     client.close()
     assert body["evaluator_keys"] == ["recall"]

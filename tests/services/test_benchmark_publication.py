@@ -1,4 +1,4 @@
-"""A benchmark to LangSmith: from the flow, through the outbox, to what ``publish`` and ``show`` say."""
+"""A benchmark to LangSmith: from the flow to what ``publish`` and ``show`` say."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from rag_eval.results.housekeeping import clear
 from rag_eval.results.outcome import PUBLISHED, BenchmarkOutcome
 from rag_eval.results.publishing import read_publications
 from rag_eval.results.runs import read_run
-from rag_eval.services.outbox import outbox_of
+from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
 from tests.doubles.langsmith_server import LangSmithServer
@@ -71,33 +71,33 @@ def experiments(server: LangSmithServer) -> dict[str, dict[str, Any]]:
     return {one["name"][:-9]: one for one in server.api.sessions.values() if one["reference_dataset_id"]}
 
 
-def test_without_a_key_the_run_is_complete_and_says_what_waits(workspace: Workspace) -> None:
+def test_without_a_key_the_run_is_complete_and_says_what_was_not_sent(workspace: Workspace) -> None:
     outcome = outcome_of(workspace)
     assert [one.name for one in outcome.configurations] == [DONE]
     assert [(one.configuration, one.dataset, one.url) for one in read_publications(workspace, outcome.run)] == [
         (DONE, "ships", None),
         (FAILED, "ships", None),
     ]
-    shown = rag_eval("show", workspace=workspace)
-    assert "Not sent: 2 experiments (LangSmith asks for a key" in shown.output
-    waits = rag_eval("publish", workspace=workspace)
-    assert waits.exit_code == 1
-    assert "0 sent, 3 waiting." in waits.output
-    assert waits.output.count("set LANGSMITH_API_KEY") == 1
+    for command in ("show", "publish"):
+        shown = rag_eval(command, workspace=workspace)
+        assert shown.exit_code == (command == "publish")
+        assert "Not sent: 2 experiments (LangSmith asks for a key" in shown.output
+        assert shown.output.count("set LANGSMITH_API_KEY") == 1
 
 
 def test_publishing_later_sends_each_configuration_once_and_failed_ones_as_failed(
     server: LangSmithServer, settings: None, workspace: Workspace
 ) -> None:
     outcome = outcome_of(workspace)
-    clear(workspace)  # what waits needs no table any more
     sent = rag_eval("publish", workspace=workspace)
     assert sent.exit_code == 0, sent.output
-    assert "3 sent, 0 waiting." in sent.output
-    assert "Nothing waits to be published." in rag_eval("publish", workspace=workspace).output
-    assert "Nothing waits" in rag_eval("publish", outcome.run, workspace=workspace).output
     found = experiments(server)
     assert found.keys() == {DONE, FAILED}
+    compared = f"compare?selectedSessions={found[DONE]['id']}%2C{found[FAILED]['id']}"
+    assert compared in sent.output.replace("\n", "")
+    requests = len(server.requests)
+    assert compared in rag_eval("publish", outcome.run, workspace=workspace).output.replace("\n", "")
+    assert len(server.requests) == requests, "what was sent is not sent again"
     assert found[DONE]["extra"]["metadata"]["state"] == "completed"
     assert found[DONE]["extra"]["metadata"]["run"] == outcome.run
     assert found[FAILED]["extra"]["metadata"]["state"] == "failed"
@@ -120,42 +120,61 @@ def test_addresses_are_kept_beside_the_run_and_shown(
     server: LangSmithServer, settings: None, workspace: Workspace
 ) -> None:
     run = outcome_of(workspace).run
-    rag_eval("publish", workspace=workspace)
+    noted = json.loads(rag_eval("publish", "--json", workspace=workspace).output)
     found = experiments(server)
-    noted = json.loads((workspace.runs / run / PUBLISHED).read_text())
+    path = workspace.runs / run / PUBLISHED
+    assert noted == json.loads(path.read_text())
     assert [one["url"].rpartition("=")[2] for one in noted] == [found[DONE]["id"], found[FAILED]["id"]]
-    shown = rag_eval("show", workspace=workspace)
-    assert f"compare?selectedSessions={found[DONE]['id']}%2C{found[FAILED]['id']}" in shown.output.replace("\n", "")
-    published = json.loads(rag_eval("show", "--json", workspace=workspace).output)["published"]
-    assert published == noted
-    # A kill between the receipt and the note loses nothing.
-    for one in noted:
-        one["url"] = None
-    (workspace.runs / run / PUBLISHED).write_text(json.dumps(noted))
-    assert all(one.url for one in read_publications(workspace, run))
-    (workspace.runs / run / PUBLISHED).write_text("{")
+    assert json.loads(rag_eval("show", "--json", workspace=workspace).output)["published"] == noted
+    # A kill before the note loses nothing and doubles nothing.
+    path.unlink()
+    assert json.loads(rag_eval("publish", "--json", workspace=workspace).output) == noted
+    assert (len(experiments(server)), len(server.api.runs)) == (2, 4)
+    path.write_text("{")
     with pytest.raises(ArtifactError, match="remove it, and publish the run again"):
         read_publications(workspace, run)
 
 
-def test_a_run_can_go_to_another_dataset(
-    server: LangSmithServer, settings: None, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+def test_one_configuration_that_is_refused_holds_up_no_other(
+    server: LangSmithServer, settings: None, workspace: Workspace
 ) -> None:
+    server.fail("POST", "/sessions", status=422)
+    refused = rag_eval("publish", "--json", workspace=workspace)
+    assert refused.exit_code == 1
+    reasons = {one["configuration"]: one["reason"] for one in json.loads(refused.output)}
+    assert "it answered 422" in reasons[DONE]
+    assert reasons[FAILED] is None
+    assert rag_eval("publish", workspace=workspace).exit_code == 0
+    assert experiments(server).keys() == {DONE, FAILED}
+
+
+def test_a_run_can_go_to_another_dataset_and_queries_it_does_not_have_are_counted(
+    server: LangSmithServer, settings: None, workspace: Workspace
+) -> None:
+    client = langsmith_client()
+    boats = client.create_dataset("boats")
+    query = {"query": "When does ship number 0 leave?"}
+    client.create_example(query, dataset_id=boats.id, reference_outputs={"relevant_spans": []})
+    client.close()
     run = outcome_of(workspace).run
-    dry = rag_eval("publish", "--dataset", "boats", "--dry-run", workspace=workspace)
-    assert (dry.exit_code, "5 would be sent." in dry.output) == (0, True)
-    assert (len(outbox_of(workspace.root).waiting()), server.requests) == (3, [])
-    monkeypatch.delenv("LANGSMITH_API_KEY")
-    waits = rag_eval("publish", run[:13], "--dataset", "boats", "--json", workspace=workspace)
-    assert waits.exit_code == 1
-    assert [one["state"] for one in json.loads(waits.output)] == ["waiting"] * 6
+    sent = rag_eval("publish", run[:13], "--dataset", "boats", workspace=workspace)
+    assert sent.exit_code == 0, sent.output
+    assert "The dataset 'boats' does not have 1 query of the run: push them" in sent.output
     assert {one.dataset for one in read_publications(workspace, run)} == {"ships", "boats"}
-    monkeypatch.setenv("LANGSMITH_API_KEY", "test-key")
-    rag_eval("publish", workspace=workspace)
-    assert {one["name"] for one in server.api.datasets.values()} == {"ships", "boats"}
 
 
-def test_a_run_without_a_dataset_asks_for_one_and_tables_that_are_gone_are_named(workspace: Workspace) -> None:
+def test_a_dataset_of_the_other_type_is_named(server: LangSmithServer, settings: None, workspace: Workspace) -> None:
+    client = langsmith_client()
+    chunks = client.create_dataset("ships")
+    client.create_example({"query": "a"}, dataset_id=chunks.id, reference_outputs={"relevant_chunk_ids": ["x"]})
+    client.close()
+    refused = rag_eval("publish", workspace=workspace)
+    assert (refused.exit_code, "'ships' holds chunk-level ground truth" in refused.output) == (1, True)
+
+
+def test_a_run_without_a_dataset_asks_for_one_and_missing_tables_are_named(
+    server: LangSmithServer, settings: None, workspace: Workspace
+) -> None:
     outcome = outcome_of(workspace)
     (workspace.runs / outcome.run / PUBLISHED).unlink()
     summary = workspace.runs / outcome.run / "summary.json"
@@ -165,22 +184,6 @@ def test_a_run_without_a_dataset_asks_for_one_and_tables_that_are_gone_are_named
     clear(workspace)
     gone = rag_eval("publish", "--dataset", "boats", workspace=workspace)
     assert "is gone from the workspace" in str(gone.exception)
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_an_outbox_that_cannot_be_used_loses_no_run(tmp_path: Path) -> None:
-    docs, truth = folder_of(tmp_path, 2)
-    config = BenchmarkConfig(
-        corpus=docs, ground_truth=truth, chunkers=[MarkdownChunker()], retrieval=["bm25"], langsmith_dataset="ships"
-    )
-    workspace = Workspace(root=tmp_path / "workspace")
-    workspace.root.mkdir()
-    (workspace.root / "outbox").write_text("no folder")
-    outcome = run_flow(config, workspace)
-    assert outcome.configurations[0].metrics["span_recall@5"] == 1.0
-    shown = rag_eval("show", workspace=workspace)
-    assert (shown.exit_code, DONE in shown.output) == (0, True)
-    assert "outbox" in shown.output
 
 
 @pytest.mark.usefixtures("prefect_server", "settings")

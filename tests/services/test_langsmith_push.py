@@ -9,7 +9,7 @@ from langsmith.schemas import DataType
 
 from rag_eval.errors import GroundTruthError, TextEncodingError
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.langsmith_datasets import PushReport, push_records, push_truth, record_of
+from rag_eval.services.langsmith_datasets import PushReport, push_truth, record_of
 from rag_eval.services.langsmith_truth import pull_truth
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId
@@ -207,15 +207,14 @@ def test_nothing_and_half_characters_are_refused_before_anything_is_sent(
 
 def test_a_large_push_that_is_cut_short_is_completed(server: LangSmithServer, service: LangSmithService) -> None:
     truth = spans_of(*(f"question {number}?" for number in range(250)))
-    records = [record_of(item) for item in truth]
     server.fail("POST", r"/v1/platform/datasets/.*", status=403)
     with pytest.raises(Exception, match="refused the key"):
-        push_records(service, "spans", records, "token-level", only_if_new=True)
-    push_records(service, "spans", records[:150], "token-level")
-    # Made from these very records, and half there.
+        push_truth(service, "spans", truth, only_if_new=True)
+    push_truth(service, "spans", truth[:150])
+    # Made from this very ground truth, and half there.
     (dataset,) = server.api.datasets.values()
     assert len(server.api.examples) == 150
-    report = push_records(service, "spans", records, "token-level", only_if_new=True)
+    report = push_truth(service, "spans", truth, only_if_new=True)
     assert (report.created, report.unchanged, len(server.api.examples)) == (100, 150, 250)
     assert dataset["example_count"] == 250
 
@@ -223,9 +222,9 @@ def test_a_large_push_that_is_cut_short_is_completed(server: LangSmithServer, se
 def test_a_dataset_with_examples_of_its_own_is_left_alone_when_only_new_ones_are_wanted(
     server: LangSmithServer, service: LangSmithService
 ) -> None:
-    one, two = (record_of(item) for item in spans_of("one?", "two?"))
-    push_records(service, "spans", [one], "token-level")
-    assert counts(push_records(service, "spans", [two], "token-level", only_if_new=True)) == (0, 0, 0, 0, 1)
+    one, two = spans_of("one?", "two?")
+    push_truth(service, "spans", [one])
+    assert counts(push_truth(service, "spans", [two], only_if_new=True)) == (0, 0, 0, 0, 1)
     assert examples_of(server).keys() == {"one?"}
 
 

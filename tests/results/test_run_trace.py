@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from rag_eval.cli.main import app
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, StageWork
-from rag_eval.results.publishing import deliver, publish_run
-from rag_eval.retry import BRIEF
-from rag_eval.services.posting import traces_address
+from rag_eval.results.publishing import publish_run
+from rag_eval.results.run_trace import traces_address
 from tests.doubles.loopback import LoopbackServer, Request
 from tests.results.made_runs import make_run, write_data
 
@@ -33,7 +34,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> tuple[Workspace, BenchmarkOutcome]:
+def run(tmp_path: Path) -> tuple[Workspace, BenchmarkOutcome]:
     config, workspace = write_data(tmp_path, documents=2, queries=2), Workspace(root=tmp_path / ".rag-eval")
     (*_, last) = config.configurations()
     outcome = make_run(workspace, config, failing=[last.name])
@@ -42,12 +43,12 @@ def made(tmp_path: Path) -> tuple[Workspace, BenchmarkOutcome]:
     return workspace, outcome.model_copy(update={"configurations": done})
 
 
-def test_a_run_is_a_trace(collector: Collector, made: tuple[Workspace, BenchmarkOutcome]) -> None:
+def test_a_run_is_a_trace(collector: Collector, run: tuple[Workspace, BenchmarkOutcome]) -> None:
     trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
     from google.protobuf.json_format import Parse
 
-    workspace, outcome = made
-    assert publish_run(workspace, outcome, None) == []
+    workspace, outcome = run
+    assert publish_run(workspace, outcome, []) == []
     (request,) = collector.requests
     assert (request.path, request.headers["content-type"]) == ("/v1/traces", "application/json")
     read = Parse(request.body, trace_service.ExportTraceServiceRequest())
@@ -63,29 +64,30 @@ def test_a_run_is_a_trace(collector: Collector, made: tuple[Workspace, Benchmark
     assert by_name[failed].status.code == 2
     told = {one.key: one.value.double_value for one in by_name[done.name].attributes}
     assert told["rag_eval.score"] == done.metrics[outcome.ranking_metric]
-    assert publish_run(workspace, outcome, None) == []
-    assert len(collector.requests) == 1, "a trace is sent once"
+    publish_run(workspace, outcome, [])
+    assert collector.requests[1].body == request.body, "a trace that is sent again has the same ids"
 
 
-def test_a_trace_waits_for_its_collector_and_no_key_is_told(
-    collector: Collector, made: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
+def test_a_trace_that_is_not_taken_is_reported_without_the_key(
+    collector: Collector, run: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace, outcome = made
+    workspace, outcome = run
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {KEY[:-1]}")
-    (reason,) = publish_run(workspace, outcome, None)
+    (reason,) = publish_run(workspace, outcome, [])
     assert "the OpenTelemetry endpoint did not take the results (it answered 401)" in reason
-    kept = [path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()]
-    assert not any(KEY[:-1].encode() in one for one in (*kept, reason.encode()))
+    assert KEY[:-1] not in reason
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {KEY}")
-    assert [one.state for one in deliver(workspace, BRIEF)] == ["sent"]
+    sent = CliRunner().invoke(app, ["publish", "--workspace", str(workspace.root)])
+    assert sent.exit_code == 0, sent.output
+    assert len(collector.requests) == 2
 
 
-def test_a_key_that_no_header_can_hold_is_told(
-    collector: Collector, made: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
+def test_a_key_that_no_header_can_hold_is_reported(
+    collector: Collector, run: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20k%C3%A9y")
-    (reason,) = publish_run(*made, None)
-    assert "has characters that none has): check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS" in reason
+    (reason,) = publish_run(*run, [])
+    assert "has unusable characters): check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS" in reason
 
 
 def test_where_traces_go(monkeypatch: pytest.MonkeyPatch) -> None:
