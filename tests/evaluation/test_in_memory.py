@@ -27,7 +27,7 @@ from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import DocumentId, EvaluationType, generate_chunk_id
 from tasks.retrieve import ask_system
-from tests import pipeline
+from tests import chain
 
 CHUNKER = RecursiveTokenChunker(100)
 SHARDS = 4
@@ -160,7 +160,7 @@ class Both:
             chunkers=[CHUNKER],
             **settings,  # type: ignore[arg-type]
         )
-        self.inputs: BenchmarkInputs = pipeline.load_inputs(self.workspace, config)
+        self.inputs: BenchmarkInputs = chain.load_inputs(self.workspace, config)
         (whole,) = CorpusSource.of(CORPUS, "**/*.md").shards(1)
         self.documents, _ = load_corpus(whole)
         truth, inputs = self.workspace.read_truth(self.inputs.truth), self.inputs
@@ -168,7 +168,7 @@ class Both:
 
     def check_equal(self, parts: dict[str, Any]) -> HitsRef:
         configuration = Configuration.model_validate(parts)
-        stored = pipeline.evaluate(self.workspace, configuration, self.inputs)
+        stored = chain.evaluate(self.workspace, configuration, self.inputs)
         # LanceDB has a place in a workspace; a notebook gives it one.
         placed = located(configuration.store, self.workspace.root / "notebook")
         made = evaluate(configuration.model_copy(update={"store": placed}), self.given)
@@ -221,7 +221,7 @@ def test_a_reranker_reorders_what_was_found_and_a_fusion_leaves_what_each_search
 def test_a_store_with_a_place_of_its_own_is_one_for_all_shards(spans: Both, tmp_path: Path) -> None:
     store = LanceDBVectorStore(tmp_path / "store")
     parts = [Configuration.model_validate(VECTOR | one) for one in ({}, {"store": store})]
-    exact, own = (pipeline.evaluate(spans.workspace, one, spans.inputs) for one in parts)
+    exact, own = (chain.evaluate(spans.workspace, one, spans.inputs) for one in parts)
     assert own.hits.last.digest == exact.hits.last.digest
     assert (len(own.steps["search 0"]), len(exact.steps["search 0"])) == (1, SHARDS)
 

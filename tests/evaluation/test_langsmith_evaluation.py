@@ -64,7 +64,7 @@ def test_token_level_truth_is_pulled_and_the_run_published(server: LangSmithServ
     assert server.scores("span_recall@1") == [1.0]
     (experiment,) = [one for one in server.api.sessions.values() if one["reference_dataset_id"]]
     assert experiment["end_time"]
-    assert re.fullmatch(r"rag-eval-[0-9a-f]{8}", experiment["name"])
+    assert re.fullmatch(r"rag-eval [0-9a-f]{8}", experiment["name"])
     runs = [run for run in server.api.runs.values() if run.get("session_name") == experiment["name"]]
     outputs = sorted((run["inputs"]["query"], run["outputs"]["retrieved_spans"][0]["text"]) for run in runs)
     assert [query for query, _ in outputs] == ["when does the boat leave?", "who?"]
