@@ -1,6 +1,8 @@
 """``rag-eval generate``: have a model write ground truth for a folder of documents, after saying what it will cost."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,8 @@ from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
-    from rag_eval.generation.growing import GeneratedTruth
+    from rag_eval.generation.generator import GenerationEstimate
+    from rag_eval.generation.growing import GeneratedTruth, Growing
     from rag_eval.pipeline.workspace import Workspace
 
 
@@ -125,6 +128,7 @@ def generate(
     as_json: options.JsonOption = False,
 ) -> None:
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
+    from rag_eval.llm.chat import ANSWERS_FOLDER
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 
     if extend and overwrite:
@@ -163,25 +167,26 @@ def generate(
     )
     if settings and chunker is None:
         raise ConfigurationError("--set goes with a chunker: name it with --chunker")
-    own = _chunker(chunker, settings or []) if chunker else None
+    cutter = _chunker(chunker, settings or []) if chunker else None
     console = Console(stderr=True)
     with console.status("Reading the documents …"):
         documents = read_documents(corpus, glob)
     others = untaken(corpus, documents) if corpus.is_dir() and glob == DOCUMENT_GLOB else 0
     if others:
-        told = (
-            f"{counted(others, 'files')} of other formats in {str(corpus)!r} {'is' if others == 1 else 'are'} not taken"
+        say(
+            console,
+            f"rag-eval: {counted(others, 'files')} of other formats in {str(corpus)!r} are not documents: add their "
+            "patterns with --glob, or give the benchmark file of rag-eval init in place of the folder",
         )
-        advice = "add their patterns with --glob, or give the benchmark file of rag-eval init in place of the folder"
-        say(console, f"rag-eval: {told}: {advice}")
-    dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
-    workspace.fetch_missing(workspace.root / "cache" / "answers")
-    asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
-    run_generation(source, documents, workspace, own, console, dataset, **asked)
+    dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if cutter else "token-level"]) if upload else None
+    workspace.fetch_missing(workspace.root / ANSWERS_FOLDER)
+    run_generation(
+        source, documents, workspace, cutter, console, dataset, anew=not extend, ask=not yes, dry=dry_run, json=as_json
+    )
 
 
 def untaken(folder: Path, documents: Corpus) -> int:
-    """Count the files in the folder that could be documents too, and are none."""
+    """Count the files in the folder that could be documents and do not match the pattern."""
     from rag_eval.cli.init_command import PROSE
 
     names = [path.relative_to(folder) for path in folder.glob("**/*") if path.suffix in PROSE and path.is_file()]
@@ -190,7 +195,7 @@ def untaken(folder: Path, documents: Corpus) -> int:
 
 
 def chosen_source(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":
-    """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
+    """Return the source of these settings; raises ``ConfigurationError`` naming the first that cannot be used."""
     from rag_eval.config.truth_sources import TRUTH_SOURCE
     from rag_eval.generation.growing import GeneratedTruth
     from rag_eval.generation.settings import FilterOptions, GenerationOptions
@@ -228,7 +233,7 @@ def run_generation(
     anew: bool,
     ask: bool,
     dry: bool,
-    as_json: bool,
+    json: bool,
 ) -> None:
     """Estimate, confirm on a terminal, generate, write and print."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -240,53 +245,36 @@ def run_generation(
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     asking = bar.add_task("asking", total=None, paid="")
 
-    def told(done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         cost = growing.generator.report.total.fresh.cost
         bar.update(asking, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
 
-    growing = Growing(source, corpus, workspace.root, told, chunker, storage=workspace.storage, anew=anew)
-    generator = growing.generator
+    growing = Growing(source, corpus, workspace.storage, show, chunker, anew=anew)
     with console.status("Reading the documents …"):
         estimate = growing.estimate()
-    if dry and as_json:
+    if dry and json:
         print_json(Console(), {"estimate": estimate.model_dump()})
-        return
-    before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
-    cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
-    say(
-        Console() if dry else console,
-        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
-        f"{counted(estimate.calls, 'requests')} to {source.model}{before}: about {estimate.input_tokens:,} tokens to "
-        f"read and {estimate.output_tokens:,} to write, {cost}",
-    )
+    else:
+        say(Console() if dry else console, in_words(estimate, source.model))
     if dry:
         return
     if estimate.calls > estimate.cached:
         # What is wrong with the key is said before anybody is asked to pay.
         source.client.connect()
-    if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
-        typer.confirm("Ask now?", abort=True, err=True)
+        if ask and sys.stdin.isatty() and console.is_terminal:
+            typer.confirm("Ask now?", abort=True, err=True)
     # Out of version control, and without what killed writers left.
     write_atomically(workspace.root / ".gitignore", b"*\n")
     sweep_scratch(workspace.root)
     truth: list[Any] = []
     try:
-        with bar:
-            added = watched(growing.ask)
-        if added or growing.known or not generator.report.stopped:
-            truth = growing.write(added)
-        if dataset is not None:
-            generator.upload(truth, dataset)
-    except Stopped as stop:
-        with console.status("Waiting for the answers that are under way …"):
-            generator.asker.stop(FINISH_SECONDS)
-        stop.consequence = "what was answered is kept, and the same command goes on from there"
-        raise
+        with bar, _waiting_for_answers(growing, console):
+            truth = _ask_and_write(growing, dataset)
     finally:
-        report = generator.report
-        if as_json:
-            made = {"estimate": estimate.model_dump(), "report": report.model_dump()}
-            print_json(Console(), {"output": str(source.file)} | made)
+        report = growing.generator.report
+        if json:
+            result = {"output": str(source.file), "estimate": estimate.model_dump(), "report": report.model_dump()}
+            print_json(Console(), result)
         else:
             print_report(Console(), report, source.file if truth else None)
     if report.stopped:
@@ -297,6 +285,40 @@ def run_generation(
             f"the same command with {again} goes on from there",
         )
         raise typer.Exit(1)
+
+
+def in_words(estimate: "GenerationEstimate", model: str) -> str:
+    """Return an estimate as a sentence."""
+    before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
+    cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
+    return (
+        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
+        f"{counted(estimate.calls, 'requests')} to {model}{before}: about {estimate.input_tokens:,} tokens to "
+        f"read and {estimate.output_tokens:,} to write, {cost}"
+    )
+
+
+def _ask_and_write(growing: "Growing", dataset: str | None) -> list[Any]:
+    """Return the ground truth, written and uploaded; none where the limit of the cost stopped it at the first."""
+    added = watched(growing.ask)
+    truth: list[Any] = []
+    if added or growing.known or not growing.generator.report.stopped:
+        truth = growing.write(added)
+    if dataset is not None:
+        growing.generator.upload(truth, dataset)
+    return truth
+
+
+@contextmanager
+def _waiting_for_answers(growing: "Growing", console: Console) -> Iterator[None]:
+    """Wait, when the block is stopped, for the answers that are under way."""
+    try:
+        yield
+    except Stopped as stop:
+        with console.status("Waiting for the answers that are under way …"):
+            growing.generator.asker.stop(FINISH_SECONDS)
+        stop.consequence = "what was answered is kept, and the same command goes on from there"
+        raise
 
 
 def _chunker(name: str, settings: list[str]) -> object:

@@ -1,31 +1,33 @@
-"""From the model's replies to candidates that can stand: every question asked for is kept, or dropped and reported."""
+"""From the model's replies to candidates: every question asked for is kept, or dropped and reported."""
 
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
+from pydantic import BaseModel
 
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
 from rag_eval.errors import preview
 from rag_eval.formatting import percent
 from rag_eval.generation.questions import (
-    AnswerModel,
     Assignment,
     BareQuestion,
+    BareQuestions,
     Brief,
     ChunkQuestion,
+    ChunkQuestions,
     Evidence,
     Excerpt,
-    Purpose,
     SpanQuestion,
+    SpanQuestions,
     Verdict,
 )
-from rag_eval.generation.settings import GenerationOptions
-from rag_eval.ground_truth.locating import How
+from rag_eval.generation.settings import FilterOptions, GenerationOptions
+from rag_eval.generation.windows import ENCODING
 from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
 from rag_eval.llm.cost import LedgerEntry
@@ -38,7 +40,8 @@ from rag_eval.types.ids import ChunkId, EvaluationType
 
 MOST_EXAMPLES = 5
 EXAMPLE_CHARACTERS = 160
-Kind = TypeVar("Kind", bound=str)
+MOST_CHARACTERS = 600
+"""The longest question that is kept."""
 
 Reason = Literal[
     "no usable answer",
@@ -60,9 +63,12 @@ Reason = Literal[
 ]
 """Why a question that was asked for is not in the ground truth."""
 
+Kind = TypeVar("Kind", bound=str)
+AnyQuestion = SpanQuestion | ChunkQuestion | BareQuestion
+
 
 class Dropped(Record):
-    """So many of a kind, and the first of them to look at, in printable characters."""
+    """How many there are of a kind, and the first of them, in printable characters."""
 
     count: int
     examples: tuple[str, ...]
@@ -79,9 +85,8 @@ class Upload(Record):
 class GenerationReport(Record):
     """Every question asked for is kept or dropped: asked = kept + Σ dropped.
 
-    ``surplus`` counts questions of the model that nobody asked for; they are passed over. ``bad_answers`` counts
-    answers that could not be used, by fault, of which another attempt may have brought a good one. ``unasked`` are
-    questions for which no request was sent, because of what ``stopped`` says. ``excerpts`` counts how they were found.
+    ``bad_answers`` counts answers that could not be used, by fault, of which another attempt may have brought a good
+    one. ``unasked`` are questions for which no request was sent, because of what ``stopped`` says.
     """
 
     evaluation_type: EvaluationType
@@ -90,10 +95,8 @@ class GenerationReport(Record):
     asked: int
     kept: int
     unasked: int
-    surplus: int
     dropped: dict[Reason, Dropped]
     bad_answers: dict[AnswerFault, Dropped]
-    excerpts: dict[How, int]
     ledger: tuple[LedgerEntry, ...]
     stopped: str | None = None
     upload: Upload | None = None
@@ -102,24 +105,6 @@ class GenerationReport(Record):
     def total(self) -> LedgerEntry:
         """The whole ledger in one entry."""
         return self.ledger[-1]
-
-
-def quoted(*parts: str) -> str:
-    """Return an example to look at: each part in printable characters, and cut."""
-    return ": ".join(preview(part, EXAMPLE_CHARACTERS) for part in parts)
-
-
-def tallied(examples: Mapping[Kind, Sequence[str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
-    """Return how many examples there are of each kind, in the order of ``kinds``, and the first of them."""
-    return {
-        kind: Dropped(count=len(examples[kind]), examples=tuple(examples[kind][:MOST_EXAMPLES]))
-        for kind in kinds
-        if kind in examples
-    }
-
-
-MOST_CHARACTERS = 600
-AnyQuestion = SpanQuestion | ChunkQuestion | BareQuestion
 
 
 class DropError(Exception):
@@ -132,44 +117,72 @@ class DropError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A question of the model, with its text on one line, and what it was asked for."""
+
+    text: str
+    question: AnyQuestion
+    brief: Brief
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A question with what answers it and the documents behind it.
 
     ``evidence`` are the texts of the answer; without an answer there are none, and the documents are those shown.
     """
 
-    text: str
-    reply: Reply
-    brief: Brief
+    draft: Draft
     evidence: tuple[str, ...] = ()
     documents: Collection[str] = ()
     spans: tuple[CharacterSpan, ...] = ()
     chunk_ids: tuple[ChunkId, ...] = ()
-    hows: tuple[How, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.draft.text
 
 
-def matched(reply: Reply) -> tuple[list[tuple[Brief, AnyQuestion]], list[Brief], int]:
-    """The questions of a reply by their briefs, the briefs without one, and how many questions nobody asked for."""
+def matched(reply: Reply[Assignment]) -> tuple[list[tuple[Brief, AnyQuestion]], list[Brief]]:
+    """Return the questions of a reply by their briefs, and the briefs without one; other questions are passed over."""
     briefs = {brief.number: brief for brief in reply.assignment.briefs}
     answer = reply.answer
     if isinstance(answer, Evidence):  # for a question that was not the model's
-        given = SpanQuestion(number=1, question=reply.assignment.about, excerpts=answer.excerpts)
-        return [(briefs[1], given)], [], 0
-    questions = () if answer is None or isinstance(answer, Verdict) else answer.questions
+        quoted = SpanQuestion(number=1, question=reply.assignment.about, excerpts=answer.excerpts)
+        return [(briefs[1], quoted)], []
+    questions: Sequence[AnyQuestion] = ()
+    if isinstance(answer, SpanQuestions | ChunkQuestions | BareQuestions):
+        questions = answer.questions
     # Of two questions with one number the first is taken.
     taken = [(brief, question) for question in questions if (brief := briefs.pop(question.number, None)) is not None]
-    return sorted(taken, key=lambda pair: pair[0].number), list(briefs.values()), len(questions) - len(taken)
+    return sorted(taken, key=lambda pair: pair[0].number), list(briefs.values())
 
 
 def clean_question(text: str) -> str:
-    """The question on one line; raises ``DropError`` when it is empty, far too long or holds control characters."""
+    """Return the question on one line; raises ``DropError`` when it is empty, too long or has control characters."""
     clean = " ".join(text.split())
     if not clean or len(clean) > MOST_CHARACTERS or any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
         raise DropError("unusable question", text)
     return clean
 
 
-BLOCK = 1_024
+def says_unanswerable(question: AnyQuestion, reply: Reply[Assignment]) -> bool:
+    """Whether the model says that nothing it was shown answers the question."""
+    return isinstance(question, BareQuestion) or (
+        isinstance(question, SpanQuestion) and not question.excerpts and isinstance(reply.answer, Evidence)
+    )
+
+
+def to_verify(replies: Iterable[Reply[Assignment] | None]) -> dict[str, Assignment]:
+    """Return the questions that are said to have no answer, which has to be verified, by what they were asked for."""
+    questions: dict[str, Assignment] = {}
+    for reply in filter(None, replies):
+        for _, question in matched(reply)[0]:
+            if says_unanswerable(question, reply):
+                with suppress(DropError):
+                    questions[clean_question(question.question)] = reply.assignment
+    return questions
 
 
 Drop = tuple[int, Reason, str]
@@ -183,23 +196,29 @@ def filtered(
 
     Each filter sees what the ones before have left. Without ``by_length`` the lengths of the texts are left alone.
     """
+    thresholds = options.filters
+    filters: list[Callable[[list[Candidate]], Iterator[Drop]]] = [
+        lambda some: _lengths(some, thresholds),
+        lambda some: _leaks(some, thresholds.max_leakage),
+        lambda some: _irrelevances(some, thresholds.min_relevance, embedder),
+        lambda some: _repetitions(some, thresholds.max_question_similarity, embedder),
+    ]
     kept = list(candidates)
     dropped: list[tuple[Candidate, Reason, str]] = []
-    filters = [lengths] if by_length else []
-    for drops in (*filters, leaks, irrelevances, repetitions):
-        found = list(drops(kept, options, embedder))
-        dropped += [(kept[place], reason, detail) for place, reason, detail in found]
-        gone = {place for place, _, _ in found}
-        kept = [candidate for place, candidate in enumerate(kept) if place not in gone]
+    for drops_of in filters if by_length else filters[1:]:
+        drops = list(drops_of(kept))
+        dropped += [(kept[place], reason, detail) for place, reason, detail in drops]
+        places = {place for place, _, _ in drops}
+        kept = [candidate for place, candidate in enumerate(kept) if place not in places]
     return kept, dropped
 
 
-def lengths(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
+def _lengths(candidates: list[Candidate], thresholds: FilterOptions) -> Iterator[Drop]:
     """Questions with an excerpt of fewer or more tokens than allowed."""
-    fewest, most = options.filters.min_excerpt_tokens, options.filters.max_excerpt_tokens
+    fewest, most = thresholds.min_excerpt_tokens, thresholds.max_excerpt_tokens
     for place, candidate in enumerate(candidates):
         for text in candidate.evidence:
-            tokens = count_tokens(text, options.encoding)
+            tokens = count_tokens(text, ENCODING)
             if fewest is not None and tokens < fewest:
                 yield (place, "excerpt too short", f"{tokens} tokens, {fewest} at least: {text}")
                 break
@@ -208,33 +227,30 @@ def lengths(candidates: Sequence[Candidate], options: GenerationOptions, embedde
                 break
 
 
-def leaks(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
+def _leaks(candidates: list[Candidate], most: float | None) -> Iterator[Drop]:
     """Questions that repeat an excerpt: see ``leakage``."""
-    most = options.filters.max_leakage
     for place, candidate in enumerate(candidates if most is not None else ()):
         share, text = max(((leakage(candidate.text, text), text) for text in candidate.evidence), default=(0.0, ""))
         if most is not None and share > most:
             yield (place, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}")
 
 
-def irrelevances(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
+def _irrelevances(candidates: list[Candidate], least: float | None, embedder: Embedder) -> Iterator[Drop]:
     """Questions whose excerpts, taken together, are less similar to them than allowed."""
-    least = options.filters.min_relevance
     places = [place for place, candidate in enumerate(candidates) if candidate.evidence]
     if least is None or not places:
         return
-    asked = unit_vectors(embed_queries(embedder, [candidates[place].text for place in places]), "questions' vectors")
-    told = ["\n".join(candidates[place].evidence) for place in places]
-    answers = unit_vectors(text_vectors(embedder, told), "excerpts' vectors")
-    similarities = row_dots(asked.astype(np.float64), answers.astype(np.float64))
-    for place, similarity, text in zip(places, similarities.tolist(), told, strict=True):
+    texts = ["\n".join(candidates[place].evidence) for place in places]
+    questions = unit_vectors(embed_queries(embedder, [candidates[place].text for place in places]), "question vectors")
+    answers = unit_vectors(text_vectors(embedder, texts), "excerpt vectors")
+    similarities = row_dots(questions.astype(np.float64), answers.astype(np.float64))
+    for place, similarity, text in zip(places, similarities.tolist(), texts, strict=True):
         if similarity < least:
             yield (place, "excerpt not relevant", f"similarity {similarity:.2f}, {least:.2f} at least: {text}")
 
 
-def repetitions(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
+def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embedder) -> Iterator[Drop]:
     """Questions that an earlier one asks too: in the same words (always), or nearly, with the same numbers."""
-    most = options.filters.max_question_similarity
     first: dict[tuple[str, ...], int] = {}
     others: list[int] = []
     for place, candidate in enumerate(candidates):
@@ -245,7 +261,7 @@ def repetitions(candidates: Sequence[Candidate], options: GenerationOptions, emb
             others.append(place)
     if most is None or len(others) < 2:
         return
-    vectors = unit_vectors(embed_queries(embedder, [candidates[place].text for place in others]), "questions' vectors")
+    vectors = unit_vectors(embed_queries(embedder, [candidates[place].text for place in others]), "question vectors")
     # By their numbers apart: "Route 2" and "Route 3" are near each other in any space of words.
     groups: dict[frozenset[str], list[int]] = {}
     for row, place in enumerate(others):
@@ -254,12 +270,14 @@ def repetitions(candidates: Sequence[Candidate], options: GenerationOptions, emb
     for rows in groups.values():
         for later, earlier, similarity in _alike(vectors[rows], most):
             nearest = candidates[others[rows[earlier]]].text
-            detail = f"similarity {similarity:.2f} with: {nearest}"
-            yield (others[rows[later]], "near duplicate", detail)
+            yield (others[rows[later]], "near duplicate", f"similarity {similarity:.2f} with: {nearest}")
+
+
+BLOCK = 1_024
 
 
 def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
-    """Each row that is as similar as ``least`` to an earlier one that is not so itself, with that one."""
+    """Yield each row that is as similar as ``least`` to an earlier one that is not so itself, with that one."""
     kept = np.ones(len(vectors), bool)
     for begin in range(0, len(vectors), BLOCK):
         similarities = vectors[begin : begin + BLOCK] @ vectors[: begin + BLOCK].T
@@ -270,92 +288,104 @@ def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
                 yield row, int(np.argmax(scores)), float(scores.max())
 
 
-Place = Callable[[Reply, Brief, str, AnyQuestion], Candidate]
-"""Makes a candidate of a question with an answer, or raises ``DropError``."""
-
-
 class Assembly:
     """Takes the replies of one generation; its counts, with examples of what was dropped, are for the report."""
 
     def __init__(self, options: GenerationOptions, embedder: Embedder) -> None:
         self._options, self._embedder = options, embedder
-        self.asked = self.unasked = self.surplus = self.kept = 0
-        self.dropped: defaultdict[Reason, list[str]] = defaultdict(list)
-        self.bad_answers: defaultdict[AnswerFault, list[str]] = defaultdict(list)
-        self.excerpts: Counter[How] = Counter()
+        self.asked = self.unasked = self.kept = 0
+        self._dropped: defaultdict[str, list[str]] = defaultdict(list)
+        self._bad_answers: defaultdict[str, list[str]] = defaultdict(list)
+
+    @property
+    def dropped(self) -> dict[Reason, Dropped]:
+        """The questions that were dropped, by reason."""
+        return _tallied(self._dropped, get_args(Reason))
+
+    @property
+    def bad_answers(self) -> dict[AnswerFault, Dropped]:
+        """The answers that could not be used, by fault."""
+        return _tallied(self._bad_answers, get_args(AnswerFault))
 
     def candidates(
         self,
         assignments: Sequence[Assignment],
-        replies: Sequence[Reply | None],
-        verdicts: Sequence[Reply | None],
-        place: Place,
+        replies: Sequence[Reply[Assignment] | None],
+        verdicts: Sequence[Reply[Assignment] | None],
+        place: Callable[[Draft], Candidate],
         *,
         by_length: bool,
     ) -> list[Candidate]:
-        """The candidates that stand, in the order of the assignments; ``verdicts`` judge ``unverified(replies)``."""
-        judged = {reply.assignment.about: reply.answer for reply in verdicts if reply is not None}
-        found: list[Candidate] = []
+        """Return the candidates that are kept, in the order of the assignments.
+
+        ``verdicts`` are about the questions ``to_verify``; ``place`` locates the answer to a draft, or raises
+        ``DropError``.
+        """
+        judged = {reply.assignment.about: reply.answer for reply in filter(None, verdicts)}
+        candidates: list[Candidate] = []
         for assignment, reply in zip(assignments, replies, strict=True):
             if reply is None:
                 self.unasked += len(assignment.briefs)
             else:
-                found += self._read(reply, judged, place)
+                candidates += self._read(reply, judged, place)
         for answered in filter(None, (*replies, *verdicts)):
             for bad in answered.bad:
-                self.bad_answers[bad.fault].append(quoted(answered.assignment.about, bad.detail))
+                self._bad_answers[bad.fault].append(_example(answered.assignment.about, bad.detail))
         # What people really asked is kept as they asked it.
-        real = [one for one in found if one.reply.assignment.purpose == "evidence"]
-        invented = [one for one in found if one.reply.assignment.purpose != "evidence"]
+        real = [one for one in candidates if one.draft.assignment.purpose == "evidence"]
+        invented = [one for one in candidates if one.draft.assignment.purpose != "evidence"]
         kept, dropped = filtered(invented, self._options, self._embedder, by_length=by_length)
         kept += real
         for candidate, reason, detail in dropped:
-            self.dropped[reason].append(quoted(candidate.text, detail))
+            self._dropped[reason].append(_example(candidate.text, detail))
         self.kept = len(kept)
-        self.excerpts.update(how for candidate in kept for how in candidate.hows)
         return kept
 
-    def _read(self, reply: Reply, judged: Mapping[str, AnswerModel | None], place: Place) -> Iterator[Candidate]:
+    def _read(
+        self,
+        reply: Reply[Assignment],
+        judged: Mapping[str, BaseModel | None],
+        place: Callable[[Draft], Candidate],
+    ) -> Iterator[Candidate]:
         assignment = reply.assignment
-        questions, missing, surplus = matched(reply)
+        questions, missing = matched(reply)
         self.asked += len(assignment.briefs)
-        self.surplus += surplus
         for brief in missing:
             reason: Reason = "no usable answer" if reply.answer is None else "left out by the model"
-            self.dropped[reason].append(quoted(f"{assignment.about}, question {brief.number}"))
+            self._dropped[reason].append(_example(f"{assignment.about}, question {brief.number}"))
         for brief, question in questions:
             try:
-                text = clean_question(question.question)
-                if not is_unanswered(question, reply):
-                    yield place(reply, brief, text, question)
-                    continue
-                verdict = judged.get(text)
-                if not isinstance(verdict, Verdict):
-                    raise DropError("not verified", "no verdict")
-                if verdict.answerable and isinstance(question, SpanQuestion):
-                    quoted_one = Excerpt(document="", text=verdict.passage, before="")
-                    yield place(reply, brief, text, question.model_copy(update={"excerpts": [quoted_one]}))
-                    continue
-                if verdict.answerable:
-                    raise DropError("answered by the corpus", verdict.passage)
-                yield Candidate(text, reply, brief, documents={window.doc_id for window in assignment.windows})
+                draft = Draft(clean_question(question.question), question, brief, assignment)
+                if says_unanswerable(question, reply):
+                    yield _verified(draft, judged.get(draft.text), place)
+                else:
+                    yield place(draft)
             except DropError as drop:
-                self.dropped[drop.reason].append(quoted(question.question, drop.detail))
+                self._dropped[drop.reason].append(_example(question.question, drop.detail))
 
 
-def unverified(replies: Iterable[Reply | None]) -> dict[str, Purpose]:
-    """Return the questions that are said to have no answer, and what for; whether that is so has to be judged."""
-    found: dict[str, Purpose] = {}
-    for reply in replies:
-        for _, question in () if reply is None else matched(reply)[0]:
-            if reply is not None and is_unanswered(question, reply):
-                with suppress(DropError):
-                    found[clean_question(question.question)] = reply.assignment.purpose
-    return found
+def _verified(draft: Draft, verdict: BaseModel | None, place: Callable[[Draft], Candidate]) -> Candidate:
+    """Return a question as unanswerable; a real one that the verdict quotes an answer to, with that answer."""
+    if not isinstance(verdict, Verdict):
+        raise DropError("not verified", "no verdict")
+    if not verdict.answerable:
+        return Candidate(draft, documents={window.doc_id for window in draft.assignment.windows})
+    if not isinstance(draft.question, SpanQuestion):
+        raise DropError("answered by the corpus", verdict.passage)
+    excerpts = [Excerpt(document="", text=verdict.passage, before="")]
+    question = draft.question.model_copy(update={"excerpts": excerpts})
+    return place(Draft(draft.text, question, draft.brief, draft.assignment))
 
 
-def is_unanswered(question: AnyQuestion, reply: Reply) -> bool:
-    """Whether the model says that nothing it was shown answers the question."""
-    return isinstance(question, BareQuestion) or (
-        isinstance(question, SpanQuestion) and not question.excerpts and isinstance(reply.answer, Evidence)
-    )
+def _example(*parts: str) -> str:
+    """Return an example to look at: each part in printable characters, and cut."""
+    return ": ".join(preview(part, EXAMPLE_CHARACTERS) for part in parts)
+
+
+def _tallied(examples: Mapping[str, Sequence[str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
+    """Return how many examples there are of each kind, in the order of ``kinds``, and the first of them."""
+    return {
+        kind: Dropped(count=len(examples[kind]), examples=tuple(examples[kind][:MOST_EXAMPLES]))
+        for kind in kinds
+        if kind in examples
+    }

@@ -1,4 +1,4 @@
-"""What both generators have in common: planning, asking, putting together, and what it took."""
+"""What both generators have in common: plan, ask, assemble the answers, and report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -12,18 +12,15 @@ from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError
 from rag_eval.generation.candidates import (
-    AnyQuestion,
     Assembly,
     Candidate,
+    Draft,
     GenerationReport,
-    Reason,
     Upload,
-    tallied,
-    unverified,
+    to_verify,
 )
 from rag_eval.generation.questions import (
     Assignment,
-    Brief,
     ChunkQuestions,
     Evidence,
     Planner,
@@ -35,7 +32,15 @@ from rag_eval.generation.questions import (
 from rag_eval.generation.settings import DEFAULT_MODEL, GenerationOptions, OnProgress
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
 from rag_eval.llm.asking import Asker, Reply
-from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
+from rag_eval.llm.chat import (
+    ANSWERS_FOLDER,
+    AnswerCache,
+    ChatClient,
+    check_client,
+    is_openai,
+    server_of,
+    without_retries,
+)
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts.part_settings import Record
 from rag_eval.retry import BRIEF, RetryPolicy
@@ -69,6 +74,8 @@ class GenerationEstimate(Record):
 
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+Replies = Sequence[Reply[Assignment] | None]
+"""What came of assignments, in their order; None for what was not asked."""
 DEFAULT_WORKSPACE = Path(".rag-eval")
 
 
@@ -119,7 +126,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._retries = retries or RetryPolicy()
         self._workspace = Path(workspace).absolute()
         self._on_progress = on_progress
-        self._cache = AnswerCache(self._workspace / "cache" / "answers", storage)
+        self._cache = AnswerCache(self._workspace / ANSWERS_FOLDER, storage)
         self._planner = Planner(server_of(llm_client), model, Prompts.load(prompts), self._options, self.answer)
         self._metadata: dict[str, object] = {}
         self._start()
@@ -141,7 +148,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     @property
     def report(self) -> GenerationReport:
         """What the last generation came to, so far: also after an error, or while it is under way."""
-        stopped, budget = None, self.asker.budget
+        stopped, budget, assembly = None, self.asker.budget, self._assembly
         if budget.is_reached:
             stopped = (
                 f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
@@ -153,13 +160,11 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             evaluation_type=self.evaluation_type,
             model=self._planner.model,
             documents=len(self._corpus),
-            asked=self._assembly.asked,
-            kept=self._assembly.kept,
-            unasked=self._assembly.unasked,
-            surplus=self._assembly.surplus,
-            dropped=tallied(self._assembly.dropped, get_args(Reason)),
-            bad_answers=tallied(self._assembly.bad_answers, get_args(AnswerFault)),
-            excerpts=dict(self._assembly.excerpts),
+            asked=assembly.asked,
+            kept=assembly.kept,
+            unasked=assembly.unasked,
+            dropped=assembly.dropped,
+            bad_answers=assembly.bad_answers,
             ledger=tuple(self.asker.ledger.entries),
             stopped=stopped,
             upload=self._upload,
@@ -203,9 +208,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         """
         self._start()
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
-        replies: list[Reply | None] = self._ask(assignments)
-        verdicts: list[Reply | None] = self._ask(self.verifications(replies))
-        truth = self.assemble(assignments, replies, verdicts, queries)
+        replies: Replies = self._ask(assignments)
+        verdicts: Replies = self._ask(self._verifications(replies))
+        truth = self._assemble(assignments, replies, verdicts, queries)
         unasked = {one.windows[0].doc_id for one, reply in zip(assignments, replies, strict=True) if reply is None}
         names = [one.id for one in self._corpus if documents is None or one.id in documents]
         is_complete = all(reply is not None for reply in (*replies, *verdicts))
@@ -219,27 +224,27 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> GenerationEstimate:
-        """About what asking would take, verifying all questions that may have no answer included; asks nothing."""
+        """Estimate what asking would take, verifying all questions that may have no answer included; asks nothing."""
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
         digests = [one.request.digest(0) for one in assignments]
-        kept = self._cache.find_many(digests)
+        cached = self._cache.find_many(digests)
         fresh = [
             one
             for one, digest in zip(assignments, digests, strict=True)
-            if digest not in kept or not kept[digest].serves(one.request.max_output_tokens)
+            if digest not in cached or not cached[digest].serves(one.request.max_output_tokens)
         ]
-        depths = [len(one.briefs) * DEPTHS[one.purpose] for one in fresh if one.purpose in DEPTHS]
-        unsure = sum(len(one.briefs) for one in fresh if one.purpose in DEPTHS)
-        read = sum(one.request.input_tokens for one in fresh) + 2 * PASSAGE_TOKENS * sum(depths)
-        read += unsure * self._planner.verification("", "").request.input_tokens
-        written = unsure * TOKENS_OF_A_VERDICT
+        unsure = [one for one in fresh if one.purpose in DEPTHS for _ in one.briefs]
+        read = sum(one.request.input_tokens for one in fresh)
+        read += 2 * PASSAGE_TOKENS * sum(DEPTHS[one.purpose] for one in unsure)
+        read += len(unsure) * self._planner.verification("", "").request.input_tokens
+        written = len(unsure) * TOKENS_OF_A_VERDICT
         for one in fresh:
-            each = TOKENS_OF_A_SPAN_QUESTION if one.answer in (SpanQuestions, Evidence) else TOKENS_OF_A_QUESTION
-            written += each * len(one.briefs)
+            quotes = one.answer in (SpanQuestions, Evidence)
+            written += len(one.briefs) * (TOKENS_OF_A_SPAN_QUESTION if quotes else TOKENS_OF_A_QUESTION)
         return GenerationEstimate(
             documents=len(self._corpus) if documents is None else len(documents),
             questions=sum(len(one.briefs) for one in assignments),
-            calls=len(assignments) + unsure,
+            calls=len(assignments) + len(unsure),
             cached=len(assignments) - len(fresh),
             input_tokens=read,
             output_tokens=written,
@@ -258,70 +263,63 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         options = self._options
         if type(queries_per_doc) is not int or queries_per_doc < 0:
             raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number from 0 up")
-        by_document = [found for document in self._corpus if (found := self._windows(document, options.window_tokens))]
-        if not by_document:
+        windows_of = [windows for one in self._corpus if (windows := self._windows(one, options.window_tokens))]
+        if not windows_of:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if queries and self.evaluation_type == "chunk-level":
-            raise ConfigurationError("what answers given questions is quoted as spans: leave out the chunker")
+            raise ConfigurationError("what answers real questions is quoted as spans: leave out the chunker")
         if queries:
             texts = _by_text(queries)
             return [self._planner.evidence(text, self._passages.find(text, MOST_BY_EACH)) for text in texts]
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
-        made = [
-            one
-            for windows in by_document
-            if documents is None or windows[0].doc_id in documents
-            for one in self._planner.per_document(windows, queries_per_doc)
-        ]
+        assignments: list[Assignment] = []
+        for windows in windows_of:
+            if documents is None or windows[0].doc_id in documents:
+                assignments += self._planner.per_document(windows, queries_per_doc)
         if options.cross_document and totals:
-            size = options.window_tokens // options.documents_per_group
-            smaller = [window for document in self._corpus for window in self._windows(document, size)]
-            made += self._planner.cross_document(smaller, options.cross_document, self._embedder)
+            halves = [window for one in self._corpus for window in self._windows(one, options.window_tokens // 2)]
+            assignments += self._planner.cross_document(halves, options.cross_document, self._embedder)
         if options.unanswerable and totals:
-            windows = [window for windows in by_document for window in windows]
-            made += self._planner.unanswerable(windows, options.unanswerable)
-        return made
+            assignments += self._planner.unanswerable(
+                [one for some in windows_of for one in some], options.unanswerable
+            )
+        return assignments
 
-    def verifications(self, replies: Sequence[Reply | None]) -> list[Assignment]:
+    def _verifications(self, replies: Replies) -> list[Assignment]:
         """Return what the model will be asked about the questions that are said to have no answer."""
-        made = []
-        for text, purpose in unverified(replies).items():
-            found = self._passages.find(text, DEPTHS[purpose])
-            made.append(self._planner.verification(text, shown_passages([one.text for one in found])))
-        return made
+        found = ((text, self._passages.find(text, DEPTHS[one.purpose])) for text, one in to_verify(replies).items())
+        return [
+            self._planner.verification(text, shown_passages([passage.text for passage in passages]))
+            for text, passages in found
+        ]
 
     @cached_property
     def _passages(self) -> PassageIndex:
-        return PassageIndex(self._corpus.documents, self._embedder, self._options.encoding)
+        return PassageIndex(self._corpus.documents, self._embedder)
 
-    def assemble(
-        self,
-        assignments: Sequence[Assignment],
-        replies: Sequence[Reply | None],
-        verdicts: Sequence[Reply | None],
-        queries: Sequence[Query] = (),
+    def _assemble(
+        self, assignments: Sequence[Assignment], replies: Replies, verdicts: Replies, queries: Sequence[Query]
     ) -> list[T]:
         """Return the ground truth of the replies; None stands for what was not asked."""
-        self._assembly = Assembly(self._options, self._embedder)
         by_length = self.evaluation_type == "token-level"
         truth: list[T] = []
-        given = _by_text(queries)
-        taken = {query.id for query in queries}
+        real = _by_text(queries)
+        ids = {query.id for query in queries}
         for candidate in self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length):
-            asked = given.get(candidate.text)
-            query_id = asked.id if asked else generate_query_id(candidate.text)
-            if query_id in taken and asked is None:  # two texts may share eight digits
+            query = real.get(candidate.text)
+            query_id = query.id if query else generate_query_id(candidate.text)
+            if query_id in ids and query is None:  # two texts may share eight digits
                 query_id = QueryId("query_" + text_sha256(candidate.text))
-            taken.add(query_id)
+            ids.add(query_id)
             metadata = {
-                **(asked.metadata if asked else {}),
+                **(query.metadata if query else {}),
                 "source_docs": sorted(candidate.documents),
-                "generation_type": "real" if asked else "synthetic",
+                "generation_type": "real" if query else "synthetic",
                 "generation_model": self._planner.model,
-                **candidate.brief.metadata(),
+                **candidate.draft.brief.metadata(),
                 "seed": self._options.seed,
-                "prompt_hash": candidate.reply.assignment.prompt_hash,
+                "prompt_hash": candidate.draft.assignment.prompt_hash,
                 **self._metadata,
             }
             truth.append(self._truth(Query(query_id, QueryText(candidate.text), metadata), candidate))
@@ -332,20 +330,20 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         if truth:
             self._upload = uploaded(dataset_name or DEFAULT_DATASETS[self.evaluation_type], truth)
 
-    def _ask(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
+    def _ask(self, assignments: Sequence[Assignment]) -> Replies:
         if not assignments:
             return []
         done = count(1)
         self._on_progress(0, len(assignments))
-        return self.asker.ask_at_once(assignments, lambda reply: self._on_progress(next(done), len(assignments)))
+        return self.asker.ask_at_once(assignments, lambda: self._on_progress(next(done), len(assignments)))
 
     @abstractmethod
     def _windows(self, document: Document, size: int) -> list[Window]:
         """Return the document in parts of at most so many tokens; none when it is blank."""
 
     @abstractmethod
-    def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
-        """Return the candidate of a question with an answer; raises ``DropError``."""
+    def _place(self, draft: Draft) -> Candidate:
+        """Return a question with where its answer is; raises ``DropError``."""
 
     @abstractmethod
     def _truth(self, query: Query, candidate: Candidate) -> T:

@@ -1,7 +1,7 @@
 """Ground truth that a model writes into a file, which grows with the documents and is never written anew.
 
 Documents that are new are asked about, and what people have changed, added or rejected in the file stays. Which
-documents were asked about is kept beside it, so that questions that were rejected or removed do not come back.
+documents were asked about is noted beside it, so that questions that were removed do not come back.
 """
 
 import logging
@@ -25,6 +25,7 @@ from rag_eval.ground_truth.judgements import lock_path, rejected_path
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
 from rag_eval.ground_truth.truth_files import Truth, rewrite_truth, write_truth
+from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
 from rag_eval.parts import PartOf, Running, identity, part
@@ -39,7 +40,7 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 MOST_OUTPUT_TOKENS = 8_192
 STEPS = 10
-"""How often the log tells how many requests are answered."""
+"""How often the log says how many requests are answered."""
 
 logger = logging.getLogger("rag_eval.generation")
 
@@ -58,9 +59,27 @@ class AskedDocuments(BaseModel):
     totals: bool = False
     stopped: bool = False
 
+    @classmethod
+    def read(cls, path: Path) -> "AskedDocuments":
+        """Read the file, if it is there; raises ``GroundTruthError`` when it cannot be read."""
+        if not path.is_file():
+            return cls()
+        try:
+            return cls.model_validate_json(path.read_bytes(), strict=True)
+        except (OSError, ValidationError):
+            raise GroundTruthError(
+                f"{str(path)!r} does not say which documents were asked about: restore it, or remove it"
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Write the file unless it says the same; raises ``ArtifactError``."""
+        text = f"{self.model_dump_json(indent=2)}\n".encode()
+        if not path.is_file() or path.read_bytes() != text:
+            write_atomically(path, text)
+
 
 def asked_path(truth: Path) -> Path:
-    """Where it is kept which documents were asked about: ``truth.asked.json`` beside ``truth.jsonl``."""
+    """Return the file of the documents that were asked about: ``truth.asked.json`` beside ``truth.jsonl``."""
     return truth.with_name(f"{truth.stem}.asked.json")
 
 
@@ -100,28 +119,28 @@ class GeneratedTruth(AsksModel):
     @property
     def report(self) -> GenerationReport | None:
         """What became of the last reading; None where nothing was asked."""
-        found: GenerationReport | None = getattr(self, "_report", None)
-        return found
+        report: GenerationReport | None = getattr(self, "_report", None)
+        return report
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
-        """Say what a run will do, asking nothing; raises ``ConfigurationError``, of the file ``GroundTruthError``."""
+        """Describe what a run will ask; raises ``ConfigurationError``, of the file ``GroundTruthError``."""
         self._check_level(level)
-        growing = Growing(self, corpus, Path())
+        growing = Growing(self, corpus, Storage(Path()))
         if growing.is_done:
             return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, and none to be asked"
-        TokenLevelSyntheticDatasetGenerator(self.client, corpus, **self.settings(Path()))
+        _ = growing.generator  # which checks the settings
         self.client.connect()
         left = counted(len(growing.queries), "questions") if self.queries else counted(len(growing.left), "documents")
         known = counted(len(growing.known), "questions")
         return f"{self.title}: the run asks about {left}, beside {known} that are there"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """The settings, the file and what was asked, as they are now; never the same while questions are left."""
+        """Return the digest of the settings, the file and what was asked; always another while questions are left."""
         self._check_level(level)
         asked = asked_path(self.file)
         files = [self.file, asked, *([self.queries] if self.queries else [])]
         digests = [FileTruth(path).observe(level).digest if path.exists() else None for path in files]
-        again = uuid.uuid4().hex if read_asked(asked).stopped else None
+        again = uuid.uuid4().hex if AskedDocuments.read(asked).stopped else None
         return Observed(data_sha256([identity(self), digests, again]))
 
     def read(
@@ -129,57 +148,31 @@ class GeneratedTruth(AsksModel):
     ) -> Reading:
         """Ask about the documents that are new, add what is kept to the file, and return it as it fits the documents.
 
-        Raises ``ServiceError`` when the service fails for good, after which reading again goes on from there;
+        Raises ``ServiceError`` when the service fails for good, after which reading again continues from there;
         ``GroundTruthError`` when there is no question, ``ArtifactError`` when the file cannot be written.
         """
         self._check_level(level)
         storage = around.storage
-        storage.fetch_missing(storage.root / "cache" / "answers")
+        storage.fetch_missing(storage.root / ANSWERS_FOLDER)
         lock = storage.root / "locks" / f"truth-{text_sha256(str(self.file.absolute()))[:24]}"
         paid: dict[object, float] = self.__dict__.get("_paid", {})
         self._paid = paid  # over the attempts of a run
         spent = paid.get(around.run, 0.0)
         with wait_for_lock(lock):
-            growing = Growing(self, corpus(), storage.root, told_progress(self.title), storage=storage, spent=spent)
+            growing = Growing(self, corpus(), storage, log_progress(self.title), spent=spent)
             try:
                 added = growing.ask()
             finally:
-                self._report = growing.report
+                report = self._report = growing.report
                 paid[around.run] = spent + growing.paid
-            if growing.report is not None and growing.report.stopped:
-                logger.warning(
-                    "%s stopped: %s; %s are left for the next run",
-                    *(self.title, growing.report.stopped, counted(growing.report.unasked, "questions")),
-                )
+            if report is not None and report.stopped:
+                left = counted(report.unasked, "questions")
+                logger.warning("%s stopped: %s; %s are left for the next run", self.title, report.stopped, left)
             truth = growing.write(added, around.carry)
-        if growing.report is None:
+        if report is None:
             return Reading(truth, 0)
-        usage = growing.report.total.fresh
+        usage = report.total.fresh
         return Reading(truth, len(added), usage.input_tokens + usage.output_tokens, usage.cost)
-
-    def settings(
-        self,
-        workspace: Path,
-        on_progress: OnProgress = lambda done, total: None,
-        storage: Storage | None = None,
-        spent: float = 0.0,
-    ) -> dict[str, Any]:
-        """Return the settings of a generator that has paid so much already; ``storage`` is that of the workspace."""
-        options = self.options
-        if options.max_output_tokens is None:
-            options = options.model_copy(update={"max_output_tokens": MOST_OUTPUT_TOKENS})
-        return {
-            "model": self.model,
-            "options": options,
-            "prices": self.prices,
-            "max_cost": self.max_cost and max(self.max_cost - spent, 1e-9),
-            "prompts": self.prompts,
-            "concurrency": self.concurrency,
-            "retries": RetryPolicy(max_retries=self.max_retries),
-            "workspace": workspace,
-            "storage": storage,
-            "on_progress": on_progress,
-        }
 
     def _check_level(self, level: EvaluationType) -> None:
         if level != self.level:
@@ -189,26 +182,14 @@ class GeneratedTruth(AsksModel):
             )
 
 
-def told_progress(title: str) -> OnProgress:
-    """Return what tells the log how many requests are answered, every so often."""
+def log_progress(title: str) -> OnProgress:
+    """Return a callback that logs how many requests are answered, every so often."""
 
-    def told(done: int, total: int) -> None:
+    def log(done: int, total: int) -> None:
         if done * STEPS // total != (done - 1) * STEPS // total:
             logger.info("%s: %d of %d requests answered", title, done, total)
 
-    return told
-
-
-def read_asked(path: Path) -> AskedDocuments:
-    """Read which documents were asked about, none where the file is not there; raises ``GroundTruthError``."""
-    if not path.is_file():
-        return AskedDocuments()
-    try:
-        return AskedDocuments.model_validate_json(path.read_bytes(), strict=True)
-    except (OSError, ValidationError):
-        raise GroundTruthError(
-            f"{str(path)!r} does not tell which documents were asked about: restore it, or remove it"
-        ) from None
+    return log
 
 
 class Growing:
@@ -221,38 +202,49 @@ class Growing:
         self,
         source: GeneratedTruth,
         corpus: Corpus,
-        workspace: Path,
+        storage: Storage,
         on_progress: OnProgress = lambda done, total: None,
         chunker: AnyChunker | None = None,
         *,
-        storage: Storage | None = None,
         anew: bool = False,
         spent: float = 0.0,
     ) -> None:
-        self._source, self._corpus, self._workspace = source, corpus, workspace
+        self._source, self._corpus, self._storage = source, corpus, storage
         self._on_progress, self._chunker, self._spent = on_progress, chunker or source.chunker, spent
         self._level: EvaluationType = "token-level" if self._chunker is None else "chunk-level"
-        self._anew, self._storage = anew, storage
-        self.known = (
-            [] if anew or not source.file.exists() else list(read_truth(source.file, self._level, corpus.by_id))
-        )
+        self._anew = anew
+        self.known = self._read(source.file)
         """The questions of the file."""
-        self.asked = self._asked_before()
+        self.asked = AskedDocuments.read(asked_path(source.file)) if self.known else AskedDocuments()
         self.left = [one.id for one in corpus if one.id not in self.asked.documents and one.content.strip()]
         """The documents that were not asked about."""
-        taken = {words for item in (*self.known, *self._rejected()) for words in _keys(item)}
-        given = read_queries(source.queries) if source.queries else []
-        self.queries = [one for one in given if not taken & {one.id, " ".join(one.text.casefold().split())}]
+        taken = {key for item in (*self.known, *self._rejected()) for key in _keys(item)}
+        real = read_queries(source.queries) if source.queries else []
+        self.queries = [one for one in real if not taken & {one.id, " ".join(one.text.casefold().split())}]
         """The real questions that are not in the file."""
         self._is_begun = False
 
     @cached_property
     def generator(self) -> SyntheticDatasetGenerator[Any]:
-        """What asks; raises ``ConfigurationError`` on settings that cannot be used."""
-        given = self._source.settings(self._workspace, self._on_progress, self._storage, self._spent)
+        """The generator; raises ``ConfigurationError`` on settings that cannot be used."""
+        source, options = self._source, self._source.options
+        if options.max_output_tokens is None:
+            options = options.model_copy(update={"max_output_tokens": MOST_OUTPUT_TOKENS})
+        settings: dict[str, Any] = {
+            "model": source.model,
+            "options": options,
+            "prices": source.prices,
+            "max_cost": source.max_cost and max(source.max_cost - self._spent, 1e-9),
+            "prompts": source.prompts,
+            "concurrency": source.concurrency,
+            "retries": RetryPolicy(max_retries=source.max_retries),
+            "workspace": self._storage.root,
+            "storage": self._storage,
+            "on_progress": self._on_progress,
+        }
         if self._chunker is None:
-            return TokenLevelSyntheticDatasetGenerator(self._source.client, self._corpus, **given)
-        return ChunkLevelSyntheticDatasetGenerator(self._source.client, self._corpus, self._chunker, **given)
+            return TokenLevelSyntheticDatasetGenerator(source.client, self._corpus, **settings)
+        return ChunkLevelSyntheticDatasetGenerator(source.client, self._corpus, self._chunker, **settings)
 
     @property
     def report(self) -> GenerationReport | None:
@@ -274,26 +266,23 @@ class Growing:
         return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
 
     def ask(self) -> list[Truth]:
-        """Return new ground truth about what is left, and take note of what was asked."""
-        options = self._source.options
-        if self._source.queries:
-            if not self.queries:
-                return []
-            self._is_begun = True
-            found, _, _ = self.generator.extend(0, queries=self.queries)
-            self._note([], totals=self.asked.totals, stopped=self.generator.report.stopped is not None)
-            return list(found)
-        has_totals = bool(options.cross_document or options.unanswerable) and not self.asked.totals
-        if not (self.left and self._source.queries_per_doc) and not has_totals:
+        """Return new ground truth about what is left, and note what was asked about."""
+        source, totals = self._source, self.asked.totals
+        has_totals = bool(source.options.cross_document or source.options.unanswerable) and not totals
+        if source.queries and not self.queries:
+            return []
+        if not source.queries and not (self.left and source.queries_per_doc) and not has_totals:
             # A document without a question is asked about nothing.
             self._note(self.left, totals=True, stopped=False)
             return []
         self._is_begun = True
-        made, done, is_complete = self.generator.extend(
-            self._source.queries_per_doc, self.left, totals=not self.asked.totals
-        )
-        self._note(done, totals=self.asked.totals or is_complete, stopped=self.generator.report.stopped is not None)
-        return list(made)
+        if source.queries:
+            truth, _, _ = self.generator.extend(0, queries=self.queries)
+            self._note([], totals=totals, stopped=self.generator.report.stopped is not None)
+        else:
+            truth, done, is_complete = self.generator.extend(source.queries_per_doc, self.left, totals=not totals)
+            self._note(done, totals=totals or is_complete, stopped=self.generator.report.stopped is not None)
+        return list(truth)
 
     def _note(self, done: Iterable[DocumentId], *, totals: bool, stopped: bool) -> None:
         contents = self._corpus.by_id()
@@ -313,8 +302,7 @@ class Growing:
         path = self._source.file
         # As it is now, and under the lock of a review: people may have reviewed it while the model was asked.
         with wait_for_lock(lock_path(path)):
-            known = self._corpus.by_id
-            there = [] if self._anew or not path.exists() else list(read_truth(path, self._level, known))
+            there = self._read(path)
             taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
             truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
             if not truth:
@@ -329,37 +317,23 @@ class Growing:
                 write_truth(path, kept)
             elif kept != there:
                 rewrite_truth(path, path, kept, self._corpus.by_id)
-        asked = f"{self.asked.model_dump_json(indent=2)}\n".encode()
-        note = asked_path(path)
-        if not note.is_file() or note.read_bytes() != asked:
-            write_atomically(note, asked)
+        self.asked.write(asked_path(path))
         return fitting
 
-    def _asked_before(self) -> AskedDocuments:
-        note = asked_path(self._source.file)
-        if not self.known:
-            return AskedDocuments()
-        if note.exists():
-            return read_asked(note)
-        # A file without a note: whoever has a question, kept or rejected, was asked about.
-        names: set[str] = set()
-        for item in (*self.known, *self._rejected()):
-            told = item.query.metadata.get("source_docs")
-            names.update(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
-            if isinstance(item, TokenLevelGroundTruth):
-                names.update(span.doc_id for group in item.groups for span in group)
-        digests = {str(one.id): text_sha256(one.content) for one in self._corpus if one.id in names}
-        return AskedDocuments(documents=digests, totals=True)
+    def _read(self, path: Path) -> list[Truth]:
+        """Read the questions of a file that is there already; none where all is asked anew."""
+        return [] if self._anew or not path.exists() else list(read_truth(path, self._level, self._corpus.by_id))
 
-    def _rejected(self) -> Sequence[Truth]:
-        path = rejected_path(self._source.file)
-        return read_truth(path, self._level, self._corpus.by_id) if path.is_file() and not self._anew else ()
+    def _rejected(self) -> list[Truth]:
+        return self._read(rejected_path(self._source.file))
 
     def _nothing(self) -> str:
-        told = [f"{reason} ({one.count:,})" for reason, one in (self.report.dropped if self.report else {}).items()]
-        faults = [f"{fault} ({one.count:,})" for fault, one in (self.report.bad_answers if self.report else {}).items()]
-        why = f", because of: {', '.join(told)}" if told else ""
-        why += f"; answers that could not be used: {', '.join(faults)}" if faults else ""
+        """Describe why there is no question."""
+        dropped, bad_answers = (self.report.dropped, self.report.bad_answers) if self.report else ({}, {})
+        reasons = ", ".join(f"{reason} ({one.count:,})" for reason, one in dropped.items())
+        faults = ", ".join(f"{fault} ({one.count:,})" for fault, one in bad_answers.items())
+        why = f", because of: {reasons}" if reasons else ""
+        why += f"; answers that could not be used: {faults}" if faults else ""
         return (
             f"{self._source.title}: no question was kept, and {str(self._source.file)!r} was not written{why}: "
             "change the model or its options"
@@ -367,5 +341,5 @@ class Growing:
 
 
 def _keys(item: Truth) -> set[str]:
-    """What tells a question from others: its id and its words."""
+    """Return what tells a question from others: its id and its words."""
     return {item.query.id, words_of(item)}

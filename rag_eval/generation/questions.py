@@ -17,7 +17,7 @@ from pydantic import Field
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, CorpusError, preview
 from rag_eval.generation.settings import GenerationOptions
-from rag_eval.generation.windows import Window, related_groups, spread
+from rag_eval.generation.windows import Window, related_pairs, spread
 from rag_eval.llm.asking import Asked, code_of
 from rag_eval.llm.chat import ChatRequest, ModelAnswer, response_format
 from rag_eval.storage.files import data_sha256, read_text
@@ -106,7 +106,7 @@ class Brief:
 
 
 def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator[Brief]:
-    """So many briefs for one subject, numbered from 1: the combinations in turn, the first by subject and seed.
+    """Yield briefs for one subject, numbered from 1: the combinations in turn, the first by subject and seed.
 
     They do not depend on other documents, so that a corpus that grows keeps the answers it has.
     """
@@ -235,6 +235,7 @@ def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
 class Assignment(Asked):
     """Some questions to write about windows, or one to judge; ``prompt_hash`` names the texts that it was made with."""
 
+    purpose: Purpose
     prompt_hash: str
     windows: tuple[Window, ...] = ()
     briefs: tuple[Brief, ...] = ()
@@ -242,7 +243,7 @@ class Assignment(Asked):
 
 MOST_QUESTIONS = 10
 """The most questions of one request: longer answers are cut off more often than they help."""
-QUESTIONS_OF_A_GROUP = 2
+QUESTIONS_OF_A_PAIR = 2
 TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
     ("questions", SpanQuestions): "token_level",
     ("questions", ChunkQuestions): "chunk_level",
@@ -264,45 +265,44 @@ class Planner:
     answer: type[SpanQuestions] | type[ChunkQuestions]
 
     def per_document(self, windows: Sequence[Window], count: int) -> list[Assignment]:
-        """So many questions about one document, spread over its windows."""
+        """Ask for questions about one document, spread over its windows."""
         briefs = briefs_for(windows[0].doc_id, count, self.options)
-        made: list[Assignment] = []
+        assignments: list[Assignment] = []
         for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
-            made += self._questions("questions", self.answer, [window], list(islice(briefs, share)))
-        return made
+            assignments += self._questions("questions", self.answer, [window], list(islice(briefs, share)))
+        return assignments
 
     def cross_document(self, windows: Sequence[Window], count: int, embedder: Embedder) -> list[Assignment]:
-        """So many questions about groups of related documents; raises ``ConfigurationError`` when there are none."""
-        size = self.options.documents_per_group
-        groups = related_groups(windows, -(-count // QUESTIONS_OF_A_GROUP), size, embedder)
-        if not groups:
+        """Ask for questions about pairs of related documents; raises ``ConfigurationError`` when there are none."""
+        pairs = related_pairs(windows, -(-count // QUESTIONS_OF_A_PAIR), embedder)
+        if not pairs:
             raise ConfigurationError(
-                f"cross-document questions need {size} different documents and the corpus has not as many: "
-                "add documents, or ask for none"
+                "cross-document questions need 2 different documents: add documents, or ask for no such questions"
             )
-        made: list[Assignment] = []
-        for group, share in zip(groups, spread(count, [1] * len(groups)), strict=True):
-            subject = "\n".join(window.doc_id for window in group)
+        assignments: list[Assignment] = []
+        for pair, share in zip(pairs, spread(count, [1] * len(pairs)), strict=True):
+            subject = "\n".join(window.doc_id for window in pair)
             briefs = list(briefs_for(f"cross-document\n{subject}", share, self.options))
-            made += self._questions("cross-document", self.answer, group, briefs)
-        return made
+            assignments += self._questions("cross-document", self.answer, pair, briefs)
+        return assignments
 
     def unanswerable(self, windows: Sequence[Window], count: int) -> list[Assignment]:
-        """So many questions without an answer, spread over the corpus."""
-        made: list[Assignment] = []
+        """Ask for questions without an answer, spread over the corpus."""
+        assignments: list[Assignment] = []
         for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
             briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self.options))
             # What the model is shown has no chunks: it is not asked to name any.
-            made += self._questions("unanswerable", BareQuestions, [replace(window, chunks=())], briefs)
-        return made
+            assignments += self._questions("unanswerable", BareQuestions, [replace(window, chunks=())], briefs)
+        return assignments
 
     def evidence(self, question: str, windows: Sequence[Window]) -> Assignment:
-        """Quote what answers a question that is given; its number is 1."""
+        """Ask for what answers a real question, whose number is 1."""
         text = self.prompts.render("evidence", question=question, documents=shown_documents(windows))
         request, digest = self._request(text, Evidence), self.prompts.sha256("evidence")
         return Assignment("evidence", question, request, Evidence, digest, tuple(windows), (Brief(1),))
 
     def verification(self, question: str, passages: str) -> Assignment:
+        """Ask whether passages answer a question."""
         text = self.prompts.render("verification", question=question, documents=passages)
         digest = self.prompts.sha256("verification")
         return Assignment("verification", question, self._request(text, Verdict), Verdict, digest)

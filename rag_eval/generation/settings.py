@@ -1,18 +1,16 @@
-"""What can be asked for when ground truth is generated."""
+"""Options of the generation of ground truth."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
-from rag_eval.errors import ConfigurationError
-from rag_eval.parts.part_settings import Name, Settings
-from rag_eval.tokens import check_encoding
+from rag_eval.parts.part_settings import Settings
 
 Difficulty = Literal["easy", "medium", "hard"]
 
 OnProgress = Callable[[int, int], None]
-"""Is told how many are done, and of how many."""
+"""Called with how many requests are answered, and of how many."""
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 MAX_LINE = 300
@@ -22,14 +20,6 @@ def _one_line(text: str) -> str:
     if not text.strip() or len(text) > MAX_LINE or not text.isprintable():
         raise ValueError(f"expected one line of at most {MAX_LINE} printable characters")
     return text.strip()
-
-
-def _known_encoding(name: str) -> str:
-    try:
-        check_encoding(name)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from None
-    return name
 
 
 Line = Annotated[StrictStr, AfterValidator(_one_line)]
@@ -72,15 +62,8 @@ class GenerationOptions(Settings):
     cross_document: StrictInt = Field(
         default=0, ge=0, description="How many questions need two documents or more for their answer."
     )
-    documents_per_group: StrictInt = Field(
-        default=2, ge=2, le=5, description="How many related documents a cross-document question is made from."
-    )
     unanswerable: StrictInt = Field(default=0, ge=0, description="How many questions nothing in the corpus answers.")
     window_tokens: StrictInt = Field(default=6_000, ge=100, description="The most tokens of documents in one request.")
-    window_overlap: StrictInt = Field(default=200, ge=0, description="The tokens shared by the windows of a document.")
-    encoding: Annotated[Name, AfterValidator(_known_encoding)] = Field(
-        default="o200k_base", description="The tiktoken encoding that counts tokens."
-    )
     seed: StrictInt | None = Field(default=None, ge=0, lt=2**31, description="Random seed.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="The temperature of the model.")
     max_output_tokens: StrictInt | None = Field(

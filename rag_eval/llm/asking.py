@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -42,16 +42,16 @@ class Asked:
     answer: type[BaseModel]
 
 
+A = TypeVar("A", bound=Asked)
+
+
 @dataclass(frozen=True)
-class Reply:
+class Reply(Generic[A]):
     """What came of asking: a usable answer, or None after all attempts; ``bad`` are those without use."""
 
-    assignment: Any
-    answer: Any
+    assignment: A
+    answer: BaseModel | None
     bad: tuple[UnusableAnswer, ...] = ()
-
-
-OnReply = Callable[[Reply], None]
 
 
 class AskingStoppedError(Exception):
@@ -85,7 +85,7 @@ class Asker:
         self.stopped.set()
         self.budget.wait_until_idle(seconds)
 
-    def ask(self, assignment: Asked) -> Reply | None:
+    def ask(self, assignment: A) -> Reply[A] | None:
         """Return a reply with the first answer that can be used, or with none after so many attempts.
 
         None when it was not asked any more: the budget is reached, or asking was ended. Raises ``ServiceError`` when
@@ -105,15 +105,19 @@ class Asker:
             raise
         return Reply(assignment, None, tuple(bad))
 
-    def ask_at_once(self, assignments: Sequence[Asked], on_reply: OnReply) -> list[Reply | None]:
-        """Return the replies in order, None for what was not asked; raises ``ServiceError`` once all have ended."""
+    def ask_at_once(
+        self, assignments: Sequence[A], on_reply: Callable[[], object] = lambda: None
+    ) -> list[Reply[A] | None]:
+        """Return the replies in order, None for what was not asked; raises ``ServiceError`` once all have ended.
+
+        ``on_reply`` is called after every reply.
+        """
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="asker") as pool:
             futures = [pool.submit(self.ask, assignment) for assignment in assignments]
             try:
                 for future in as_completed(futures):
-                    reply = future.result()
-                    if reply is not None:
-                        on_reply(reply)
+                    if future.result() is not None:
+                        on_reply()
             except BaseException:
                 # An error, or Ctrl-C: the pool waits for what is under way, and begins nothing more.
                 self.stop()

@@ -107,6 +107,9 @@ ANSWERS = pa.schema(
     ]
 )
 
+ANSWERS_FOLDER = Path("cache", "answers")
+"""The folder of a workspace that has the answers of models."""
+
 # Requests share locks by the first digits of their digests, so that there is hardly ever a wait for another's.
 LOCK_DIGITS = 3
 

@@ -194,7 +194,7 @@ class Answers:
             attempts=writer.attempts,
             concurrency=writer.concurrency,
         )
-        replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked], lambda _: None)
+        replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked])
         paid, self.spent = asker.ledger.entries[-1], budget.spent
         if budget.is_reached and not is_partial:
             done = len(replies) - replies.count(None)

@@ -26,6 +26,7 @@ from rag_eval.documents.reading import FileText, Load, load_file
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
+from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.metrics.score_tables import TokenCount
@@ -280,7 +281,7 @@ class Context:
             with TemporaryDirectory() as folder:
                 yield Answers(Path(folder))
             return
-        answers = self.workspace.root / "cache" / "answers"
+        answers = self.workspace.root / ANSWERS_FOLDER
         self.workspace.fetch_missing(answers)
         yield Answers(answers, self.workspace.storage)
 

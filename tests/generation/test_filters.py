@@ -5,15 +5,15 @@ import pytest
 from numpy.typing import NDArray
 
 from rag_eval import FilterOptions, GenerationOptions, LocalEmbedder
-from rag_eval.generation.candidates import Candidate, filtered, leakage
-from rag_eval.generation.questions import Assignment, Brief, SpanQuestions
-from rag_eval.generation.windows import Window, related_groups
-from rag_eval.llm.asking import Reply
+from rag_eval.generation.candidates import Candidate, Draft, filtered, leakage
+from rag_eval.generation.questions import Assignment, BareQuestion, Brief, SpanQuestions
+from rag_eval.generation.windows import Window, related_pairs
 from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import DocumentId
 
 REQUEST = ChatRequest("", "tiny", "", "", response_format(SpanQuestions), {})
-REPLY = Reply(Assignment("questions", "a.md", REQUEST, SpanQuestions, "hash"), None)
+ASSIGNMENT = Assignment("questions", "a.md", REQUEST, SpanQuestions, "hash")
+BRIEF = Brief(1, "factual", "easy")
 TEXT = "The crane of Storvåg lifts twelve tonnes at most in calm weather."
 OFF = FilterOptions(
     min_relevance=None,
@@ -25,7 +25,7 @@ OFF = FilterOptions(
 
 
 def candidate(question: str, *evidence: str) -> Candidate:
-    return Candidate(question, REPLY, Brief(1, "factual", "easy"), evidence)
+    return Candidate(Draft(question, BareQuestion(number=1, question=question), BRIEF, ASSIGNMENT), evidence)
 
 
 def reasons(*candidates: Candidate, by_length: bool = True, **filters: object) -> list[tuple[str, str]]:
@@ -123,24 +123,22 @@ def windows(**vectors: tuple[float, float]) -> tuple[list[Window], Scripted]:
     return made, Scripted(vectors)
 
 
-def texts(groups: list[tuple[Window, ...]]) -> list[list[str]]:
-    return [[window.text for window in group] for group in groups]
+def texts(pairs: list[tuple[Window, Window]]) -> list[list[str]]:
+    return [[window.text for window in pair] for pair in pairs]
 
 
 def test_related_documents_come_together_and_take_turns() -> None:
     given, embedder = windows(a1=(1, 0), a2=(0, 1), b1=(1, 0.3), c1=(0.25, 1), d1=(-1, 0.2))
-    assert texts(related_groups(given, 1, 2, embedder)) == [["a2", "c1"]]
-    assert texts(related_groups(given, 2, 2, embedder)) == [["a2", "c1"], ["a1", "b1"]]
-    many = texts(related_groups(given, 99, 2, embedder))
+    assert texts(related_pairs(given, 1, embedder)) == [["a2", "c1"]]
+    assert texts(related_pairs(given, 2, embedder)) == [["a2", "c1"], ["a1", "b1"]]
+    many = texts(related_pairs(given, 99, embedder))
     assert len({frozenset(text[0] for text in group) for group in many}) == len(many)
-    assert texts(related_groups(given, 1, 3, embedder)) == [["a2", "b1", "c1"]]
 
 
 def test_equal_documents_and_too_few_are_not_grouped() -> None:
     given, embedder = windows(a1=(1, 0), b1=(1, 0), c1=(0.5, 1))
-    groups = texts(related_groups(given, 9, 2, embedder))
+    groups = texts(related_pairs(given, 9, embedder))
     assert ["a1", "b1"] not in groups
     assert groups == [["a1", "c1"]] or groups == [["a1", "c1"], ["b1", "c1"]]
-    assert related_groups(given[:1], 3, 2, embedder) == []
-    assert related_groups(given, 3, 4, embedder) == []
-    assert related_groups(given, 0, 2, embedder) == []
+    assert related_pairs(given[:1], 3, embedder) == []
+    assert related_pairs(given, 0, embedder) == []

@@ -123,7 +123,7 @@ def test_what_a_review_rejects_adjusts_and_accepts_stays_so(
     truth = load()
     assert truth.queries.rows == 5 + 2
     assert path.read_bytes().startswith(reviewed.rstrip(b"\n"))
-    asked_path(path).unlink()  # whoever has a question, rejected or not, was asked about
+    asked_path(path).unlink()  # all documents are asked about again, and their answers are in the cache
     server.requests.clear()
     assert (load().queries.rows, server.requests) == (7, [])
 
@@ -286,5 +286,5 @@ def test_files_that_cannot_be_used_are_named(load: Load, docs: Path, tmp_path: P
         load(file=tmp_path / "nowhere" / "truth.jsonl")
     load()
     asked_path(tmp_path / "truth.jsonl").write_text("{")
-    with pytest.raises(GroundTruthError, match="does not tell which documents were asked about: restore it, or remove"):
+    with pytest.raises(GroundTruthError, match="does not say which documents were asked about: restore it, or remove"):
         load()

@@ -7,17 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval import Chunk, Document, DocumentId, generate_chunk_id
-from rag_eval.generation.windows import chunk_windows, spread, text_windows
+from rag_eval.generation.windows import ENCODING, chunk_windows, spread, text_windows
 from rag_eval.tokens import count_tokens
 
-ENCODING = "o200k_base"
 NASTY = st.text(alphabet=st.sampled_from("ab .\n\r\t\u2028👩🏽‍🦽é漢字\0<|>"), min_size=1, max_size=400)
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(NASTY, st.integers(5, 60), st.integers(0, 20))
 def test_windows_are_slices_that_leave_no_text_out(text: str, size: int, overlap: int) -> None:
-    windows = text_windows(Document(DocumentId("a.md"), text), size, overlap, ENCODING)
+    windows = text_windows(Document(DocumentId("a.md"), text), size, overlap)
     covered = [False] * len(text)
     for window in windows:
         assert text[window.start : window.end] == window.text
@@ -27,13 +26,13 @@ def test_windows_are_slices_that_leave_no_text_out(text: str, size: int, overlap
 
 
 def test_a_document_that_fits_is_one_window_and_a_blank_one_none() -> None:
-    assert [window.text for window in text_windows(Document(DocumentId("a"), " x "), 100, 0, ENCODING)] == [" x "]
-    assert text_windows(Document(DocumentId("a"), " \r\n\u2028"), 100, 0, ENCODING) == []
+    assert [window.text for window in text_windows(Document(DocumentId("a"), " x "), 100, 0)] == [" x "]
+    assert text_windows(Document(DocumentId("a"), " \r\n\u2028"), 100, 0) == []
 
 
 def test_windows_of_a_long_document_keep_to_the_size_and_share_their_borders() -> None:
     text = "\n\n".join(f"Paragraph {number} says that item {number} is in box {number * 7}." for number in range(300))
-    windows = text_windows(Document(DocumentId("a"), text), 500, 60, ENCODING)
+    windows = text_windows(Document(DocumentId("a"), text), 500, 60)
     assert len(windows) > 8
     assert max(window.tokens for window in windows) <= 510  # counted as a whole, a window may have a few more
     assert all(later.start < earlier.end for earlier, later in pairwise(windows))
@@ -49,11 +48,11 @@ def test_chunks_are_taken_together_up_to_the_size() -> None:
         chunk("  "),
         chunk("b " * 99),
     ]
-    windows = chunk_windows(chunks, 30, ENCODING)
+    windows = chunk_windows(chunks, 30)
     assert [one for window in windows for one in window.chunks] == [*chunks[:10], chunks[11]]
     assert all(window.tokens <= 30 for window in windows[:-1])
     assert windows[-1].chunks == (chunks[11],)
-    assert chunk_windows([chunk(" ")], 30, ENCODING) == []
+    assert chunk_windows([chunk(" ")], 30) == []
 
 
 @pytest.mark.parametrize(
