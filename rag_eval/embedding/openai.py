@@ -3,10 +3,9 @@
 import threading
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -35,9 +34,14 @@ class Batch:
     places: list[int]
     texts: list[str]
 
+    @property
+    def pairs(self) -> Iterator[tuple[int, str]]:
+        """Each place with its text."""
+        return zip(self.places, self.texts, strict=True)
+
 
 def make_batches(texts: Sequence[str], places: Sequence[int], limits: "OpenAIEmbedder") -> list[Batch]:
-    """The texts at these places in as few batches as the limits allow in this order; empty texts are left out.
+    """Return the texts at these places in as few batches as the limits allow in this order, without empty texts.
 
     A text of too many tokens is cut to as many as fit, or all of them are refused with a ``ConfigurationError`` that
     names them. Raises ``TextEncodingError`` on a lone surrogate.
@@ -63,7 +67,7 @@ def make_batches(texts: Sequence[str], places: Sequence[int], limits: "OpenAIEmb
 
 
 def truncate(text: str, max_tokens: int, encoding: str) -> str:
-    """The longest beginning of the text that ends with a token and has at most ``max_tokens`` of them."""
+    """Return the longest beginning of the text that ends with a token and has at most ``max_tokens`` of them."""
     ends = token_ends(text, encoding)
     keep = min(max_tokens, len(ends))
     # Cut off from what followed, the end of the text may be encoded in more tokens than before.
@@ -97,7 +101,7 @@ class BadAnswerError(ValueError):
 
 
 def read_vectors(answer: object, count: int, dimension: int | None) -> Vectors:
-    """The ``count`` vectors, ordered by their ``index``; floats and base64 are both understood.
+    """Return the ``count`` vectors of an answer, ordered by their ``index``; floats and base64 are both understood.
 
     Raises ``BadAnswerError`` on a wrong count, an index that is missing, twice or out of range, vectors of another
     size than ``dimension`` (None: than the first), or numbers that are NaN or infinite.
@@ -107,31 +111,21 @@ def read_vectors(answer: object, count: int, dimension: int | None) -> Vectors:
         raise BadAnswerError("answered no list of vectors")
     if len(data) != count:
         raise BadAnswerError(f"answered {len(data)} vectors for {count} texts")
-    vectors: Vectors | None = None
-    seen = np.zeros(count, bool)
-    for item in data:
-        index = item.get("index") if isinstance(item, dict) else None
-        if type(index) is not int or not 0 <= index < count or seen[index]:
-            raise BadAnswerError(
-                f"numbered the vectors of {count} texts with an index that is missing, twice or too large"
-            )
-        vector = _read_vector(item.get("embedding"), index)
-        if vectors is None:
-            vectors = np.empty((count, dimension or len(vector)), np.float32)
-        if len(vector) != vectors.shape[1]:
-            raise BadAnswerError(f"answered {len(vector)} numbers for item {index}, not {vectors.shape[1]}")
-        vectors[index] = vector
-        seen[index] = True
-    if vectors is None:
-        raise BadAnswerError("answered no vectors")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise BadAnswerError(f"answered NaN or infinite numbers for item {int(np.argmin(finite))}")
-    return vectors
+    items = {item["index"]: item for item in data if isinstance(item, dict) and type(item.get("index")) is int}
+    if items.keys() != set(range(count)):
+        raise BadAnswerError(f"numbered the vectors of {count} texts with an index that is missing, twice or too large")
+    vectors = [_read_vector(items[index].get("embedding"), index) for index in range(count)]
+    size = dimension or len(vectors[0])
+    for index, vector in enumerate(vectors):
+        if len(vector) != size:
+            raise BadAnswerError(f"answered {len(vector)} numbers for item {index}, not {size}")
+        if not np.isfinite(vector).all():
+            raise BadAnswerError(f"answered NaN or infinite numbers for item {index}")
+    return np.stack(vectors)
 
 
 def read_tokens(answer: object) -> int | None:
-    """How many tokens the service says it read; None when it does not say."""
+    """Return how many tokens the service says it read; None when it does not say."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if isinstance(usage, dict):
         for field in ("prompt_tokens", "total_tokens"):
@@ -258,41 +252,36 @@ class OpenAIEmbedder(BuiltInEmbedder):
         return self._dimension
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens it reads of each text, by its tiktoken encoding and cut as it would cut them."""
-        counts = [0] * len(texts)
-        for batch in make_batches(texts, range(len(texts)), self):
-            for place, text in zip(batch.places, batch.texts, strict=True):
-                counts[place] = count_tokens(text, self.encoding)
-        return counts
+        """Return how many tokens it reads of each text, by its tiktoken encoding and cut as it would cut them."""
+        sent = make_batches(texts, range(len(texts)), self)
+        counts = {place: count_tokens(text, self.encoding) for batch in sent for place, text in batch.pairs}
+        return [counts.get(place, 0) for place in range(len(texts))]
 
     def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], Vectors]]:
-        """The vectors of the texts at these places, a batch whenever an answer is there.
+        """Yield the vectors of the texts at these places, a batch whenever an answer is there.
 
         After a batch has failed for good no other is begun, those under way are handed over, and then it raises.
         """
-        batches = make_batches(texts, places, self)
-        waiting = iter(batches)
         stopped = threading.Event()
         failed: list[tuple[Batch, Failure]] = []
+
+        def ask(batch: Batch) -> Vectors | None:
+            if stopped.is_set():
+                return None
+            answer = self._retries.run(lambda seconds_left: self._attempt(batch, seconds_left), stopped)
+            if not isinstance(answer, Failure):
+                return answer
+            failed.append((batch, answer))
+            stopped.set()
+            return None
+
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="openai-embedder") as pool:
+            running = {pool.submit(ask, batch): batch for batch in make_batches(texts, places, self)}
             try:
-                running: dict[Future[Vectors | Failure], Batch] = {
-                    pool.submit(self._ask, batch, stopped): batch for batch in islice(waiting, self.concurrency)
-                }
-                while running:
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        batch, answer = running.pop(future), future.result()
-                        if isinstance(answer, Failure):
-                            failed.append((batch, answer))
-                            stopped.set()
-                            continue
-                        if not failed:
-                            running |= {
-                                pool.submit(self._ask, following, stopped): following
-                                for following in islice(waiting, 1)
-                            }
-                        yield batch.places, answer
+                for future in as_completed(list(running)):
+                    batch, vectors = running.pop(future), future.result()
+                    if vectors is not None:
+                        yield batch.places, vectors
             finally:
                 stopped.set()
         if failed:
@@ -300,9 +289,6 @@ class OpenAIEmbedder(BuiltInEmbedder):
         empty = [place for place in places if not texts[place]]
         if empty:
             yield empty, np.zeros((len(empty), self.dimension), np.float32)
-
-    def _ask(self, batch: Batch, stopped: threading.Event) -> Vectors | Failure:
-        return self._retries.run(lambda seconds_left: self._attempt(batch, seconds_left), stopped)
 
     def _attempt(self, batch: Batch, seconds_left: float) -> Vectors | Failure:
         body: dict[str, Any] = {"model": self.model, "input": batch.texts, "encoding_format": self.encoding_format}

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
-from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, Numbers, Ranking, check_k, cut
+from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Numbers, Ranking
 from rag_eval.retrieval.scoring import Moments, moments_of
 from rag_eval.retrieval.tokenizers import WordTokenizer
 from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType
 
@@ -475,19 +474,13 @@ class BM25Retriever(ChunkRetriever[C]):
         tokenizer = "" if self._tokenizer == WordTokenizer() else f", {label(self._tokenizer)}"
         return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b}{tokenizer})"
 
-    def index(self, corpus: Corpus) -> None:
-        """Chunk a corpus and count its words, in place of any before; raises ``ConfigurationError`` without chunks."""
-        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+    def _fill(self, chunks: list[C]) -> None:
         self._words = BM25Index((chunk.content for chunk in chunks), self._k1, self._b, self._tokenizer)
-        self._chunks = chunks
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks; raises ``ConfigurationError`` before ``index``, and on k below 1."""
-        check_k(k)
-        chunks = self.indexed_chunks()
-        return search_words(self._words, (query.text for query in queries), k).hits(chunks, len(queries))
+    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
+        return search_words(self._words, texts, k)
 
     def scoring(self, queries: Sequence[Query]) -> WordScoring:
-        """How any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``."""
+        """Return how any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``."""
         self.indexed_chunks()
         return WordScoring(self._words, [query.text for query in queries])

@@ -52,7 +52,7 @@ class Retriever(Protocol[C_co]):
         """Make a corpus searchable, in place of any before."""
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[C_co]]]:
-        """For each query its k best chunks, best first; fewer where there are fewer."""
+        """Return the k best chunks of each query, best first; fewer where there are fewer."""
 
 
 @runtime_checkable
@@ -299,7 +299,7 @@ def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
 
 
 class ChunkRetriever(ABC, Generic[C]):
-    """A retriever that cuts its corpus itself; raises ``ConfigurationError`` on what is not a chunker."""
+    """A retriever that cuts its corpus into chunks; raises ``ConfigurationError`` on what is not a chunker."""
 
     def __init__(self, chunker: AnyChunker, evaluation_type: EvaluationType) -> None:
         self._chunker = chunker
@@ -314,8 +314,35 @@ class ChunkRetriever(ABC, Generic[C]):
     def name(self) -> str:
         """The retriever and its settings."""
 
+    def index(self, corpus: Corpus) -> None:
+        """Cut a corpus into chunks and index them, in place of any before.
+
+        Raises ``ConfigurationError`` when there are no chunks, and what the parts raise; what was indexed before is
+        still there unless it was the store that failed.
+        """
+        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+        self._fill(chunks)
+        self._chunks = chunks
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
+        """Return the k best chunks of each query.
+
+        Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
+        """
+        check_k(k)
+        chunks = self.indexed_chunks()
+        return self._ranking([query.text for query in queries], k).hits(chunks, len(queries))
+
     def indexed_chunks(self) -> list[C]:
-        """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
+        """Return the chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
         if self._chunks is None:
             raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
         return self._chunks
+
+    @abstractmethod
+    def _fill(self, chunks: list[C]) -> None:
+        """Index these chunks."""
+
+    @abstractmethod
+    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
+        """Return the k best of the indexed chunks for each text."""

@@ -13,13 +13,11 @@ from rag_eval.retrieval.retriever import (
     C,
     ChunkRetriever,
     Hit,
-    Numbers,
     Ranking,
     Reranker,
     candidates_for,
     check_k,
     check_part,
-    cut,
     rerank,
 )
 from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, VectorScoring, VectorSums
@@ -28,7 +26,6 @@ from rag_eval.stores.exact_search import Mask, unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType
 
@@ -36,7 +33,7 @@ _FILLING = "_rag_eval_filling"
 
 
 def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int, among: Mask | None = None) -> Ranking:
-    """The k nearest of so many chunks for every vector, the chunks being numbered as they were added to the store.
+    """Return the k nearest of so many chunks for every vector, the chunks being numbered as they were added.
 
     ``among`` says which may be found; a store that takes no filter is asked for more. Raises ``ConfigurationError``,
     naming the store, on a number that no chunk has.
@@ -129,49 +126,35 @@ class VectorRAGRetriever(ChunkRetriever[C]):
             parts.append(self._reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
         return " + ".join(parts)
 
-    def index(self, corpus: Corpus) -> None:
-        """Chunk and embed a corpus and put it into the store, in place of any before.
-
-        Raises ``ConfigurationError`` when there are no chunks or the embedder's vectors cannot be used, and what the
-        parts raise; what was indexed before is still there unless it was the store that failed.
-        """
-        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+    def _fill(self, chunks: list[C]) -> None:
         vectors = text_vectors(self._embedder, [chunk.content for chunk in chunks])
         self._chunks = self._sums = None
         self._store.clear()
         self._store.add(chunks, vectors)
         with suppress(AttributeError):  # a store that takes no attributes cannot be marked
             setattr(self._store, _FILLING, self._filling)
-        self._chunks = chunks
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks, reranked where there is a reranker.
-
-        Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
-        """
-        check_k(k)
-        chunks = self.indexed_chunks()
-        found = self._search(self._store, queries, k if self._reranker is None else candidates_for(k, self._fetch_k))
-        if self._reranker is not None:
-            found = rerank(found, self._reranker, [query.text for query in queries], chunks).first(k)
-        return found.hits(chunks, len(queries))
+    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
+        if self._reranker is None:
+            return self._search(self._store, texts, k)
+        found = self._search(self._store, texts, candidates_for(k, self._fetch_k))
+        return rerank(found, self._reranker, texts, self.indexed_chunks()).first(k)
 
     def stages(self, queries: Sequence[Query], k: int) -> tuple[list[list[Hit[C]]], ...]:
-        """What exact search finds, what the store finds, and what is left of it after the reranker; raises as they do.
+        """Return what exact search finds, what the store finds, and what is left of it after the reranker.
 
         For the exact search the chunks are embedded once more, unless the store is the one in memory.
         """
-        chunks, searched = self.indexed_chunks(), self._search(self._store, queries, k)
-        exact = searched
+        chunks, texts = self.indexed_chunks(), [query.text for query in queries]
+        exact = searched = self._search(self._store, texts, k)
         if not isinstance(self._store, InMemoryVectorStore):
             store = InMemoryVectorStore()
             store.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
-            exact = self._search(store, queries, k)
-        count = len(queries)
-        return exact.hits(chunks, count), searched.hits(chunks, count), self.retrieve(queries, k)
+            exact = self._search(store, texts, k)
+        return exact.hits(chunks, len(texts)), searched.hits(chunks, len(texts)), self.retrieve(queries, k)
 
     def scoring(self, queries: Sequence[Query]) -> VectorScoring:
-        """How any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``.
+        """Return how any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``.
 
         The chunks are embedded once more where the store does not give their vectors.
         """
@@ -179,25 +162,22 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         if isinstance(store, BuiltInStore):
             vectors = store.vectors
         else:
-            embedded = unit_vectors(text_vectors(self._embedder, [chunk.content for chunk in chunks]), "embeddings")
-
-            def vectors(numbers: Numbers) -> Vectors:
-                return embedded[numbers]
-
+            embedded = InMemoryVectorStore()
+            embedded.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
+            vectors = embedded.vectors
         if self._sums is None:
             numbers = np.arange(len(chunks))
             parts = (numbers[begin : begin + VECTORS_AT_ONCE] for begin in range(0, len(chunks), VECTORS_AT_ONCE))
             self._sums = VectorSums.of((vectors(part), np.ones(len(part), np.int64)) for part in parts)
-        asked = embed_queries(self._embedder, [query.text for query in queries])
-        return VectorScoring(unit_vectors(asked, "query vectors"), vectors, self._sums, len(chunks))
+        searches = unit_vectors(embed_queries(self._embedder, [query.text for query in queries]), "query vectors")
+        return VectorScoring(searches, vectors, self._sums, len(chunks))
 
-    def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> Ranking:
-        """What a store finds before any reranking."""
+    def _search(self, store: VectorStore, texts: Sequence[str], k: int) -> Ranking:
+        """Return what a store finds before any reranking."""
         chunks = len(self.indexed_chunks())
         refilled = getattr(store, _FILLING, self._filling) is not self._filling
         if refilled or (isinstance(store, Sized) and len(store) != chunks):
             raise ConfigurationError(
                 f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
             )
-        vectors = embed_queries(self._embedder, [query.text for query in queries])
-        return search_vectors(store, vectors, k, chunks)
+        return search_vectors(store, embed_queries(self._embedder, texts), k, chunks)
