@@ -1,4 +1,4 @@
-"""Rerankers and retrievers of other libraries and of users, told apart by what they can do."""
+"""Rerankers and retrievers of other libraries and of users, recognised by their methods."""
 
 import importlib
 import inspect
@@ -10,6 +10,9 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part, settled, signature_of
 from rag_eval.retrieval.retriever import C, place_of
 from rag_eval.retrieval.tokenizers import words
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+
+AnyChunk = Chunk | PositionAwareChunk
 
 RERANKERS = (
     "an object with rerank(query, chunks), a LangChain compressor (compress_documents), a LlamaIndex postprocessor "
@@ -33,74 +36,90 @@ class ForeignReranker(Foreign):
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
-        methods = ("rerank", "rank", "compress_documents", "postprocess_nodes")
-        knows = any(callable(getattr(source, one, None)) for one in methods) or hasattr(source, "__haystack_input__")
-        if inspect.isclass(source) or not (knows or callable(source)):
+        self._shape = next((shape for method, shape in RERANKER_SHAPES.items() if hasattr(source, method)), None)
+        if inspect.isclass(source) or not (self._shape or callable(source)):
             raise ConfigurationError(f"{preview(repr(source))} is not a reranker: give {RERANKERS}")
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
         """Return the chunks, best first, or the ``top_k`` best; raises ``ConfigurationError`` on anything else."""
-        order: dict[Any, None] = dict.fromkeys(self._order(query, chunks))
+        if self._shape is None:
+            numbers = self.positions(self.ask(self.source, query, list(chunks)), chunks)
+        else:
+            numbers = self._shape(self, query, chunks)
+        order: dict[int, None] = dict.fromkeys(numbers)
         if not all(isinstance(number, int) and 0 <= number < len(chunks) for number in order):
             raise ConfigurationError(f"the reranker {self.label} gave chunks that it was not given")
         numbers = [*order, *(number for number in range(len(chunks)) if number not in order)]
         return [chunks[number] for number in numbers[:top_k]]
 
-    def _order(self, query: str, chunks: Sequence[Any]) -> Iterable[Any]:
-        source, texts, numbers = self.source, [chunk.content for chunk in chunks], range(len(chunks))
-        if callable(getattr(source, "rerank", None)):
-            takes_count = takes_arguments(source.rerank, 3)
-            given = self.ask(source.rerank, query, list(chunks), *([len(chunks)] if takes_count else []))
-        elif callable(getattr(source, "compress_documents", None)):
-            made = importlib.import_module("langchain_core.documents").Document
-            documents = [made(page_content=text, metadata={_NUMBER: number}) for number, text in enumerate(texts)]
-            given = self.ask(with_depth(source, len(chunks)).compress_documents, documents, query)
-            return [document.metadata.get(_NUMBER) for document in given]
-        elif callable(getattr(source, "postprocess_nodes", None)):
-            schema = importlib.import_module("llama_index.core.schema")
-            nodes = [
-                schema.NodeWithScore(node=schema.TextNode(id_=str(number), text=text), score=1 / (number + 1))
-                for number, text in enumerate(texts)
-            ]
-            given = self.ask(with_depth(source, len(chunks)).postprocess_nodes, nodes, query_str=query)
-            return [int(found.node.node_id) for found in given]
-        elif hasattr(source, "__haystack_input__"):
-            made = importlib.import_module("haystack").Document
-            documents = [made(content=text, meta={_NUMBER: number}) for number, text in enumerate(texts)]
-            given = self.ask(source.run, documents=documents, query=query, top_k=len(chunks))
-            return [document.meta.get(_NUMBER) for document in given["documents"]]
-        elif callable(getattr(source, "rank", None)):
-            given = self.ask(source.rank, query, texts, doc_ids=list(numbers))
-            return [int(result.document.doc_id) for result in given.results]
-        else:
-            given = self.ask(source, query, list(chunks))
-        return self._positions(given, chunks)
-
-    def _positions(self, given: Any, chunks: Sequence[Any]) -> list[int]:
-        """The numbers of chunks that were given back, or those of all chunks by the scores that were."""
-        listed: list[Any] = (
-            list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else [given]
-        )
-        if len(listed) == len(chunks) and all(isinstance(one, Real) for one in listed):
+    def positions(self, answer: object, chunks: Sequence[AnyChunk]) -> list[int]:
+        """Return the numbers of chunks that were given back, or those of all chunks by the scores that were."""
+        is_listed = isinstance(answer, Iterable) and not isinstance(answer, str | Mapping)
+        listed: list[Any] = list(answer) if is_listed else [answer]  # type: ignore[call-overload]  # just checked
+        if len(listed) == len(chunks) and all(isinstance(score, Real) for score in listed):
             return sorted(range(len(chunks)), key=lambda number: -listed[number])
         places = {place_of(chunk): number for number, chunk in enumerate(chunks)}
         try:
             return [places[place_of(chunk)] for chunk in listed]
         except (AttributeError, KeyError):
-            told = preview(repr(given))
-        raise ConfigurationError(
-            f"the reranker {self.label} gave {told} for {len(chunks)} chunks: give chunks of these, or a score for each"
-        )
+            raise ConfigurationError(
+                f"the reranker {self.label} gave {preview(repr(answer))} for {len(chunks)} chunks: "
+                "give chunks of these, or a score for each"
+            ) from None
+
+
+def _rerank_by_users(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
+    count = [len(chunks)] if takes_arguments(part.source.rerank, 3) else []
+    return part.positions(part.ask(part.source.rerank, query, list(chunks), *count), chunks)
+
+
+def _rerank_by_langchain(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
+    document = importlib.import_module("langchain_core.documents").Document
+    documents = [document(page_content=chunk.content, metadata={_NUMBER: n}) for n, chunk in enumerate(chunks)]
+    found = part.ask(with_depth(part.source, len(chunks)).compress_documents, documents, query)
+    return [document.metadata.get(_NUMBER) for document in found]
+
+
+def _rerank_by_llama_index(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
+    schema = importlib.import_module("llama_index.core.schema")
+    texts = [schema.TextNode(id_=str(number), text=chunk.content) for number, chunk in enumerate(chunks)]
+    nodes = [schema.NodeWithScore(node=node, score=1 / rank) for rank, node in enumerate(texts, start=1)]
+    found = part.ask(with_depth(part.source, len(chunks)).postprocess_nodes, nodes, query_str=query)
+    return [int(node.node.node_id) for node in found]
+
+
+def _rerank_by_haystack(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
+    document = importlib.import_module("haystack").Document
+    documents = [document(content=chunk.content, meta={_NUMBER: number}) for number, chunk in enumerate(chunks)]
+    found = part.ask(part.source.run, documents=documents, query=query, top_k=len(chunks))
+    return [document.meta.get(_NUMBER) for document in found["documents"]]
+
+
+def _rerank_by_rerankers(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
+    texts = [chunk.content for chunk in chunks]
+    found = part.ask(part.source.rank, query, texts, doc_ids=list(range(len(texts))))
+    return [int(result.document.doc_id) for result in found.results]
+
+
+RERANKER_SHAPES: dict[str, Callable[[ForeignReranker, str, Sequence[AnyChunk]], list[int]]] = {
+    "rerank": _rerank_by_users,
+    "compress_documents": _rerank_by_langchain,
+    "postprocess_nodes": _rerank_by_llama_index,
+    "__haystack_input__": _rerank_by_haystack,
+    "rank": _rerank_by_rerankers,
+}
+"""The method by which a reranker is recognised, and what gives the numbers of the chunks in its order."""
 
 
 def with_depth(source: Any, depth: int) -> Any:
     """Return a copy of an object that keeps so many hits; itself where it keeps all, or cannot be copied."""
-    for name in ("top_n", "similarity_top_k", "k"):
-        if isinstance(getattr(source, name, None), int) and hasattr(source, "model_copy"):
-            return source.model_copy(update={name: depth})
-    arguments = getattr(source, "search_kwargs", None)
-    if isinstance(arguments, dict) and hasattr(source, "model_copy"):
-        return source.model_copy(update={"search_kwargs": arguments | {"k": depth}})
+    settings: dict[str, Any] = {
+        name: depth for name in ("top_n", "similarity_top_k", "k") if isinstance(getattr(source, name, None), int)
+    }
+    if isinstance(arguments := getattr(source, "search_kwargs", None), dict):
+        settings["search_kwargs"] = arguments | {"k": depth}
+    if settings and hasattr(source, "model_copy"):
+        return source.model_copy(update=settings)
     if isinstance(getattr(source, "_similarity_top_k", None), int):  # LlamaIndex's retrievers are no models
         copied = source.__class__.__new__(source.__class__)
         copied.__dict__ = source.__dict__ | {"_similarity_top_k": depth}
@@ -108,25 +127,28 @@ def with_depth(source: Any, depth: int) -> Any:
     return source
 
 
+def _best_words(source: Any, query: str, k: int) -> list[tuple[int, float]]:
+    scores = [float(score) for score in source.get_scores(words(query))]
+    best = sorted(range(len(scores)), key=lambda number: (-scores[number], number))[:k]
+    return [(number, scores[number]) for number in best if scores[number] > 0]
+
+
+SEARCH_SHAPES: dict[str, Callable[[Any, str, int], Any]] = {
+    "search": lambda source, query, k: source.search(query, k),
+    "invoke": lambda source, query, k: with_depth(source, k).invoke(query),  # LangChain
+    "retrieve": lambda source, query, k: with_depth(source, k).retrieve(query),  # LlamaIndex
+    "__haystack_input__": lambda source, query, k: source.run(query=query, top_k=k)["documents"],
+    "get_scores": _best_words,  # rank_bm25
+}
+"""The method by which what can be searched is recognised, and how it is asked."""
+
+
 def searcher(source: Any) -> Callable[[str, int], Any] | None:
-    """How an object is searched with a query and k; None where it cannot be."""
-    if callable(getattr(source, "search", None)):
-        return source.search  # type: ignore[no-any-return]  # a method of another library
-    if callable(getattr(source, "invoke", None)):
-        return lambda query, k: with_depth(source, k).invoke(query)
-    if callable(getattr(source, "retrieve", None)):
-        return lambda query, k: with_depth(source, k).retrieve(query)
-    if hasattr(source, "__haystack_input__"):
-        return lambda query, k: source.run(query=query, top_k=k)["documents"]
-    if callable(getattr(source, "get_scores", None)):  # rank_bm25
-        return lambda query, k: _best(source.get_scores(words(query)), k)
-    return source if callable(source) and not inspect.isclass(source) else None
-
-
-def _best(scores: Any, k: int) -> list[tuple[int, float]]:
-    listed = [float(score) for score in scores]
-    best = sorted(range(len(listed)), key=lambda number: (-listed[number], number))[:k]
-    return [(number, listed[number]) for number in best if listed[number] > 0]
+    """Return how an object is searched with a query and k; None where it cannot be."""
+    shape = next((shape for method, shape in SEARCH_SHAPES.items() if hasattr(source, method)), None)
+    if shape is None:
+        return source if callable(source) and not inspect.isclass(source) else None
+    return lambda query, k: shape(source, query, k)
 
 
 class ForeignRetriever(Foreign):
@@ -147,8 +169,8 @@ class ForeignRetriever(Foreign):
                 "object with index(chunks) and search(query, k)"
             )
 
-    def search_chunks(self, chunks: Sequence[Any], texts: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
-        """For every text the numbers of the best k chunks with their scores, best first; equal scores by number.
+    def search_chunks(self, chunks: Sequence[AnyChunk], texts: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
+        """Return for every text the numbers of the best k chunks with their scores, best first.
 
         Where no scores are told, a score is 1 / rank. Raises ``ConfigurationError`` on what was not given to it.
         """
@@ -156,83 +178,74 @@ class ForeignRetriever(Foreign):
             search = searcher(self.ask(self._filled, chunks))
             if search is None:
                 raise ConfigurationError(f"the retriever {self.label} made nothing to search: give {RETRIEVERS}")
-            found = []
             depth = min(k, len(chunks))
+            found = []
             for text in texts:
-                given = self.ask(search, text, depth)
-                if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
-                    raise ConfigurationError(f"the retriever {self.label} gave {preview(repr(given))}: give a list")
-                found.append(self._read(list(given)[:depth], chunks))
+                answer = self.ask(search, text, depth)
+                if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
+                    raise ConfigurationError(f"the retriever {self.label} gave {preview(repr(answer))}: give a list")
+                found.append(self._read(list(answer)[:depth], chunks))
             return found
 
-    def _filled(self, chunks: Sequence[Any]) -> Any:
+    def _filled(self, chunks: Sequence[AnyChunk]) -> Any:
         source, texts = self.source, [chunk.content for chunk in chunks]
-        told = getattr(source, "func", source)
-        if callable(getattr(told, "index", None)):
-            made = source() if is_callable_part(source) else source
-            settled(made.index(chunks))
-            return made
-        if callable(getattr(told, "from_texts", None)):
+        made = getattr(source, "func", source)
+        if callable(getattr(made, "index", None)):
+            retriever = source() if is_callable_part(source) else source
+            settled(retriever.index(chunks))
+            return retriever
+        if callable(getattr(made, "from_texts", None)):
             settings = getattr(source, "keywords", {})
-            return told.from_texts(texts, metadatas=[{_NUMBER: number} for number in range(len(texts))], **settings)
-        if callable(getattr(told, "get_scores", None)):
+            return made.from_texts(texts, metadatas=[{_NUMBER: number} for number in range(len(texts))], **settings)
+        if callable(getattr(made, "get_scores", None)):
             return source([words(text) for text in texts])
         return source(chunks)
 
-    def _read(self, given: list[Any], chunks: Sequence[Any]) -> list[tuple[int, float]]:
-        numbers: dict[str, list[int]] = {}
+    def _read(self, answer: list[Any], chunks: Sequence[AnyChunk]) -> list[tuple[int, float]]:
+        by_text: dict[str, list[int]] = {}
         for number, chunk in enumerate(chunks):
-            numbers.setdefault(chunk.content, []).append(number)
-        places = {place_of(chunk): number for number, chunk in enumerate(chunks)}
+            by_text.setdefault(chunk.content, []).append(number)
+        by_place = {place_of(chunk): number for number, chunk in enumerate(chunks)}
         found: dict[int, float] = {}
-        for rank, one in enumerate(given, start=1):
-            at, score = self._number(one, numbers, places)
-            if at is None or not 0 <= at < len(chunks):
+        for rank, hit in enumerate(answer, start=1):
+            chunk, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, None)
+            score = getattr(chunk, "score", None) if score is None else score
+            place = _number_of(getattr(chunk, "node", getattr(chunk, "chunk", chunk)), by_text, by_place)
+            if place is None or not 0 <= place < len(chunks):
                 raise ConfigurationError(
-                    f"the retriever {self.label} gave {preview(repr(one))}: give chunks that it was given, their "
+                    f"the retriever {self.label} gave {preview(repr(hit))}: give chunks that it was given, their "
                     "numbers or their texts"
                 )
-            found.setdefault(at, 1 / rank if score is None else float(score))
+            found.setdefault(place, 1 / rank if score is None else float(score))
         return list(found.items())
 
-    def _number(
-        self, one: Any, by_text: Mapping[str, list[int]], by_place: Mapping[Any, int]
-    ) -> tuple[int | None, float | None]:
-        score = None
-        if isinstance(one, tuple | list) and len(one) == 2:
-            one, score = one
-        score = getattr(one, "score", None) if score is None else score
-        one = getattr(one, "node", getattr(one, "chunk", one))
-        if isinstance(one, int) and not isinstance(one, bool):
-            return one, score
-        for kept in (getattr(one, "metadata", None), getattr(one, "meta", None)):
-            if isinstance(kept, Mapping) and isinstance(kept.get(_NUMBER), int):
-                return kept[_NUMBER], score
-        try:
-            return by_place[place_of(one)], score
-        except (AttributeError, KeyError, ConfigurationError):
-            text = one if isinstance(one, str) else text_of(one)
-        left = by_text.get(text or "", [])
-        # Equal texts are given one after another, in the order of their places.
-        return (left.pop(0) if len(left) > 1 else left[0] if left else None), score
+
+def _number_of(
+    chunk: Any, by_text: Mapping[str, list[int]], by_place: Mapping[tuple[str, int, int], int]
+) -> int | None:
+    if isinstance(chunk, int) and not isinstance(chunk, bool):
+        return chunk
+    for metadata in (getattr(chunk, "metadata", None), getattr(chunk, "meta", None)):
+        if isinstance(metadata, Mapping) and isinstance(metadata.get(_NUMBER), int):
+            return int(metadata[_NUMBER])
+    try:
+        return by_place[place_of(chunk)]
+    except (AttributeError, KeyError, ConfigurationError):
+        numbers = by_text.get(chunk if isinstance(chunk, str) else text_of(chunk) or "", [])
+    # Equal texts are given one after another, in the order of their places.
+    return numbers.pop(0) if len(numbers) > 1 else next(iter(numbers), None)
 
 
-def text_of(answer: Any) -> str | None:
+def text_of(answer: object) -> str | None:
     """Return the text of something retrieved: a node, a document or a chunk of any library."""
-    for name in ("page_content", "content", "text"):
-        text = getattr(answer, name, None)
-        if isinstance(text, str):
-            return text
-    return None
+    texts = (getattr(answer, name, None) for name in ("page_content", "content", "text"))
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 def takes_arguments(function: Any, count: int) -> bool:
-    """Whether a function takes so many arguments by position."""
+    """Return whether a function takes so many arguments by position."""
     signature = signature_of(function)
-    if signature is None:
-        return False
     try:
-        signature.bind(*range(count))
+        return signature is not None and signature.bind(*range(count)) is not None
     except TypeError:
         return False
-    return True
