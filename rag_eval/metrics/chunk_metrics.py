@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import F1, AveragePrecision, HitRate, NormalisedGain, Precision, Recall, ReciprocalRank
-from rag_eval.metrics.groups import sweep_places, ungrouped
+from rag_eval.metrics.groups import coverage_of_places, ungrouped
 from rag_eval.metrics.metric import Cut, RetrievalMetric, Values
 from rag_eval.types.ids import ChunkId, EvaluationType
 
@@ -34,8 +34,8 @@ class ChunkMetric(RetrievalMetric):
             raise ConfigurationError(f"{self.name} counts the tokens of chunks: score tables, with chunks=…")
         members = [ungrouped(truth) for _, truth in cases]
         sides = [hits for hits, _ in cases], [ids for ids, _ in members]
-        hits, truth = ([[(str(one), 0, 1) for one in ids] for ids in side] for side in sides)
-        return self.score(sweep_places(hits, truth, groups=[numbers for _, numbers in members]), self.cut)
+        hits, truth = ([[(str(chunk_id), 0, 1) for chunk_id in ids] for ids in side] for side in sides)
+        return self.score(coverage_of_places(hits, truth, groups=[numbers for _, numbers in members]), self.cut)
 
 
 class ChunkRecall(Recall, ChunkMetric):

@@ -1,29 +1,28 @@
-"""The formulas of metrics, stated once for both levels: on lengths of spans and on numbers of chunks.
+"""The formulas of the metrics, each stated once for both levels: on lengths of spans and on numbers of chunks.
 
-A formula reads a sweep: arrays with one entry a query, or a row a rank and a column a query. The gain of a hit is what
-it adds to the truth that is covered. Where truth has groups (``rag_eval.metrics.groups``), what is found of the truth
-counts a group once, and a hit on any member of a group is relevant; without groups the two are the same. Sums over
-ranks are added rank by rank, so that one query has the same value, to the last bit, as among many.
+A formula reads counts: arrays with one entry a query, or a row a rank and a column a query. The gain of a hit is what
+it adds to the covered truth. Where truth has groups (``rag_eval.metrics.groups``), what is covered counts a group once,
+and a hit on any member of a group is relevant. Sums over ranks are added rank by rank, so that one query has the same
+value, to the last bit, as among many.
 """
 
 import math
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rag_eval.metrics.coverage import SpanSweep
+from rag_eval.metrics.coverage import Coverage
 from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values
 
 
 def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:
-    """``part / whole``, and ``empty`` where the whole is 0."""
+    """Return ``part / whole``, and ``empty`` where the whole is 0."""
     values = np.full(whole.shape, empty, dtype=np.float64)
     return np.divide(part, whole, out=values, where=whole > 0)
 
 
 def discounted_gain(gains: Counts | Values) -> Values:
-    """Σ gain(i) / log2(i + 1)."""
+    """Return Σ gain(i) / log₂(i + 1)."""
     values = np.zeros(gains.shape[1])
     for rank, gain in enumerate(gains, start=1):
         values += gain * (1 / math.log2(rank + 1))
@@ -37,7 +36,7 @@ class Recall(RetrievalMetric):
     bounds = "above"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return ratio(hits.covered(cut), hits.truth, cls.empty)
 
 
@@ -47,7 +46,7 @@ class Precision(RetrievalMetric):
     bounds = "both"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved(cut), cls.empty)
 
 
@@ -58,7 +57,7 @@ class IoU(RetrievalMetric):
     bounds: ClassVar[Bounds] = "above"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved(cut) + hits.truth - hits.covered(cut), cls.empty)
 
 
@@ -68,7 +67,7 @@ class F1(RetrievalMetric):
     bounds = "above"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         covered, relevant = hits.covered(cut), hits.relevant(cut)
         return ratio(2 * relevant * covered, relevant * hits.truth + covered * hits.retrieved(cut), cls.empty)
 
@@ -81,9 +80,9 @@ class HitRate(RetrievalMetric):
     meaning = "finds something relevant for {} of the questions"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        found: NDArray[np.bool_] = np.any(hits.relevant_gains(cut) > 0, axis=0)
-        return found.astype(np.float64)
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
+        is_hit: Counts = np.any(hits.relevant_gains(cut) > 0, axis=0)
+        return is_hit.astype(np.float64)
 
 
 class ReciprocalRank(RetrievalMetric):
@@ -96,7 +95,7 @@ class ReciprocalRank(RetrievalMetric):
     bounds = "both"
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         gains = hits.relevant_gains(cut)
         values = np.zeros(gains.shape[1])
         for rank, gain in enumerate(gains, start=1):
@@ -114,7 +113,7 @@ class AveragePrecision(RetrievalMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         gains = hits.gains(cut)
         useful = np.zeros(gains.shape[1], dtype=np.int64)
         weighted = np.zeros(gains.shape[1])
@@ -132,7 +131,7 @@ class NormalisedGain(RetrievalMetric):
     """
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return ratio(discounted_gain(hits.gains(cut)), discounted_gain(hits.best_gains(cut)), cls.empty)
 
 
@@ -145,5 +144,5 @@ class TokenCost(RetrievalMetric):
     reads = frozenset({"tokens"})
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return hits.tokens(cut).astype(np.float64)

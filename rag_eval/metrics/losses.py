@@ -32,10 +32,9 @@ A budget of tokens is a cut like k: the first k hits are those that fit into the
 tokens together. ``boundary`` is then what only chunks hold that cost too much: cut smaller, or allow more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
-from math import prod
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -43,13 +42,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.metrics.coverage import SpanRows, SpanSweep, touching_chunks
-from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
-from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, Values, check_cut
-from rag_eval.metrics.score_tables import TokenCount, count_each, numbered, tokens_of_rows
-from rag_eval.metrics.table_rows import NO_SPANS, TableRows, read_rows
+from rag_eval.metrics.coverage import SpanRows
+from rag_eval.metrics.groups import coverage_of
+from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, check_cut
+from rag_eval.metrics.oracle import Amounts, most_covered, useful_chunks
+from rag_eval.metrics.passage_tokens import PassageTokens, TokenCount, count_each, numbered
+from rag_eval.metrics.table_rows import TableRows, read_rows
 from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
-from rag_eval.types.documents import Documents
+from rag_eval.types.documents import Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
 LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
@@ -71,9 +71,6 @@ AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), 
 
 SEARCH_LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), search=pa.string(), loss=pa.float64())
 """A row for each search, k and answerable query: allowed@k less the recall of this search alone."""
-
-MOST_CHOICES = 64
-"""So many choices of one member for each group are tried for oracle@k; of more, those that one chunk covers best."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +147,6 @@ def check_ks(ks: Sequence[int]) -> None:
         raise ConfigurationError(f"ks is {list(ks)!r}, with an entry twice: ask for each k once")
 
 
-Costs = Callable[[SpanRows], Counts]
-"""What chunks of the corpus cost in tokens."""
-
-
 def losses_of(
     level: EvaluationType,
     chunks: pa.Table,
@@ -164,88 +157,90 @@ def losses_of(
     documents: Documents | None = None,
     count: TokenCount = count_each,
 ) -> Losses:
-    """The parts of the loss at one level, and the loss of each search alone, a row for each k and answerable query.
+    """Return the parts of the loss, and the loss of each search alone, a row for each k and answerable query.
 
-    ``chunks`` are all that were indexed; the oracle@k is exact. ``final_recall`` equals the ``span_recall``, or the
-    ``chunk_recall``, of ``score_passages``; a query without hits has 0. Of ``kind`` tokens, ks are budgets of tokens of
-    context; at token level ``documents`` have the texts that are counted, and the final recall equals
-    ``recall_within_tokens``.
-    Raises ``ConfigurationError`` on ks that cannot be used; ``TableError`` on a row that holds no character, has a
-    wrong rank or names an unknown query, and on a hit that is not one of the chunks; ``GroundTruthError`` on a query
-    without truth that is not declared unanswerable.
+    Args:
+        level: What chunks and hits are known by.
+        chunks: All that were indexed.
+        truth: The queries and what answers them.
+        stages: The hits of every stage.
+        ks: Numbers of hits; of ``kind`` tokens, budgets of tokens of context.
+        kind: What ks count. ``final_recall`` equals ``span_recall`` (``chunk_recall``) or ``recall_within_tokens``.
+        documents: The texts whose tokens are counted, at token level.
+        count: Counts tokens.
+
+    Raises:
+        ConfigurationError: The ks cannot be used.
+        TableError: A row holds no character, has a wrong rank or names an unknown query, or a hit is not a chunk.
+        GroundTruthError: A query without truth is not declared unanswerable.
     """
     check_ks(ks)
     tables, most = stages.tables(), Cut(kind, max(ks))
     rows = read_rows(level, truth, tables, chunks, most.hits or LARGEST_CUT)
+    known = None if documents is None else by_id(documents)
+    tokens = PassageTokens(level, rows.ids, known, chunks, count)
 
-    def costs(spans: SpanRows, what: str | None = None) -> Counts:
-        cut, passages = (ALL, None) if what is None else (most, (tables[what], rows.picked[what]))
-        return tokens_of_rows(level, rows, spans, cut, documents, chunks, passages, count)
+    def costs(spans: SpanRows) -> Counts:
+        return tokens.of_places(spans.doc, spans.start, spans.end, None, "tokens_retrieved")
 
-    priced = costs if kind == "tokens" else None
-    everything = sweep_of(useful_chunks(rows.chunks, rows.truth), rows.truth)
-    covered: dict[str, Any] = {}
+    covered: dict[str, Amounts] = {}
     for what, hits in rows.hits.items():
         if what != "passages":
             _check_places(rows, what, level)
-        sweep = sweep_of(hits, rows.truth, tokens=None if priced is None else costs(hits, what))
-        covered[what] = np.stack([sweep.covered(Cut(kind, k)) for k in ks])
-    oracle = _oracle(rows.chunks, rows.truth, ks, priced)
-    allowed = oracle
+        spent = None
+        if kind == "tokens":
+            spent = tokens.of_passages(tables[what], rows.picked[what], hits, None, "tokens_retrieved")
+        coverage = coverage_of(hits, rows.truth, spent)
+        covered[what] = np.stack([coverage.covered(Cut(kind, k)) for k in ks])
+    priced = costs if kind == "tokens" else None
+    oracle = allowed = most_covered(rows.chunks, rows.truth, ks, priced)
     if stages.allowed:
-        within = _within(rows, chunks, stages.allowed, level)
-        allowed = _oracle(rows.chunks, within, ks, priced)
-    found = {name: covered[f"{name} hits"] for name in stages.searches}
-    searched = {name: covered.get(f"exact {name} hits", reached) for name, reached in found.items()}
-    # No choice of chunks that was tried may reach less than one that was seen.
-    seen = [*searched.values(), *(covered[what] for what in covered if what != "passages")]
-    oracle, allowed = (np.maximum.reduce([one, *seen]) for one in (oracle, allowed))
-    reached = [everything.truth, everything.covered(ALL), oracle, *(_most(one, oracle) for one in (searched, found))]
-    for what in (*(f"{stage} hits" for stage in LATER), "passages"):
-        reached.append(covered.get(what, reached[-1]))
-    # Whole numbers until the one division: what is not lost is 0, not nearly 0.
-    amounts = [more - less for more, less in pairwise(np.broadcast_arrays(*reached))]
-    for part, sign in (("search", -1), ("selection", 1)):  # what a filter keeps from the search is not the search's
-        amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
-    parts = [amount / everything.truth for amount in amounts]
-    ids = pa.chunked_array([rows.query_ids for _ in ks], pa.string())
-    numbers = pa.array(np.repeat(np.array(ks, dtype=np.int32), len(rows.query_ids)))
-    columns = [ids, numbers, *(pa.array(part.ravel()) for part in (*parts, reached[-1] / everything.truth))]
-    by_search = [
-        pa.Table.from_arrays(
-            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((allowed - own) / everything.truth).ravel())],
-            schema=SEARCH_LOSSES,
-        )
-        for name, own in searched.items()
-    ]
-    return Losses(pa.Table.from_arrays(columns, schema=LOSSES), pa.concat_tables(by_search))
+        allowed = most_covered(rows.chunks, _within(rows, chunks, stages.allowed, level), ks, priced)
+    everything = coverage_of(useful_chunks(rows.chunks, rows.truth), rows.truth)
+    reached = _Reached(everything.truth, everything.covered(ALL), oracle, allowed, covered, list(stages.searches))
+    return reached.losses(rows.query_ids, ks)
 
 
-def _oracle(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None) -> Any:
-    """The most that any k chunks, or chunks of k tokens, cover of each query's truth, a row for each k."""
-    wanted = sweep_of(NO_SPANS.take(slice(0), np.zeros_like(truth.offsets)), truth)
-    if isinstance(wanted, GroupedSweep):
-        return _best_of_groups(chunks, wanted, ks, costs)
-    return _cover(chunks, truth, ks, costs)
+@dataclass
+class _Reached:
+    """How much of the truth is reached from stage to stage, of each query; ``covered`` by the name of the hits."""
 
+    truth: Counts
+    everything: Amounts
+    oracle: Amounts
+    allowed: Amounts
+    covered: Mapping[str, Amounts]
+    searches: Sequence[str]
 
-def _cover(
-    chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None, weights: Values | None = None
-) -> Any:
-    """``best_cover`` at every k, or ``best_within`` where chunks have costs; characters may have weights."""
-
-    def sweep(some: SpanRows, tokens: Counts | None = None) -> SpanSweep:
-        return (
-            SpanSweep(some, truth, tokens=tokens)
-            if weights is None
-            else WeightedSweep(some, truth, weights, tokens=tokens)
+    def losses(self, query_ids: pa.Array, ks: Sequence[int]) -> Losses:
+        used = {name: self.covered[f"{name} hits"] for name in self.searches}
+        exact = {name: self.covered.get(f"exact {name} hits", reached) for name, reached in used.items()}
+        # No choice of chunks that was tried may reach less than one that was retrieved.
+        retrieved = [*exact.values(), *(reached for what, reached in self.covered.items() if what != "passages")]
+        oracle, allowed = (np.maximum.reduce([best, *retrieved]) for best in (self.oracle, self.allowed))
+        reached = [self.truth, self.everything, oracle, *(_largest(some, oracle) for some in (exact, used))]
+        for what in (*(f"{stage} hits" for stage in LATER), "passages"):
+            reached.append(self.covered.get(what, reached[-1]))
+        # Whole numbers until the one division: what is not lost is 0, not nearly 0.
+        amounts = [more - less for more, less in pairwise(np.broadcast_arrays(*reached))]
+        for part, sign in (("search", -1), ("selection", 1)):  # what a filter keeps from the search is not the search's
+            amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
+        parts = [amount / self.truth for amount in (*amounts, reached[-1])]
+        ids = pa.chunked_array([query_ids for _ in ks], pa.string())
+        numbers = pa.array(np.repeat(np.array(ks, dtype=np.int32), len(query_ids)))
+        by_search = [
+            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((allowed - alone) / self.truth).ravel())]
+            for name, alone in exact.items()
+        ]
+        return Losses(
+            pa.Table.from_arrays([ids, numbers, *(pa.array(part.ravel()) for part in parts)], schema=LOSSES),
+            pa.concat_tables([pa.Table.from_arrays(columns, schema=SEARCH_LOSSES) for columns in by_search]),
         )
 
-    if costs is not None:
-        near = touching_chunks(truth, chunks)  # a chunk within another may be all that the budget has room for
-        return best_within(sweep(near, costs(near)), ks)
-    best = best_cover(sweep(useful_chunks(chunks, truth)), max(ks))
-    return np.stack([best[min(k, len(best)) - 1] for k in ks])
+
+def _largest(reached: Mapping[str, Amounts], oracle: Amounts) -> Amounts:
+    """Return what the search reaches that reaches most, of each query."""
+    return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
 
 
 def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], level: EvaluationType) -> SpanRows:
@@ -262,45 +257,6 @@ def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], 
             part = slice(*rows.truth.offsets[query : query + 2])
             doc[part] = np.where(masks[id(documents)][doc[part]], doc[part], doc[part] + len(rows.ids))
     return replace(rows.truth, doc=doc)
-
-
-def _most(reached: Mapping[str, Any], oracle: Any) -> Any:
-    """What the search reaches that reaches most, of each query."""
-    return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
-
-
-def _best_of_groups(chunks: SpanRows, wanted: GroupedSweep, ks: Sequence[int], costs: Costs | None) -> Any:
-    """As ``_cover``, where one member of each group is to be covered: the best over the choices of members."""
-    sizes = np.diff(np.append(wanted.begins, len(wanted.members)))
-    in_query = np.split(np.arange(len(sizes)), np.searchsorted(wanted.of, np.arange(1, len(wanted.truth))))
-    of_group = [list(range(begin, begin + size)) for begin, size in zip(wanted.begins, sizes, strict=True)]
-    ways = [[of_group[group] for group in groups] for groups in in_query]
-    if any(prod(map(len, one)) > MOST_CHOICES for one in ways):
-        each = wanted.given.take(wanted.members, np.arange(len(wanted.members) + 1))
-        by_one = best_cover(SpanSweep(useful_chunks(chunks, each), each), 1)[0] / wanted.lengths
-        for one in ways:
-            _shorten(one, by_one)
-    query, doc, start, end = wanted.alone.merged_truth()
-    begins = np.searchsorted(query, np.arange(len(wanted.truth) + 1))
-    alone = [np.arange(begin, stop) for begin, stop in pairwise(begins)]
-    choices = [(number, np.array(choice, np.int64)) for number, one in enumerate(ways) for choice in product(*one)]
-    # The pieces of groups of one stand first, then all members: a choice is some of these rows.
-    picked = [np.concatenate([alone[number], len(query) + choice]) for number, choice in choices]
-    rows, members = np.concatenate(picked), wanted.given.take(wanted.members, wanted.given.offsets)
-    sides = zip((doc, start, end), (members.doc, members.start, members.end), strict=True)
-    columns = [np.concatenate(side)[rows] for side in sides]
-    truth = SpanRows(np.cumsum([0, *map(len, picked)]), *columns)
-    weights = np.concatenate([np.ones(len(query)), wanted.weights / wanted.lengths])[rows]
-    best = _cover(chunks, truth, ks, costs, weights)
-    return np.maximum.reduceat(best, np.searchsorted([number for number, _ in choices], np.arange(len(ways))), axis=1)
-
-
-def _shorten(ways: list[list[int]], by_one: Values) -> None:
-    """Leave fewer members in the groups of a query that has too many choices: those of which one chunk has most."""
-    for group in ways if prod(map(len, ways)) > MOST_CHOICES else ():
-        group.sort(key=lambda member: -by_one[member])
-    while prod(map(len, ways)) > MOST_CHOICES:
-        max(ways, key=len).pop()
 
 
 def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
@@ -320,80 +276,3 @@ def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
             f"the {what} have {of_document}{rows.ids[int(hits.doc[row])].as_py()!r}, "
             f"which is not a chunk ({len(strange)} such hits): give the chunks that were searched"
         )
-
-
-def useful_chunks(chunks: SpanRows, truth: SpanRows) -> SpanRows:
-    """For each query the chunks that reach its truth, without those that lie within another chunk.
-
-    ``chunks`` are those of the corpus, as the rows of one query. A chunk within another covers nothing that the other
-    does not: leaving it out changes no oracle.
-    """
-    size = int(chunks.end.max(initial=0)) + 1
-    start, end = chunks.doc * size + chunks.start, chunks.doc * size + chunks.end
-    order = np.lexsort((-end, start))
-    reach = np.maximum.accumulate(end[order])
-    widest = order[np.append(True, reach[1:] > reach[:-1])[: len(order)]]
-    return touching_chunks(truth, chunks.take(widest, np.array([0, len(widest)])))
-
-
-def best_cover(chunks: SpanSweep, most: int) -> Any:
-    """How much of the truth 1, 2, … chunks of a query can cover together at most, a row a number; hits are the chunks.
-
-    The truth of a query without its gaps is one line, and a chunk covers an interval of it.
-    There are at most ``most`` rows; where there are fewer, further chunks add nothing to the last row.
-
-    With B(j, x) the most that j chunks cover before position x, and s the earliest start of all chunks that hold the
-    character before x: B(j, x) is the larger of B(j, x') at the border x' before x, and B(j - 1, s) + x - s, for if
-    that character is covered at all, then no chunk does it better than the one that starts at s. Only the borders of
-    chunks are looked at, and a character within two chosen chunks counts once.
-    """
-    first, last = np.cumsum(chunks.truth + 1) - chunks.truth - 1, np.cumsum(chunks.truth + 1) - 1
-    start, end = chunks.on_truth()
-    reach = np.maximum.accumulate(end)
-    border = np.unique(np.concatenate([first, start, end]))
-    # The first chunk, by start, that reaches a border holds the character before it, or none does.
-    earliest = np.append(start, border[-1:])[np.searchsorted(reach, border)]
-    held = np.flatnonzero(earliest < border)
-    before, gain = np.searchsorted(border, earliest[held]), border[held] - earliest[held]
-    # A query's amounts are counted from its first position: none before can pass them.
-    nothing = first[np.searchsorted(first, border, side="right") - 1].astype(border.dtype)
-    at_last = np.searchsorted(border, last, side="right") - 1
-    best = nothing
-    rows: list[Any] = []
-    for _ in range(most):
-        reached = nothing.copy()
-        reached[held] = best[before] + gain
-        reached = np.maximum.accumulate(reached)
-        if rows and np.array_equal(reached, best):
-            break
-        best = reached
-        rows.append(best[at_last] - first)
-    return np.stack(rows)
-
-
-def best_within(chunks: SpanSweep, budgets: Sequence[int]) -> Any:
-    """How much of the truth chunks of a query can cover together that have no more tokens than a budget, a row each.
-
-    As ``best_cover``, with B(c, x) the most that chunks of c tokens together cover before position x: the larger of
-    B(c, x') at the border x' before x, and the best B(c - t, s) + x - s of all chunks that hold the character before x,
-    a chunk of t tokens that starts at s. Where all chunks fit, that is what they cover.
-    """
-    (start, end), cost, most = chunks.on_truth(), chunks.costs(), max(budgets)
-    offsets, queries = chunks.hit_offsets, len(chunks.truth)
-    of = np.repeat(np.arange(queries), np.diff(offsets))
-    before = np.append(start[:1], np.maximum.accumulate(end)[:-1])[: len(end)]
-    covered = np.bincount(of, np.maximum(end - np.maximum(start, before), 0), queries).astype(start.dtype)
-    found = np.tile(covered, (len(budgets), 1))
-    for query in np.flatnonzero(np.bincount(of, cost, queries) > min(budgets)).tolist():
-        own = np.arange(offsets[query], offsets[query + 1])
-        own = own[(end[own] > start[own]) & (cost[own] <= most)]
-        reached = np.zeros(most + 1, start.dtype)
-        best: dict[float, Any] = {}
-        for border in np.unique(np.concatenate([start[own], end[own]])).tolist():
-            for one in own[(start[own] < border) & (end[own] >= border)].tolist():
-                spent, begin = int(cost[one]), start[one].item()
-                with_it = best[begin][: most + 1 - spent] + (border - begin)
-                reached = np.append(reached[:spent], np.maximum(reached[spent:], with_it))
-            best[border] = reached
-        found[:, query] = reached[list(budgets)]
-    return found

@@ -142,13 +142,9 @@ class RetrievalMetric(ABC):
     """The cut as it was given; a setting of every metric that has one."""
 
     @classmethod
-    def score(cls, sweep: Any, cut: Cut) -> Values:
-        """The value of every query of a ``SpanSweep``, by the metric's formula."""
-        return cls._formula(sweep, cut)
-
-    @classmethod
     @abstractmethod
-    def _formula(cls, hits: Any, cut: Cut) -> Values: ...
+    def score(cls, hits: Any, cut: Cut) -> Values:
+        """Return the value of every query of a ``Coverage`` at a cut."""
 
     @classmethod
     def check(cls, unit: str | None, cut: Cut) -> None:

@@ -1,4 +1,4 @@
-"""Scores from tables: every metric, cut and query at once, all cuts from one retrieval.
+"""Score tables of passages: every metric, cut and query at once, all cuts from one retrieval.
 
 The missing rule: every answerable query has a row for each metric and cut; a query without hits gets the metric's value
 for empty retrieval. A query without truth that is not declared unanswerable is an error. Unanswerable queries have
@@ -6,26 +6,23 @@ no rows. Values equal those of the metrics' ``calculate``, whose formulas these 
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from itertools import pairwise
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.coverage import SpanRows, SpanSweep, line_of, spans_outside, touching_chunks
-from rag_eval.metrics.groups import sweep_of
+from rag_eval.metrics.coverage import Coverage, SpanRows, line_of, spans_outside, touching_chunks
+from rag_eval.metrics.groups import coverage_of
 from rag_eval.metrics.metric import (
     ALL,
-    DEFAULT_ENCODING,
     LARGEST_CUT,
     MAX_MIN_K,
     MIN,
+    Asked,
     Counts,
     Cut,
     MetricAtCut,
@@ -37,10 +34,10 @@ from rag_eval.metrics.metric import (
     requested_metrics,
 )
 from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
+from rag_eval.metrics.passage_tokens import PassageTokens, TokenCount, count_each, is_merged
 from rag_eval.metrics.span_metrics import TokenUnit
-from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
-from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
-from rag_eval.tokens import count_slices
+from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
+from rag_eval.tables import SCORES, TruthTables, check_schema, schema_of
 from rag_eval.types.documents import Document, Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
@@ -50,31 +47,7 @@ AVERAGES = schema_of(metric=pa.string(), cut=pa.string(), size=pa.int32(), mean=
 # Few enough for the processor's cache, enough to forget what a numpy call costs.
 BLOCK_ROWS = 100_000
 
-RANKS_AT_ONCE = 5
-"""How many hits of a query are tokenised before it is seen whether a budget has room for as many more."""
-
-
-class Slices(NamedTuple):
-    """Places in one text, which is read when it has to be."""
-
-    read: Callable[[], str]
-    """Gives the text; raises ``ConfigurationError`` when it is not there, or has no such places."""
-    places: Counts
-    """A row of start and end for each."""
-    sha256: str | None = None
-    """Of the text, where it is known without reading it."""
-
-
 UnjudgedAs = Literal["irrelevant", "relevant"]
-
-TokenCount = Callable[[Iterable[Slices], str], Iterable[Counts]]
-"""Gives how many tokens each slice of the texts is in an encoding; of the texts one at a time is in memory."""
-
-
-def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[Counts]:
-    """Count the tokens of each slice."""
-    for one in slices:
-        yield count_slices(one.read(), one.places, encoding)
 
 
 def score_passages(
@@ -90,107 +63,102 @@ def score_passages(
     count: TokenCount = count_each,
     unjudged: UnjudgedAs = "irrelevant",
 ) -> pa.Table:
-    """Score the places of passages, or their chunk ids: a ``SCORES`` row for each metric, cut and answerable query.
+    """Score the places of passages, or their chunk ids.
 
-    ``metrics`` are names without a cut (``span_recall``, ``span_recall(cl100k_base)``), which are scored at each of
-    ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
-    ``MetricName`` or a ``MetricAtCut`` is scored as it is. At token level ``documents`` are needed for objects and for
-    what is counted in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``; at chunk
-    level ``chunks`` for budgets of tokens. ``block_rows`` bounds memory: so many rows of passages and truth are scored
-    at a time. ``count`` counts tokens. What was retrieved within a cut and nobody judged counts as ``unjudged`` says:
-    see ``rag_eval.metrics.span_metrics.Unjudged``.
-    Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
-    that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
-    truth that is not declared unanswerable.
+    Args:
+        level: What passages are known by.
+        passages: What was retrieved, a ``PASSAGES`` table.
+        truth: The queries and what answers them.
+        metrics: Names without a cut (``span_recall``), which are scored at each of ``ks``, or with a cut of their own
+            (``chroma_iou@min``), and objects likewise. A ``MetricName`` or ``MetricAtCut`` is scored as it is.
+        ks: Numbers of hits.
+        documents: At token level needed for objects and for what is counted in tokens.
+        chunks: All of the corpus; needed for ``precision_omega`` and ``@min``, at chunk level for budgets of tokens.
+        block_rows: How many rows of passages and truth are scored at a time, to bound memory.
+        count: Counts tokens.
+        unjudged: As what text counts that was retrieved within a cut and that nobody judged: see
+            ``rag_eval.metrics.span_metrics.Unjudged``.
+
+    Returns:
+        A ``SCORES`` row for each metric, cut and answerable query.
+
+    Raises:
+        ConfigurationError: A metric or k cannot be used or lacks what it needs.
+        TableError: A row holds no character, has a wrong rank or names an unknown query.
+        GroundTruthError: A query without truth is not declared unanswerable.
     """
-    read: Any = None
-    if level == "token-level":
-        passages, apart = with_own_places(passages)
-        known: Any = None if documents is None else by_id(documents)
-        read = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
-    asked = requested_metrics(metrics, ks, level)
-    names = [one for one in asked if isinstance(one, MetricName)]
-    objects = [one for one in asked if isinstance(one, MetricAtCut)]
-    reading = [name for name in names if "chunks" in name.needs]
-    corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
-    cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
-    cuts += [one.name.cut for one in objects]
-    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
-    tables = _Tables(level, passages, read_rows(level, truth, {"hits": passages}, corpus, depth), read, chunks, count)
+    requested = requested_metrics(metrics, ks, level)
+    names = [metric for metric in requested if isinstance(metric, MetricName)]
+    objects = [metric for metric in requested if isinstance(metric, MetricAtCut)]
     is_relevant = unjudged == "relevant"
     if is_relevant and objects:
         raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
-    alike: dict[tuple[Any, ...], list[MetricName]] = {}
-    for name in names:
-        inputs = name.metric.reads & {"chunks", "judged"}
-        alike.setdefault((inputs, name.unit, name.cut if is_relevant else None), []).append(name)
+    reading = [name for name in names if "chunks" in name.needs]
+    corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
+    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in _cuts_of_hits(requested)), default=0)
+    tables = _Tables.read(level, passages, truth, documents, chunks, count, corpus, depth)
     query_ids = tables.rows.query_ids
-    values: dict[str, Values] = {str(name): np.empty(len(query_ids)) for name in names}
-    for some in alike.values():
-        for first, last, sweep in tables.sweeps(some, block_rows, is_relevant):
-            for name in some:
-                values[str(name)][first:last] = name.metric.score(sweep, name.cut)
-    values |= tables.calculated(objects)
+    values = {str(metric): np.empty(len(query_ids)) for metric in requested}
+    for alike in _alike(names, by_cut=is_relevant):
+        inputs = tables.inputs(alike)
+        for block, coverage in inputs.blocks(block_rows, alike[0].cut if is_relevant else None):
+            for name in alike:
+                values[str(name)][block] = name.metric.score(coverage, name.cut)
+    values |= tables.calculate(objects)
     # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
     repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
-    told = [one.name if isinstance(one, MetricAtCut) else one for one in asked]
+    heads = [metric.name if isinstance(metric, MetricAtCut) else metric for metric in requested]
     columns: list[list[pa.Array]] = [
-        [query_ids for _ in told],
-        [repeated(name.column) for name in told],
-        [repeated(name.cut.kind) for name in told],
-        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in told],
-        [pa.array(values[str(name)]) for name in told],
+        [query_ids for _ in heads],
+        [repeated(name.column) for name in heads],
+        [repeated(name.cut.kind) for name in heads],
+        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in heads],
+        [pa.array(values[str(name)]) for name in heads],
     ]
     chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]
     return pa.Table.from_arrays(chunked, schema=SCORES)
 
 
-def tokens_of_rows(
-    level: EvaluationType,
-    rows: TableRows,
-    hits: SpanRows,
-    cut: Cut,
-    documents: Documents | None,
-    chunks: pa.Table,
-    passages: tuple[pa.Table, Rows] | None = None,
-    count: TokenCount = count_each,
-) -> Counts:
-    """The tokens of each hit, as the scores count them; of one beyond a budget 0.
+def _cuts_of_hits(requested: Sequence[Asked]) -> list[Cut]:
+    """Return the cuts of the metrics that read what was retrieved."""
+    return [
+        metric.cut for metric in requested if isinstance(metric, MetricAtCut) or "chunks" not in metric.metric.reads
+    ]
 
-    ``passages`` are the table that the hits are of, and which rows; without it they are chunks of the corpus.
-    """
-    table, picked = (PASSAGES.empty_table(), slice(None)) if passages is None else passages
-    own = replace(rows, hits={"hits": hits}, picked={"hits": picked})
-    read = None if documents is None else by_id(documents)
-    return _Tables(level, table, own, read, chunks, count)._tokens([MetricName("tokens_retrieved", None, cut)], None)
+
+def _alike(names: Sequence[MetricName], *, by_cut: bool) -> list[list[MetricName]]:
+    """Group metrics that are scored from the same counts: of one input and unit, and of one cut if asked for."""
+    groups: dict[tuple[object, ...], list[MetricName]] = {}
+    for name in names:
+        inputs = name.metric.reads & {"chunks", "judged"}
+        groups.setdefault((inputs, name.unit, name.cut if by_cut else None), []).append(name)
+    return list(groups.values())
 
 
 def held_shares(
     level: EvaluationType,
-    hits: pa.Table,
+    passages: pa.Table,
     truth: TruthTables,
     cut: Cut,
     documents: Documents | None = None,
     chunks: pa.Table | None = None,
     count: TokenCount = count_each,
 ) -> Values:
-    """For each row of the truth, by query, the share of what was retrieved within the cut that it holds.
+    """Return for each row of the truth, by query, its share of what was retrieved within the cut.
 
     No two rows of a query overlap; arguments and errors are as for ``score_passages``.
     """
-    hits = with_own_places(hits)[0] if level == "token-level" else hits
-    read = None if documents is None else by_id(documents)
-    tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}), read, chunks, count)
+    tables = _Tables.read(level, passages, truth, documents, chunks, count)
     label = "span_precision" if level == "token-level" else "chunk_precision"
-    found = [np.zeros(0)]
-    for _, _, sweep in tables.sweeps([MetricName(label, None, cut)], BLOCK_ROWS):
-        retrieved = np.maximum(sweep.retrieved(cut), 1)[sweep.given.query]
-        found.append(sweep.apart(slice(None)).covered(cut) / retrieved)
-    return np.concatenate(found)
+    shares = [np.zeros(0)]
+    for _, coverage in tables.inputs([MetricName(label, None, cut)]).blocks(BLOCK_ROWS):
+        retrieved = np.maximum(coverage.retrieved(cut), 1)[coverage.spans.query]
+        shares.append(coverage.by_span(slice(None)).covered(cut) / retrieved)
+    return np.concatenate(shares)
 
 
 def average_scores(scores: pa.Table) -> pa.Table:
-    """The mean and the number of queries for each metric and cut, in the order of their first rows."""
+    """Return the mean and the number of queries for each metric and cut, in the order of their first rows."""
     check_schema(scores, SCORES, "scores")
     sizes = scores.column("size").to_numpy().astype(np.int64)
     numbers = sizes - sizes.min(initial=0)
@@ -207,6 +175,42 @@ def average_scores(scores: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True)
+class _Inputs:
+    """What metrics of one unit and input are scored from; ``tokens`` and ``fewest`` where they need them."""
+
+    hits: SpanRows
+    truth: SpanRows
+    judged: SpanRows
+    tokens: Counts | None
+    fewest: Counts | None
+    is_merged: bool
+    reads_hits: bool
+
+    def blocks(self, block_rows: int, relevant_within: Cut | None = None) -> Iterator[tuple[slice, Coverage]]:
+        """Yield ranges of queries that together have about ``block_rows`` rows, and the coverage of each.
+
+        Unjudged text that was retrieved within the cut ``relevant_within`` counts as relevant.
+        """
+        hits, fewest, tokens = self.hits, self.fewest, self.tokens
+        reach = None
+        if relevant_within is not None and self.reads_hits:
+            reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within, tokens)
+        offsets, most = hits.offsets + self.truth.offsets, line_of(hits, self.judged)[2]
+        first, queries = 0, len(offsets) - 1
+        while first < queries:
+            last = int(np.searchsorted(offsets, offsets[first] + block_rows, side="right")) - 1
+            last = max(first + 1, min(last, first + most, queries))
+            block, truth = hits.block(first, last), self.truth.block(first, last)
+            if reach is not None:
+                within = block.select(np.flatnonzero(block.rank <= reach[first:last][block.query]))
+                truth = truth.join(spans_outside(within, self.judged.block(first, last)))
+            spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
+            least = None if fewest is None else fewest[first:last]
+            yield slice(first, last), coverage_of(block, truth, spent, least, self.is_merged)
+            first = last
+
+
+@dataclass(frozen=True)
 class _Tables:
     """Passages and their rows, and where their texts are: in the documents, or in the chunks."""
 
@@ -214,235 +218,103 @@ class _Tables:
     passages: pa.Table
     rows: TableRows
     documents: Mapping[str, Document] | None
-    chunks: pa.Table | None
-    count: TokenCount = count_each
+    tokens: PassageTokens
 
-    def sweeps(
-        self, names: Sequence[MetricName], block_rows: int, is_relevant: bool = False
-    ) -> Iterator[tuple[int, int, SpanSweep]]:
-        """Ranges of queries that together have about ``block_rows`` rows, and the sweep of each.
+    @classmethod
+    def read(
+        cls,
+        level: EvaluationType,
+        passages: pa.Table,
+        truth: TruthTables,
+        documents: Documents | None,
+        chunks: pa.Table | None,
+        count: TokenCount,
+        corpus: pa.Table | None = None,
+        depth: int = LARGEST_CUT,
+    ) -> "_Tables":
+        known: Any = None
+        if level == "token-level":
+            passages, apart = with_own_places(passages)
+            known = None if documents is None else by_id(documents)
+            known = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
+        rows = read_rows(level, truth, {"hits": passages}, corpus, depth)
+        return cls(level, passages, rows, known, PassageTokens(level, rows.ids, known, chunks, count))
 
-        The metrics are of one unit and of one input; where what is unjudged ``is_relevant``, of one cut too. What
-        touches the truth is what touches the first member of a group, as it was written: that is the same whatever was
-        retrieved.
+    def inputs(self, names: Sequence[MetricName]) -> _Inputs:
+        """Return what metrics of one unit and of one input are scored from.
+
+        What touches the truth is what touches the first member of a group: that is the same whatever was retrieved.
         Raises ``ConfigurationError`` when they need documents or chunks that are not given.
         """
-        rows, one, tokens, fewest = self.rows, names[0], None, None
+        rows, metric, unit = self.rows, names[0], names[0].unit
         hits, judged = rows.hits["hits"], rows.judged
-        truth = judged if "judged" in one.metric.reads else rows.truth
-        if any(name.reads_tokens for name in names):
-            tokens = self._tokens(names, one.unit)
+        truth = judged if "judged" in metric.metric.reads else rows.truth
+        counted = next((name for name in names if name.reads_tokens), None)
+        tokens = None if counted is None else self._tokens(counted)
+        fewest = None
         if any("chunks" in name.needs for name in names):
-            touching = touching_chunks(truth.as_written(), rows.chunks)
+            touching = touching_chunks(truth.first_members(), rows.chunks)
             fewest = np.minimum(np.diff(touching.offsets), MAX_MIN_K)
-            if "chunks" in one.metric.reads:
-                hits, truth = touching, truth.as_written()
-        if one.unit is not None and any("hits" in name.metric.reads for name in names):
-            unit, doc_ids = TokenUnit(one.unit, needed(self.documents, str(one), "documents")), rows.ids.to_pylist()
-            hits, truth, judged = (_in_tokens(side, doc_ids, unit) for side in (hits, truth, judged))
-        reach = fewest if one.cut == MIN else hits_within(hits, one.cut, tokens) if is_relevant else None
-        offsets, most = hits.offsets + truth.offsets, line_of(hits, judged)[2]
-        first, queries = 0, len(rows.query_ids)
-        while first < queries:
-            last = int(np.searchsorted(offsets, offsets[first] + block_rows, side="right")) - 1
-            last = max(first + 1, min(last, first + most, queries))
-            spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
-            least = None if fewest is None else fewest[first:last]
-            block, relevant = hits.block(first, last), truth.block(first, last)
-            if is_relevant and reach is not None and not one.metric.reads & {"chunks", "judged"}:
-                within = block.of(np.flatnonzero(block.rank <= reach[first:last][block.query]))
-                relevant = relevant.joined(spans_outside(within, judged.block(first, last)))
-            yield first, last, sweep_of(block, relevant, tokens=spent, fewest=least, is_merged=self._is_merged)
-            first = last
+            if "chunks" in metric.metric.reads:
+                hits, truth = touching, truth.first_members()
+        if unit is not None and any("hits" in name.metric.reads for name in names):
+            in_unit = TokenUnit(unit, needed(self.documents, str(metric), "documents"))
+            doc_ids = rows.ids.to_pylist()
+            hits, truth, judged = (_in_tokens(side, doc_ids, in_unit) for side in (hits, truth, judged))
+        reads_hits = not metric.metric.reads & {"chunks", "judged"}
+        return _Inputs(hits, truth, judged, tokens, fewest, is_merged(self.passages), reads_hits)
 
-    @property
-    def _is_merged(self) -> bool:
-        """Whether passages that overlap or touch are one: those that are more than their hits."""
-        ranks = self.passages.column("hit_ranks")
-        return bool(ranks.null_count < len(ranks))
+    def _tokens(self, name: MetricName) -> Counts:
+        rows = self.rows
+        return self.tokens.of_passages(self.passages, rows.picked["hits"], rows.hits["hits"], name.unit, str(name))
 
-    def calculated(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
-        """The values of metrics that are objects, by their full names; raises ``ConfigurationError`` as they do."""
-        rows, found = self.rows, {}
+    def calculate(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
+        """Return the values of metrics that are objects, by their full names; raises ``ConfigurationError``."""
         if not objects:
             return {}
+        rows, values = self.rows, {}
         hits, is_placed = rows.hits["hits"], self.level == "token-level"
         documents = needed(self.documents, str(objects[0]), "documents") if is_placed else {}
         texts = QueryTexts(self.level, rows.ids.to_pylist(), documents)
-        for cut in dict.fromkeys(one.name.cut for one in objects):
-            some = [one for one in objects if one.name.cut == cut]
-            tokens = self._tokens([one.name for one in some], None) if cut.kind == "tokens" else None
+        for cut in dict.fromkeys(metric.cut for metric in objects):
+            at_cut = [metric for metric in objects if metric.cut == cut]
+            tokens = self._tokens(at_cut[0].name) if cut.kind == "tokens" else None
             chosen = best_members(hits, rows.truth, cut, tokens)
-            for one in some:
+            for metric in at_cut:
                 # A built-in one cuts for itself, by what it was made with, and knows groups.
-                own = cut if not isinstance(one.metric, RetrievalMetric) or cut.hits else ALL
-                truth = rows.truth if metric_of(str(one)) is type(one.metric) else chosen
-                reach = hits_within(hits, own, tokens)
-                found[str(one)] = calculate_each(one, hits, truth, reach, texts, rows.query_ids)
-        return found
-
-    def _tokens(self, names: Sequence[MetricName], unit: str | None) -> Counts:
-        """The tokens of each passage; a passage beyond every cut of the metrics that count them has 0.
-
-        They are those that the table has, unless a tokenizer is named, or else those of its own text, or of the slice
-        at its place (at chunk level: of its chunk). A place that occurs often is tokenised once.
-        Raises ``ConfigurationError`` when the text of a passage is not there.
-        """
-        hits, picked, known = self.rows.hits["hits"], self.rows.picked["hits"], self.passages.column("tokens")
-        if unit is None and len(known) and not known.null_count:
-            counts: Counts = known.to_numpy().astype(np.int64)[picked]
-            return counts
-        name = next(name for name in names if name.reads_tokens)
-        written = self.passages.column("text")
-        doc, own = hits.doc.copy(), {}
-        if written.null_count < len(written):
-            own = {row: text for row, text in enumerate(written.to_numpy()[picked]) if text is not None}
-            # A text of its own is no other's: a place of its own.
-            doc[list(own)] = len(self.rows.ids) + np.array(list(own), dtype=np.int64)
-        cuts = [other.cut for other in names if other.reads_tokens]
-        whole = max((cut.hits or 0 for cut in cuts), default=0)
-        budget = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
-        if self._is_merged:
-            return self._added_tokens(name, unit, LARGEST_CUT if ALL in cuts else whole, budget)
-        size = int(hits.end.max(initial=0)) + 1
-        # Numbered starts leave room for the end in one integer.
-        place = numbered(numbered(doc * size + hits.start) * size + hits.end)
-        firsts = np.empty(place.max(initial=-1) + 1, dtype=np.int64)
-        firsts[place[::-1]] = np.arange(len(place))[::-1]
-        counted = np.full(len(firsts), -1, dtype=np.int64)
-        costs = np.zeros(len(doc), dtype=np.int64)
-        deepest, first, last = int(hits.rank.max(initial=0)), 0, RANKS_AT_ONCE
-        while first < deepest:
-            last = deepest if ALL in cuts else last
-            due = np.flatnonzero((hits.rank > first) & (hits.rank <= last))
-            within = np.bincount(hits.query, costs, len(self.rows.query_ids))[hits.query[due]] <= budget
-            due = due[within | (hits.rank[due] <= whole) | (ALL in cuts)]
-            is_due = np.zeros(len(firsts), bool)
-            is_due[place[due]] = True
-            new = np.flatnonzero(is_due & (counted < 0))
-            new = new[np.argsort(doc[firsts[new]], kind="stable")]
-            rows = firsts[new]
-            counted[new] = self._counted(doc[rows], hits.start[rows], hits.end[rows], name, unit, own)
-            costs[due] = counted[place[due]]
-            first, last = last, 2 * last
-        return costs
-
-    def _added_tokens(self, name: MetricName, unit: str | None, whole: int, budget: int) -> Counts:
-        """What each passage adds to the tokens of those before it; 0 beyond ``whole`` ranks and the ``budget``."""
-        hits = self.rows.hits["hits"]
-        docs, starts, ends = (column.tolist() for column in (hits.doc, hits.start, hits.end))
-        changes: list[tuple[int, int, tuple[int, int, int]]] = []  # to which row the tokens of a place add, or take
-        for first, last in pairwise(hits.offsets.tolist()):
-            merged: dict[int, list[tuple[int, int]]] = {}
-            for row in range(first, last):
-                doc, start, end = docs[row], starts[row], ends[row]
-                before = merged.setdefault(doc, [])
-                near = [one for one in before if one[0] <= end and start <= one[1]]
-                if near:
-                    if near[0][0] <= start and end <= near[0][1]:
-                        continue  # inside of what was handed on before, and so beside no other
-                    before[:] = [one for one in before if one not in near]
-                    changes += [(row, -1, (doc, *one)) for one in near]
-                    start, end = min(start, *(one[0] for one in near)), max(end, *(one[1] for one in near))
-                before.append((start, end))
-                changes.append((row, 1, (doc, start, end)))
-        places = sorted({place for _, _, place in changes})
-        doc_of, start_of, end_of = np.array(places, dtype=np.int64).reshape(-1, 3).T
-        counts = self._counted(doc_of, start_of, end_of, name, unit).tolist()
-        tokens, added = dict(zip(places, counts, strict=True)), [0] * len(docs)
-        for row, sign, place in changes:
-            added[row] += sign * tokens[place]
-        costs: Counts = np.array(added, dtype=np.int64)
-        for first, last in pairwise(hits.offsets.tolist()):
-            spent = np.cumsum(costs[first:last]) - costs[first:last]
-            beyond = np.flatnonzero((spent > budget) & (np.arange(last - first) >= whole))
-            costs[first:last][beyond[0] if len(beyond) else last - first :] = 0
-        return costs
-
-    def _counted(
-        self,
-        doc: Counts,
-        start: Counts,
-        end: Counts,
-        name: MetricName,
-        unit: str | None,
-        own: Mapping[int, str] = MappingProxyType({}),
-    ) -> Counts:
-        """The tokens of places in the order of their documents, which are read one after another.
-
-        Documents past the known ones are texts that passages have of their own.
-        """
-        texts, ids = self._texts(name), self.rows.ids.to_pylist()
-        known: Mapping[str, str] = getattr(self.documents, "digests", {})
-
-        def read(doc_id: str, last: Counts) -> str:
-            text = texts(doc_id)
-            if self.level == "token-level" and (text is None or last[1] > len(text)):
-                raise ConfigurationError(
-                    f"the documents have no text at [{last[0]}, {last[1]}) of {doc_id!r}, which was retrieved: "
-                    f"for {name} give the corpus that was searched"
-                )
-            if text is None:
-                raise ConfigurationError(f"{doc_id!r} was retrieved and is not among the chunks: give those searched")
-            return text
-
-        def slices() -> Iterator[Slices]:
-            for part in np.split(np.arange(len(doc)), np.flatnonzero(np.diff(doc)) + 1) if len(doc) else ():
-                number, places = int(doc[part[0]]), np.stack([start[part], end[part]], axis=1)
-                last = places[places[:, 1].argmax()]
-                if number < len(ids) and self.level == "token-level":
-                    yield Slices(partial(read, ids[number], last), places, known.get(ids[number]))
-                else:
-                    text = read(ids[number], last) if number < len(ids) else own[number - len(ids)]
-                    yield Slices(partial(str, text), np.array([[0, len(text)]]))
-
-        found = self.count(slices(), unit or DEFAULT_ENCODING)
-        return np.concatenate([np.empty(0, np.int64), *found])
-
-    def _texts(self, name: MetricName) -> Callable[[str], str | None]:
-        """What gives the text of a document, or of a chunk that was retrieved, by its id."""
-        if self.level == "token-level":
-            documents = needed(self.documents, str(name), "documents")
-            return lambda doc_id: documents[doc_id].content if doc_id in documents else None
-        chunks = check_schema(needed(self.chunks, str(name), "chunks"), CHUNKS, "chunks")
-        used = chunks.filter(pc.is_in(chunks.column("chunk_id"), self.rows.ids)).select(["chunk_id", "content"])
-        return dict(zip(*(column.to_pylist() for column in used.columns), strict=True)).get
+                within = cut if not isinstance(metric.metric, RetrievalMetric) or cut.hits else ALL
+                truth = rows.truth if metric_of(str(metric)) is type(metric.metric) else chosen
+                reach = hits_within(hits, within, tokens)
+                values[str(metric)] = calculate_each(metric, hits, truth, reach, texts, rows.query_ids)
+        return values
 
 
 def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:
-    """The truth with one member of each group: that of which the hits at the cut cover the largest share, or the first.
+    """Return the truth with one member of each group: that of which the hits at the cut cover the largest share.
 
-    ``tokens`` are those of each hit, for a cut by tokens.
+    Of equal ones that is the first. ``tokens`` are those of each hit, for a cut by tokens.
     """
     if truth.group is None:
         return truth
     at = Cut("hits", MAX_MIN_K) if cut == MIN else cut
-    covered = SpanSweep(hits, truth, tokens=tokens).apart(slice(None)).covered(at)
-    group = np.repeat(np.arange(len(truth.firsts)), np.diff(np.append(truth.firsts, len(truth.doc))))
-    order = np.lexsort((-covered / (truth.end - truth.start), group))
-    return replace(truth.of(order[truth.firsts]), group=None)
+    covered = Coverage(hits, truth, tokens).by_span(slice(None)).covered(at)
+    group = np.repeat(np.arange(len(truth.firsts)), truth.group_sizes)
+    order = np.lexsort((-covered / truth.lengths, group))
+    return replace(truth.select(order[truth.firsts]), group=None)
 
 
 def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
-    """How many hits of each query are within a cut; ``tokens`` are those of each hit, for a cut by tokens."""
+    """Return how many hits of each query are within a cut; ``tokens`` are those of each hit, for a cut by tokens."""
     counts: Counts = np.diff(hits.offsets)
     if cut.kind != "tokens" or tokens is None:
         return counts if cut.hits is None else np.minimum(counts, cut.hits)
-    spent = SpanSweep(hits, hits, tokens=tokens).spent[1:]
+    spent = Coverage(hits, hits, tokens).spent[1:]
     within: Counts = np.sum(np.maximum.accumulate(spent, axis=0) <= cut.size, axis=0)
     return np.minimum(within, counts)
 
 
-def numbered(values: Counts) -> Counts:
-    """Return a number for each value, the same for equal ones, from 0 without a gap.
-
-    ``np.unique`` would sort them, which takes five times as long.
-    """
-    numbers: Counts = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return numbers
-
-
 def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanRows:
+    """Return spans in numbers of tokens in place of characters."""
     start, end = np.empty_like(rows.start), np.empty_like(rows.end)
     order = np.argsort(rows.doc, kind="stable")
     borders = np.flatnonzero(np.diff(rows.doc[order], prepend=-1))

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.metrics import formulas
 from rag_eval.metrics.chunk_metrics import ChunkMetric
-from rag_eval.metrics.coverage import SpanRows, SpanSweep, touching_chunks
-from rag_eval.metrics.groups import sweep_places, ungrouped
+from rag_eval.metrics.coverage import Coverage, SpanRows, touching_chunks
+from rag_eval.metrics.groups import coverage_of_places, ungrouped
 from rag_eval.metrics.intervals import Place
-from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, Cut, MetricName, RetrievalMetric, Values, needed
+from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, MIN, Cut, MetricName, RetrievalMetric, Values, needed
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Documents, by_id
@@ -139,22 +139,26 @@ class MetricOnSpans(RetrievalMetric):
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[CharacterSpan], Sequence[SpanOrGroup]]]) -> Values:
-        """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
-        retrieved = [hits[: self.cut.hits] for hits, _ in cases]
-        members = [ungrouped(truth) for _, truth in cases]
-        relevant = [[one[0] if isinstance(one, tuple) else one for one in truth] for _, truth in cases]
-        tokens = fewest = None
-        if self.cut.kind == "tokens" or "tokens" in self.reads:
-            encoding = self.unit_name or DEFAULT_ENCODING
-            tokens = [[count_tokens(span.text, encoding) for span in spans] for spans in retrieved]
-        if self.cut.kind == "min" and self.chunks is not None:
-            fewest = [self.chunks.min_k(spans) for spans in relevant]
-        if "chunks" in self.reads and self.chunks is not None:
-            touching = [self.chunks.touching(spans) for spans in relevant]
-            return self.score(sweep_places(touching, [self._places(spans) for spans in relevant]), self.cut)
-        hits = [self._places(spans) for spans in retrieved]
-        truth, groups = [self._places(spans) for spans, _ in members], [numbers for _, numbers in members]
-        return self.score(sweep_places(hits, truth, tokens, fewest, groups), self.cut)
+        """Return the metric for several queries, each with what was retrieved, best first, and what is relevant."""
+        firsts = [[group[0] if isinstance(group, tuple) else group for group in truth] for _, truth in cases]
+        if self.chunks is not None and "chunks" in self.reads:
+            touching = [self.chunks.touching(spans) for spans in firsts]
+            return self.score(coverage_of_places(touching, [self._places(spans) for spans in firsts]), self.cut)
+        retrieved, members = [hits[: self.cut.hits] for hits, _ in cases], [ungrouped(truth) for _, truth in cases]
+        coverage = coverage_of_places(
+            [self._places(spans) for spans in retrieved],
+            [self._places(spans) for spans, _ in members],
+            self._tokens(retrieved),
+            [self.chunks.min_k(spans) for spans in firsts] if self.cut == MIN and self.chunks is not None else None,
+            [numbers for _, numbers in members],
+        )
+        return self.score(coverage, self.cut)
+
+    def _tokens(self, retrieved: Sequence[Sequence[CharacterSpan]]) -> list[list[int]] | None:
+        if self.cut.kind != "tokens" and "tokens" not in self.reads:
+            return None
+        encoding = self.unit_name or DEFAULT_ENCODING
+        return [[count_tokens(span.text, encoding) for span in spans] for spans in retrieved]
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,7 @@ class CompleteEvidence(_OfBothLevels):
     has_unit = False
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
 
 
@@ -245,7 +249,7 @@ class Unjudged(_OfBothLevels):
     reads = frozenset({"hits", "judged"})
 
     @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+    def score(cls, hits: Coverage, cut: Cut) -> Values:
         retrieved = hits.retrieved(cut)
         return formulas.ratio(retrieved - hits.relevant(cut), retrieved, cls.empty)
 

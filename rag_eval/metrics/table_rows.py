@@ -127,7 +127,7 @@ def read_rows(
         picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
         found[what] = spans[what].take(picked[what], hit_offsets)
     _, rows, offsets = _by_query(tables["judged"], known, answerable, "judged")
-    judged = relevant.joined(spans["judged"].take(rows, offsets)) if tables["judged"].num_rows else relevant
+    judged = relevant.join(spans["judged"].take(rows, offsets)) if tables["judged"].num_rows else relevant
     return TableRows(query_ids, ids, relevant, found, picked, spans.get("chunks", NO_SPANS), judged)
 
 

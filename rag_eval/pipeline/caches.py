@@ -21,7 +21,7 @@ from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.documents.reading import FileText, load_file
 from rag_eval.errors import ArtifactError, UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.metrics.metric import Counts
-from rag_eval.metrics.score_tables import Slices, count_each
+from rag_eval.metrics.passage_tokens import Slices, count_each
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.storage.bucket import Storage

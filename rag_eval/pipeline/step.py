@@ -29,7 +29,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import MetricAtCut
-from rag_eval.metrics.score_tables import TokenCount
+from rag_eval.metrics.passage_tokens import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.pipeline.caches import CUTS, RANKINGS, CachedReranker, LoadedFiles, TokenCounts, cut_once

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, higher_is_better, metric_of, split_name
-from rag_eval.metrics.score_tables import Slices, TokenCount, count_each
+from rag_eval.metrics.passage_tokens import Slices, TokenCount, count_each
 from rag_eval.parts.definition import shown
 from rag_eval.pipeline.document_steps import read_chunks
 from rag_eval.pipeline.references import TableRef, digest_of

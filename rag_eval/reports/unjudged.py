@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from rag_eval.formatting import counted, number, percent
 from rag_eval.ground_truth.holes import Truth, pool
 from rag_eval.metrics.metric import Cut, MetricName, OwnMetric, Values, metric_of, score_name, split_name
-from rag_eval.metrics.score_tables import TokenCount, held_shares, score_passages
+from rag_eval.metrics.passage_tokens import TokenCount
+from rag_eval.metrics.score_tables import held_shares, score_passages
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace

@@ -13,7 +13,7 @@ import pytest
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.config.loading import load_config
 from rag_eval.config.models import BenchmarkConfig
-from rag_eval.metrics.score_tables import Slices
+from rag_eval.metrics.passage_tokens import Slices
 from rag_eval.pipeline import document_steps, search_steps
 from rag_eval.pipeline.caches import TokenCounts
 from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, default_shards

@@ -16,7 +16,7 @@ from rag_eval import (
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import credit_copies
-from rag_eval.metrics.groups import sweep_places
+from rag_eval.metrics.groups import coverage_of_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.question_data import pack_overlay, questions_of
@@ -130,7 +130,7 @@ def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | 
     for side, number in enumerate(ranked):
         hits = by_query(kept, str(number))
         for query in queries:
-            case = sweep_places([hits.get(query, [])], [truth.get(query, [])])
+            case = coverage_of_places([hits.get(query, [])], [truth.get(query, [])])
             for k in ks:
                 found = int(case.covered(Cut("hits", k))[0])
                 amounts = {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.config.models import Configuration
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.groups import sweep_places
+from rag_eval.metrics.groups import coverage_of_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.references import Effort
@@ -224,7 +224,7 @@ def test_no_hits_return_nothing() -> None:
 
 def test_what_did_not_fit_a_budget_does_not_fit_for_being_joined_to_a_shorter_text() -> None:
     # Joined, two texts may have fewer tokens than the first alone has.
-    sweep = sweep_places([[("a", 0, 4), ("a", 4, 6), ("a", 8, 9)]], [[("a", 0, 9)]], tokens=[[5, -1, 3]])
+    sweep = coverage_of_places([[("a", 0, 4), ("a", 4, 6), ("a", 8, 9)]], [[("a", 0, 9)]], tokens=[[5, -1, 3]])
     assert [sweep.covered(Cut("tokens", budget)).tolist() for budget in (4, 5, 7)] == [[0], [6], [7]]
 
 
