@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from rag_eval.metrics import formulas
-from rag_eval.metrics.coverage import Coverage
+from rag_eval.metrics.coverage import SpanCoverage
 from rag_eval.metrics.formulas import ratio
 from rag_eval.metrics.metric import ALL, Cut, MetricName, Values, score_name
 from rag_eval.metrics.span_metrics import SpanMetric, TokensRetrieved
@@ -55,7 +55,7 @@ class RecallTokenArea(BudgetMetric):
     only_rises = True
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         values = np.zeros(len(hits.truth))
         for gain, spent in zip(hits.gains(cut), hits.spent[1:], strict=True):
             values += ratio(gain, hits.truth, cls.empty) * np.maximum(cut.size - spent, 0) / cut.size

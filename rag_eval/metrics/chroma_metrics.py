@@ -9,7 +9,7 @@ as there are chunks that touch one of its references, at most 20.
 from dataclasses import dataclass, field
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.coverage import Coverage
+from rag_eval.metrics.coverage import SpanCoverage
 from rag_eval.metrics.formulas import IoU, ratio
 from rag_eval.metrics.metric import MIN, Cut, Depth, Values
 from rag_eval.metrics.span_metrics import ChunkedCorpus, MetricOnSpans
@@ -40,7 +40,7 @@ class ChromaRecall(ChromaMetric):
     bounds = "above"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.covered(cut), hits.truth_total, cls.empty)
 
 
@@ -51,7 +51,7 @@ class ChromaPrecision(ChromaMetric):
     bounds = "both"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved_total(cut), cls.empty)
 
 
@@ -63,7 +63,7 @@ class ChromaIoU(ChromaMetric):
     bounds = "above"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved_total(cut) + hits.uncovered_total(cut), cls.empty)
 
 

@@ -178,7 +178,7 @@ def _at_rank(sums: Counts, reach: Reach) -> Counts:
     return at_rank
 
 
-class Coverage:
+class SpanCoverage:
     """What the hits of a block of queries cover of the ground truth, at any cut.
 
     Args:
@@ -239,14 +239,14 @@ class Coverage:
             np.minimum.at(least, spans.query[spans.firsts], np.maximum.reduceat(shares, spans.firsts))
         return least
 
-    def by_span(self, rows: Counts | slice) -> "Coverage":
+    def by_span(self, rows: Counts | slice) -> "SpanCoverage":
         """Return the coverage of some truth spans, each as a query of its own that has the hits of its query."""
         hits, spans = self.hits, self.spans
         query = spans.query[rows]
         counts = np.diff(hits.offsets)[query]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         repeated = np.arange(offsets[-1]) + np.repeat(hits.offsets[query] - offsets[:-1], counts)
-        return Coverage(
+        return SpanCoverage(
             hits.take(repeated, offsets),
             spans.take(rows, np.arange(len(query) + 1)),
             tokens=None if self._tokens is None else self._tokens[repeated],

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rag_eval.metrics.coverage import Coverage
+from rag_eval.metrics.coverage import SpanCoverage
 from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values
 
 
@@ -36,7 +36,7 @@ class Recall(RetrievalMetric):
     bounds = "above"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.covered(cut), hits.truth, cls.empty)
 
 
@@ -46,7 +46,7 @@ class Precision(RetrievalMetric):
     bounds = "both"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved(cut), cls.empty)
 
 
@@ -57,7 +57,7 @@ class IoU(RetrievalMetric):
     bounds: ClassVar[Bounds] = "above"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(hits.relevant(cut), hits.retrieved(cut) + hits.truth - hits.covered(cut), cls.empty)
 
 
@@ -67,7 +67,7 @@ class F1(RetrievalMetric):
     bounds = "above"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         covered, relevant = hits.covered(cut), hits.relevant(cut)
         return ratio(2 * relevant * covered, relevant * hits.truth + covered * hits.retrieved(cut), cls.empty)
 
@@ -80,7 +80,7 @@ class HitRate(RetrievalMetric):
     meaning = "finds something relevant for {} of the questions"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         is_hit: Counts = np.any(hits.relevant_gains(cut) > 0, axis=0)
         return is_hit.astype(np.float64)
 
@@ -95,7 +95,7 @@ class ReciprocalRank(RetrievalMetric):
     bounds = "both"
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         gains = hits.relevant_gains(cut)
         values = np.zeros(gains.shape[1])
         for rank, gain in enumerate(gains, start=1):
@@ -113,7 +113,7 @@ class AveragePrecision(RetrievalMetric):
     only_rises = True
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         gains = hits.gains(cut)
         useful = np.zeros(gains.shape[1], dtype=np.int64)
         weighted = np.zeros(gains.shape[1])
@@ -131,7 +131,7 @@ class NormalisedGain(RetrievalMetric):
     """
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return ratio(discounted_gain(hits.gains(cut)), discounted_gain(hits.best_gains(cut)), cls.empty)
 
 
@@ -144,5 +144,5 @@ class TokenCost(RetrievalMetric):
     reads = frozenset({"tokens"})
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return hits.tokens(cut).astype(np.float64)

@@ -20,15 +20,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_eval.metrics.coverage import Coverage, SpanRows, largest_first
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows, largest_first
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import ALL, Counts, Cut, Values
 
 T = TypeVar("T")
 
 
-class GroupedCoverage(Coverage):
-    """Coverage of truth that has groups of several members; as a plain ``Coverage`` it would be that of all members."""
+class GroupedCoverage(SpanCoverage):
+    """Coverage of truth that has groups of several members; as a plain ``SpanCoverage`` it would be that of all members."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class GroupedCoverage(Coverage):
         super().__init__(hits, truth, tokens, fewest, is_merged)
         firsts, sizes = truth.firsts, truth.group_sizes
         several = sizes > 1
-        self.single = Coverage(hits, truth.select(firsts[~several]), tokens, fewest, is_merged)
+        self.single = SpanCoverage(hits, truth.select(firsts[~several]), tokens, fewest, is_merged)
         """The coverage of the groups of one member."""
         self.members = np.flatnonzero(np.repeat(several, sizes))
         """The truth spans that are in groups of several."""
@@ -55,7 +55,7 @@ class GroupedCoverage(Coverage):
         order = np.lexsort((several, truth.query[firsts]))
         written = truth.select(firsts[order])
         new = np.empty(len(firsts), dtype=np.int64)
-        new[order] = Coverage(written, written).gains(ALL)[written.rank - 1, written.query]
+        new[order] = SpanCoverage(written, written).gains(ALL)[written.rank - 1, written.query]
         self._new = new[several]
         self.weights = np.repeat(self._new, self.sizes)
         """For each member what its group counts."""
@@ -125,10 +125,10 @@ def coverage_of(
     tokens: Counts | None = None,
     fewest: Counts | None = None,
     is_merged: bool = False,
-) -> Coverage:
+) -> SpanCoverage:
     """Return the coverage of a block of queries, with groups where the truth has any of several members."""
     is_grouped = truth.group is not None and len(truth.firsts) < len(truth.doc)
-    return (GroupedCoverage if is_grouped else Coverage)(hits, truth, tokens, fewest, is_merged)
+    return (GroupedCoverage if is_grouped else SpanCoverage)(hits, truth, tokens, fewest, is_merged)
 
 
 def coverage_of_places(
@@ -137,7 +137,7 @@ def coverage_of_places(
     tokens: Sequence[Sequence[int]] | None = None,
     fewest: Sequence[int] | None = None,
     groups: Sequence[Sequence[int]] | None = None,
-) -> Coverage:
+) -> SpanCoverage:
     """Return the coverage of queries from lists, an entry a query; ``groups`` are those of the truth."""
     sides = [[*chain.from_iterable(side)] for side in (hits, truth)]
     numbers: dict[str, int] = {}

@@ -144,7 +144,7 @@ class RetrievalMetric(ABC):
     @classmethod
     @abstractmethod
     def score(cls, hits: Any, cut: Cut) -> Values:
-        """Return the value of every query of a ``Coverage`` at a cut."""
+        """Return the value of every query of a ``SpanCoverage`` at a cut."""
 
     @classmethod
     def check(cls, unit: str | None, cut: Cut) -> None:

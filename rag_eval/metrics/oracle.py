@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_eval.metrics.coverage import Coverage, SpanRows, touching_chunks
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows, touching_chunks
 from rag_eval.metrics.groups import GroupedCoverage, coverage_of
 from rag_eval.metrics.metric import Counts, Values
 from rag_eval.metrics.table_rows import NO_SPANS
@@ -27,7 +27,7 @@ MOST_CHOICES = 64
 _ROUNDING = 1e-9
 
 
-class WeightedCoverage(Coverage):
+class WeightedCoverage(SpanCoverage):
     """Coverage of truth whose characters count by the ``weights`` of the spans that hold them, whole in sum."""
 
     def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values, tokens: Counts | None = None) -> None:
@@ -36,7 +36,7 @@ class WeightedCoverage(Coverage):
         self.truth = np.rint(np.bincount(truth.query, weights * truth.lengths, len(truth.offsets) - 1)).astype(np.int64)
 
     def on_truth(self) -> tuple[Values, Values]:
-        """Return what ``Coverage.on_truth`` does, a character being as long on the line as its weight."""
+        """Return what ``SpanCoverage.on_truth`` does, a character being as long on the line as its weight."""
         spans = self._spans
         weights = self._weights[self.spans.offsets[spans.query] + spans.mark - 1]
         border, step = np.concatenate([spans.start, spans.end]), np.concatenate([weights, -weights])
@@ -68,8 +68,8 @@ def most_covered(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Co
 def _cover(
     chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None, weights: Values | None = None
 ) -> Amounts:
-    def coverage(some: SpanRows, tokens: Counts | None = None) -> Coverage:
-        return Coverage(some, truth, tokens) if weights is None else WeightedCoverage(some, truth, weights, tokens)
+    def coverage(some: SpanRows, tokens: Counts | None = None) -> SpanCoverage:
+        return SpanCoverage(some, truth, tokens) if weights is None else WeightedCoverage(some, truth, weights, tokens)
 
     if costs is not None:
         near = touching_chunks(truth, chunks)  # a chunk within another may be all that the budget has room for
@@ -105,7 +105,7 @@ def _members_of(chunks: SpanRows, wanted: GroupedCoverage) -> list[list[list[int
     too_many = [groups for groups in ways if prod(map(len, groups)) > MOST_CHOICES]
     if too_many:
         each = wanted.spans.take(wanted.members, np.arange(len(wanted.members) + 1))
-        by_one = best_cover(Coverage(useful_chunks(chunks, each), each), 1)[0] / wanted.lengths
+        by_one = best_cover(SpanCoverage(useful_chunks(chunks, each), each), 1)[0] / wanted.lengths
         for groups in too_many:
             for group in groups:
                 group.sort(key=lambda member: -by_one[member])
@@ -127,7 +127,7 @@ def useful_chunks(chunks: SpanRows, truth: SpanRows) -> SpanRows:
     return touching_chunks(truth, chunks.take(widest, np.array([0, len(widest)])))
 
 
-def best_cover(chunks: Coverage, most: int) -> Amounts:
+def best_cover(chunks: SpanCoverage, most: int) -> Amounts:
     """Return how much of the truth 1, 2, … chunks of a query can cover together, a row a number; hits are the chunks.
 
     There are at most ``most`` rows; where there are fewer, further chunks add nothing to the last row.
@@ -160,7 +160,7 @@ def best_cover(chunks: Coverage, most: int) -> Amounts:
     return np.stack(rows)
 
 
-def best_within(chunks: Coverage, budgets: Sequence[int]) -> Amounts:
+def best_within(chunks: SpanCoverage, budgets: Sequence[int]) -> Amounts:
     """Return how much of the truth chunks of a query can cover that have no more tokens than a budget, a row each.
 
     As ``best_cover``, with B(c, x) the most that chunks of c tokens together cover before position x: the larger of

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.coverage import Coverage, SpanRows, line_of, spans_outside, touching_chunks
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows, line_of, spans_outside, touching_chunks
 from rag_eval.metrics.groups import coverage_of
 from rag_eval.metrics.metric import (
     ALL,
@@ -186,7 +186,7 @@ class _Inputs:
     is_merged: bool
     reads_hits: bool
 
-    def blocks(self, block_rows: int, relevant_within: Cut | None = None) -> Iterator[tuple[slice, Coverage]]:
+    def blocks(self, block_rows: int, relevant_within: Cut | None = None) -> Iterator[tuple[slice, SpanCoverage]]:
         """Yield ranges of queries that together have about ``block_rows`` rows, and the coverage of each.
 
         Unjudged text that was retrieved within the cut ``relevant_within`` counts as relevant.
@@ -297,7 +297,7 @@ def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | Non
     if truth.group is None:
         return truth
     at = Cut("hits", MAX_MIN_K) if cut == MIN else cut
-    covered = Coverage(hits, truth, tokens).by_span(slice(None)).covered(at)
+    covered = SpanCoverage(hits, truth, tokens).by_span(slice(None)).covered(at)
     group = np.repeat(np.arange(len(truth.firsts)), truth.group_sizes)
     order = np.lexsort((-covered / truth.lengths, group))
     return replace(truth.select(order[truth.firsts]), group=None)
@@ -308,7 +308,7 @@ def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
     counts: Counts = np.diff(hits.offsets)
     if cut.kind != "tokens" or tokens is None:
         return counts if cut.hits is None else np.minimum(counts, cut.hits)
-    spent = Coverage(hits, hits, tokens).spent[1:]
+    spent = SpanCoverage(hits, hits, tokens).spent[1:]
     within: Counts = np.sum(np.maximum.accumulate(spent, axis=0) <= cut.size, axis=0)
     return np.minimum(within, counts)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.metrics import formulas
 from rag_eval.metrics.chunk_metrics import ChunkMetric
-from rag_eval.metrics.coverage import Coverage, SpanRows, touching_chunks
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows, touching_chunks
 from rag_eval.metrics.groups import coverage_of_places, ungrouped
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, MIN, Cut, MetricName, RetrievalMetric, Values, needed
@@ -218,7 +218,7 @@ class CompleteEvidence(_OfBothLevels):
     has_unit = False
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
 
 
@@ -249,7 +249,7 @@ class Unjudged(_OfBothLevels):
     reads = frozenset({"hits", "judged"})
 
     @classmethod
-    def score(cls, hits: Coverage, cut: Cut) -> Values:
+    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         retrieved = hits.retrieved(cut)
         return formulas.ratio(retrieved - hits.relevant(cut), retrieved, cls.empty)
 

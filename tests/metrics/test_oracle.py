@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.metrics.coverage import Coverage, SpanRows
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows
 from rag_eval.metrics.metric import ALL
 from rag_eval.metrics.oracle import best_cover, useful_chunks
 
@@ -39,7 +39,7 @@ def best_by_trying(chunks: list[Place], truth: list[Place], k: int) -> int:
 
 def oracle(chunks: list[Place], *truths: list[Place]) -> np.ndarray:
     truth = rows(*truths)
-    return best_cover(Coverage(useful_chunks(rows(chunks), truth), truth), MOST)
+    return best_cover(SpanCoverage(useful_chunks(rows(chunks), truth), truth), MOST)
 
 
 @settings(deadline=None, derandomize=True, max_examples=400)
@@ -57,7 +57,7 @@ def test_no_choice_of_k_chunks_covers_more_and_one_covers_as_much(
 @given(places(0, 12), st.lists(places(1, 6), min_size=1, max_size=4))
 def test_the_projection_keeps_what_is_covered_of_the_truth(chunks: list[Place], truths: list[list[Place]]) -> None:
     truth, found = rows(*truths), rows(*[chunks for _ in truths])
-    sweep = Coverage(found, truth)
+    sweep = SpanCoverage(found, truth)
     start, end = (side.reshape(len(truths), -1) for side in sweep.on_truth())
     assert (np.diff(start, axis=1) >= 0).all()
     lengths = [len(characters(spans)) for spans in truths]
@@ -98,7 +98,7 @@ def test_a_query_without_useful_chunks_takes_nothing_from_its_neighbours() -> No
 
 def test_a_document_without_truth_is_not_taken_for_that_of_another_query() -> None:
     found = rows([(0, 1, 4), (1, 0, 5), (2, 0, 5), (9, 0, 5)], [], [])
-    start, end = Coverage(found, rows([(0, 0, 5)], [(0, 0, 5)], [(0, 0, 5)])).on_truth()
+    start, end = SpanCoverage(found, rows([(0, 0, 5)], [(0, 0, 5)], [(0, 0, 5)])).on_truth()
     assert start.tolist() == [1, 5, 5, 5]
     assert end.tolist() == [4, 5, 5, 5]
 
