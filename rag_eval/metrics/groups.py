@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class GroupedCoverage(SpanCoverage):
-    """Coverage of truth that has groups of several members; as a plain ``SpanCoverage`` it would be that of all members."""
+    """Coverage of truth with groups of several members; ``SpanCoverage`` alone would be that of all members."""
 
     def __init__(
         self,
