@@ -46,17 +46,17 @@ def benchmark(
     Raises:
         BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
     """
-    begun, workspace = datetime.now(UTC), workspace.start_run()
-    with in_use(workspace), task_runner(runner) as runs_on:
+    begun, workspace = datetime.now(UTC), workspace.in_a_run_now()
+    with in_use(workspace), task_runner(runner) as chunkings_runner:
         files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
         documents = load_corpus.map(files, unmapped(workspace)).result()
         truth = ground_truth(config.ground_truth, documents, config.evaluation_type, workspace, reanchor, config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)
-        shared = [unmapped(one) for one in (inputs, workspace, begun, runs_on)]
+        shared = [unmapped(value) for value in (inputs, workspace, begun, chunkings_runner)]
         choice = choose_configurations(config, inputs, workspace, lambda some: evaluate.map(some, *shared))
         chosen = chunkings(choice.configurations)
-        found = gather(chosen, evaluate.map(chosen, *shared))
-        outcome = conclude(workspace, config, begun, files, inputs, choice, found, reanchor)
+        evaluated = gather(chosen, evaluate.map(chosen, *shared))
+        outcome = conclude(workspace, config, begun, files, inputs, choice, evaluated, reanchor)
         report(workspace, config.ground_truth, outcome)
         publish(workspace, outcome, config.langsmith_dataset)
     return checked(workspace, outcome)
@@ -79,24 +79,27 @@ def evaluate_chunking(
     chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime
 ) -> list[ConfigurationOutcome]:
     """Chunk, embed and index once, then retrieve and score with every configuration of the chunking."""
-    here, documents, truth = unmapped(workspace), inputs.documents, inputs.truth
+    documents, truth, here = inputs.documents, inputs.truth, unmapped(workspace)
     cut = chunks = chunk.map(documents, unmapped(chunking.chunker), here, unmapped(inputs.chunk_truth))
     if chunking.context is not None:
         chunks = add_context.map(cut, documents, unmapped(chunking.context), here)
-    vectors = {one: embed.map(chunks, unmapped(one), here) for one in chunking.embedders}
+    vectors = {embedder: embed.map(chunks, unmapped(embedder), here) for embedder in chunking.embedders}
     plan = chunking.plan(hits_to_fetch(cut, chunking.chunker, inputs.depth))
-    indexes = {one: build_index(one, chunks, vectors.get(one.embedder), workspace) for one in plan.indexes}
+    indexes = {index: build_index(index, chunks, vectors.get(index.embedder), workspace) for index in plan.indexes}
     queries = {
-        one: prepare_queries.submit(truth.queries, one.rewriter, one.selection, documents, workspace)
-        for one in plan.queries
+        query: prepare_queries.submit(truth.queries, query.rewriter, query.selection, documents, workspace)
+        for query in plan.queries
     }
-    found = {one: search_index(one, indexes[one.index], queries[one.queries], workspace) for one in plan.searches}
+    rankings = {
+        search: search_index(search, indexes[search.index], queries[search.queries], workspace)
+        for search in plan.searches
+    }
     runs = []
-    for one, searches in plan.configurations:
-        rankings = [found[each] for each in searches]
-        hits = retrieve.submit(one, rankings, truth.queries, documents, inputs.candidates, workspace)
-        scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, one.name)
-        runs.append(ConfigurationRuns(one, hits, scores, cut, chunks, vectors.get(one.embedder, ()), rankings))
+    for configuration, searches in plan.configurations:
+        found, embedded = [rankings[search] for search in searches], vectors.get(configuration.embedder, ())
+        hits = retrieve.submit(configuration, found, truth.queries, documents, inputs.candidates, workspace)
+        scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, configuration.name)
+        runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, found))
     outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
     show_chunking(workspace, chunking.name, outcomes)
     return outcomes
