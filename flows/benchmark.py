@@ -46,7 +46,7 @@ def benchmark(
     Raises:
         BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
     """
-    begun, workspace = datetime.now(UTC), workspace.in_a_run_now()
+    begun, workspace = datetime.now(UTC), workspace.start_run()
     with in_use(workspace), task_runner(runner) as chunkings_runner:
         files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
         documents = load_corpus.map(files, unmapped(workspace)).result()
