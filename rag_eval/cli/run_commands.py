@@ -52,31 +52,44 @@ def run(
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from rag_eval.cli.ranking_table import print_result
     from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.results.outcome import BenchmarkOutcome
-    from rag_eval.results.unchanged import unchanged_run
 
     chosen = given.benchmark(config, langsmith_dataset=publish_to, search=search, holdout=holdout)
     if config is None and given.corpus is None:
         own = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
         say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")
     workspace = Workspace.at(given.workspace, refresh=refresh)
-    if (found := unchanged_run(workspace, chosen, reanchor=reanchor)) is not None:
-        say(Console(stderr=True), f"rag-eval: nothing has changed since run {found.run}: --refresh computes it again")
-        print_result(found, workspace, as_json=as_json)
-        return
     failure: BenchmarkFailedError | None = None
-    try:
-        outcome = _evaluated(chosen, workspace, reanchor, given.runner)
-    except BenchmarkFailedError as error:
-        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    outcome = _unchanged_run(chosen, workspace, reanchor=reanchor)
+    if outcome is None:
+        try:
+            outcome = _run_benchmark(chosen, workspace, reanchor, given.runner)
+        except BenchmarkFailedError as error:
+            from rag_eval.results.outcome import BenchmarkOutcome
+
+            failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    from rag_eval.cli.ranking_table import print_result  # which takes as long to import as all before the first line
+
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
         raise failure
 
 
-def _evaluated(chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":
+def _unchanged_run(config: "BenchmarkConfig", workspace: "Workspace", *, reanchor: bool) -> "BenchmarkOutcome | None":
+    """Return the last run if nothing has changed since, and say so."""
+    if not any(workspace.storage.names("runs")):
+        return None
+    from rag_eval.results.unchanged import unchanged_run
+
+    found = unchanged_run(workspace, config, reanchor=reanchor)
+    if found is not None:
+        say(Console(stderr=True), f"rag-eval: nothing has changed since run {found.run}: --refresh computes it again")
+    return found
+
+
+def _run_benchmark(
+    chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
+) -> "BenchmarkOutcome":
     """Run the flow of a benchmark; the benchmark is checked while the server starts."""
     from rag_eval.cli.prefect_api import prefect_api
     from rag_eval.results.housekeeping import notice_earlier_version

@@ -24,7 +24,6 @@ from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.inputs import BenchmarkInputs, TruthSource
 from rag_eval.pipeline.references import ChunksRef, Effort, HitsRef, IndexRef, QueriesRef, Result, ScoresRef, TableRef
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.stats.comparison import best_first
 from rag_eval.tables import truth_from_tables
 from rag_eval.types.evidence import TRUTH_KINDS
 
@@ -238,6 +237,8 @@ class BenchmarkOutcome(_Outcome):
         by = self.ranking_metric
         cuts = (split_name(by)[1], ALL, MIN)
         further = sorted((name for name in self.measured if split_name(name)[1] in cuts), key=higher_is_better)
+        from rag_eval.stats.comparison import best_first  # which imports scipy
+
         signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
         given = sorted(
             self.configurations,
