@@ -21,7 +21,6 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import verdict_of
 from rag_eval.reports.verdict_words import words_of
 from rag_eval.results.gate import MAX_DROP
-from rag_eval.results.housekeeping import notice_earlier_version
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import read_scores
 from rag_eval.storage.files import sweep_scratch
@@ -32,7 +31,7 @@ from tasks.current_folder import enter_project_folder
 AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 
 
-def call_off_those_waiting() -> int:
+def cancel_superseded_runs() -> int:
     """Cancel the runs of this deployment that are due, wait, were started by no person, and are asked for the same.
 
     This run begins after what started them, and so finds every change that they were started for. Gives back how many
@@ -61,7 +60,7 @@ ATTEMPT = "attempt:"
 MOST_ATTEMPTS = 4
 
 
-def try_later(error: RagEvalError, minutes: float) -> str:
+def schedule_retry(error: RagEvalError, minutes: float) -> str:
     """Have what failed tried again later, by a run of the same deployment that continues where this one ended.
 
     Three times as much later each time. Gives back what is to be said of the failure; it is the last word where there
@@ -82,7 +81,7 @@ def try_later(error: RagEvalError, minutes: float) -> str:
     return f"{error}; it is tried again at {when:%H:%M:%S} UTC"
 
 
-def tell_if_recovered(verdict: str) -> None:
+def emit_recovery(verdict: str) -> None:
     """Tell the server that this deployment works again, where its last run did not."""
     if deployment.id is None:
         return
@@ -144,7 +143,7 @@ def benchmark_from_file(
         note: Why this run was started, to be shown with its result.
     """
     enter_project_folder()
-    call_off_those_waiting()
+    cancel_superseded_runs()
     config = chosen_benchmark(
         Path(benchmark_file) if benchmark_file else None,
         Path(corpus) if corpus else None,
@@ -153,7 +152,6 @@ def benchmark_from_file(
     )
     kept = Workspace.at(workspace, refresh=refresh)
     sweep_scratch(kept.root)
-    notice_earlier_version(kept)
     try:
         with temporary_settings({PREFECT_TASKS_REFRESH_CACHE: True} if refresh else {}):
             flow_with_storage = benchmark.with_options(result_storage=result_storage(kept))
@@ -163,14 +161,14 @@ def benchmark_from_file(
         show_report(kept, failed, note)
         if not any(failure.is_outage for failure in failed.failures.values()):
             raise
-        raise BenchmarkFailedError(try_later(error, retry_minutes), error.summary) from error
+        raise BenchmarkFailedError(schedule_retry(error, retry_minutes), error.summary) from error
     except ServiceError as error:
         if not is_outage(error):
             raise
-        raise ServiceError(try_later(error, retry_minutes)) from error
+        raise ServiceError(schedule_retry(error, retry_minutes)) from error
     show_report(kept, outcome, note)
     verdict = words_of(verdict_of(outcome, read_scores(kept, outcome))).headline
     if gate:
         verdict = hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
-    tell_if_recovered(verdict)
+    emit_recovery(verdict)
     return outcome

@@ -58,13 +58,13 @@ MOST_NAMES = 100
 
 
 def corpus_resource(corpus: Path) -> dict[str, str]:
-    """A corpus as Prefect's events know it: one id for one folder."""
+    """Return a corpus as a resource of Prefect's events: one id for one folder."""
     path = corpus.resolve().as_posix()
     return {"prefect.resource.id": f"corpus.{text_sha256(path)[:16]}", "prefect.resource.name": corpus.resolve().name}
 
 
 def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:
-    """What the event tells: the corpus, a summary, and which documents were added, changed and removed."""
+    """Return what the event tells: the corpus, a summary, and which documents were added, changed and removed."""
     kinds = {"added": change.added, "changed": change.changed, "removed": change.removed}
     return {
         "corpus": str(corpus.resolve()),
@@ -75,10 +75,7 @@ def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:
 
 
 def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
-    """Tell Prefect; returns when the server has it.
-
-    Raises ``ServiceError`` when it does not take it.
-    """
+    """Emit the event and return when the server has it; raise ``ServiceError`` when it does not take it."""
     resource = Resource(corpus_resource(corpus))
     emit(Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change)))
 
@@ -88,13 +85,13 @@ PREFECT_FILE = Path(flows.__file__).parents[1] / "deployments" / "prefect.yaml"
 
 
 def read_deployments() -> list[dict[str, Any]]:
-    """The deployments as they stand in the file."""
-    found: list[dict[str, Any]] = yaml.safe_load(PREFECT_FILE.read_text(encoding="utf-8"))["deployments"]
-    return found
+    """Return the deployments of ``prefect.yaml``."""
+    deployments: list[dict[str, Any]] = yaml.safe_load(PREFECT_FILE.read_text(encoding="utf-8"))["deployments"]
+    return deployments
 
 
 def work_pool() -> str:
-    """The work pool of the deployments."""
+    """Return the work pool of the deployments."""
     return str(read_deployments()[0]["work_pool"]["name"])
 
 
@@ -124,7 +121,7 @@ class Project:
 
     @property
     def origin(self) -> Path:
-        """The file that it is of."""
+        """The benchmark file that it is of."""
         return self.folder / str(self.parameters.get("benchmark_file", ""))
 
 
@@ -147,7 +144,7 @@ class Deployed:
 def deploy(project: Project) -> dict[str, Deployed]:
     """Create or update the work pool, the queue, the deployments and the automations of a project.
 
-    They are called ``nightly-NAME`` and so on; given back by the name without the project's. Raises
+    They are called ``nightly-NAME`` and so on, and returned by the name without the project's. Raises
     ``ConfigurationError`` on a schedule or a template that is none, and where the server has a project of this name
     that is of another file.
     """
@@ -155,65 +152,74 @@ def deploy(project: Project) -> dict[str, Deployed]:
         CronSchedule(cron=project.cron or "0 0 * * *")
     except ValidationError:
         raise ConfigurationError(
-            f"{project.cron!r} is no schedule: write it as cron does, such as '0 3 * * *'"
+            f"{project.cron!r} is not a schedule: write it as cron does, such as '0 3 * * *'"
         ) from None
-    pool = project.pool or work_pool()
-    tag = project_tag(project.name)
+    pool, tag = project.pool or work_pool(), project_tag(project.name)
     with get_client(sync_client=True) as client:
-        before = deployments_of(client, tag)
-        for one in before:
-            origin = _origin(one)
-            if origin not in (None, project.origin):
-                raise ConfigurationError(
-                    f"the server has a project {project.name!r} already, of {str(origin)!r}: give this one another "
-                    f"name:, or remove that one with rag-eval deploy --remove {project.name}"
-                )
+        before = {deployment.name: deployment for deployment in deployments_of(client, tag)}
+        for deployment in before.values():
+            _check_origin(deployment, project)
         environment = dict(project.environment)
         for variable in project.secrets:
-            find_block(client, "secret", slug(variable, 60), variable)
-            environment[variable] = f"{{{{ prefect.blocks.secret.{slug(variable, 60)} }}}}"
-        told, late = (messages(client, project.name, project.notify, became) for became in (BECAME, TOOK_TOO_LONG))
+            block = slug(variable, 60)
+            find_block(client, "secret", block, variable)
+            environment[variable] = f"{{{{ prefect.blocks.secret.{block} }}}}"
+        on_failure, on_cancel = (
+            messages(client, project.name, project.notify, became) for became in (BECAME, TOOK_TOO_LONG)
+        )
         _ensure_work_pool(client, pool, project.job_template)
-        made: dict[str, Deployed] = {}
-        automations = [cancel_long_runs(project.name, project.time_limit, late)]
-        automations += [tell_of_failures(project.name, told)] if told else []
+        automations = [cancel_long_runs(project.name, project.time_limit, on_cancel)]
+        automations += [tell_of_failures(project.name, on_failure)] if on_failure else []
+        resource = corpus_resource(project.corpus)["prefect.resource.id"]
+        deployed: dict[str, Deployed] = {}
         for spec in read_deployments():
-            import_module(spec["entrypoint"].rpartition(".")[0])  # by Prefect, the current folder would come first
-            accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
-            given = {name: value for name, value in project.parameters.items() if name in accepted}
-            limit = spec.get("concurrency_limit")
-            deployment = RunnerDeployment.from_entrypoint(
-                spec["entrypoint"],
-                name=f"{spec['name']}-{project.name}",
-                description=spec["description"],
-                tags=[*spec["tags"], TAG, tag],
-                parameters=spec["parameters"] | given,
-                cron=[project.cron or schedule["cron"] for schedule in spec.get("schedules", [])] or None,
-                concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,
-                work_pool_name=pool,
-                work_queue_name=project.name,
-                job_variables={"env": environment} if environment else {},
-            )
-            deployment.storage = ProjectFolder(str(project.folder))
+            wanted = _deployment(spec, project, pool, environment)
             # Prefect would ask Git for a version, and Git runs programs that a repository names.
             version = VersionInfo(type="prefect:simple", version=VERSION)
-            number = cast("UUID", deployment.apply(version_info=version))
-            changes, new = None, _described(client.read_deployment(number))
-            for old in (_described(one) for one in before if one.name == deployment.name):
-                both = {what: (old.get(what, ""), new.get(what, "")) for what in old | new}
-                changes = {what: pair for what, pair in both.items() if pair[0] != pair[1]}
-            made[str(spec["name"])] = Deployed(deployment.name, number, new["schedule"], changes)
-            resource = corpus_resource(project.corpus)["prefect.resource.id"]
+            number = cast("UUID", wanted.apply(version_info=version))
+            new, old = client.read_deployment(number), before.get(wanted.name)
+            deployed[str(spec["name"])] = Deployed(wanted.name, number, _schedule(new), _changes(old, new))
             automations += [
                 run_on(trigger, f"{trigger['name']}-{project.name}", number, resource)
                 for trigger in spec.get("triggers", [])
             ]
-        for one in before:
-            if one.id not in {each.id for each in made.values()}:  # of another version of this package
-                client.delete_deployment(one.id)
+        for deployment in before.values():
+            if deployment.id not in {each.id for each in deployed.values()}:  # of another version of this package
+                client.delete_deployment(deployment.id)
         keep_automations(client, tag, automations)
         keep_automations(client, SHARED, [crash_dead_runs(project.dead_after)])
-    return made
+    return deployed
+
+
+def _check_origin(deployment: DeploymentResponse, project: Project) -> None:
+    """Raise ``ConfigurationError`` where a deployment is of another benchmark file than the project."""
+    file = deployment.parameters.get("benchmark_file")
+    if file is not None and (origin := Path(_folder(deployment)) / str(file)) != project.origin:
+        raise ConfigurationError(
+            f"the server has a project {project.name!r} already, of {str(origin)!r}: give this one another "
+            f"name:, or remove that one with rag-eval deploy --remove {project.name}"
+        )
+
+
+def _deployment(spec: dict[str, Any], project: Project, pool: str, environment: Mapping[str, str]) -> RunnerDeployment:
+    """Return a deployment of ``prefect.yaml`` with the parameters, the schedule and the environment of a project."""
+    import_module(spec["entrypoint"].rpartition(".")[0])  # by Prefect, the current folder would come first
+    accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
+    limit = spec.get("concurrency_limit")
+    deployment = RunnerDeployment.from_entrypoint(
+        spec["entrypoint"],
+        name=f"{spec['name']}-{project.name}",
+        description=spec["description"],
+        tags=[*spec["tags"], TAG, project_tag(project.name)],
+        parameters=spec["parameters"] | {name: value for name, value in project.parameters.items() if name in accepted},
+        cron=[project.cron or schedule["cron"] for schedule in spec.get("schedules", [])] or None,
+        concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,
+        work_pool_name=pool,
+        work_queue_name=project.name,
+        job_variables={"env": dict(environment)} if environment else {},
+    )
+    deployment.storage = ProjectFolder(str(project.folder))
+    return deployment
 
 
 class ProjectFolder(LocalStorage):
@@ -225,12 +231,12 @@ class ProjectFolder(LocalStorage):
 
 
 def deployments_of(client: SyncPrefectClient, *tags: str) -> list[DeploymentResponse]:
-    """The deployments that rag-eval made, with all of these tags."""
+    """Return the deployments that rag-eval made, with all of these tags."""
     return find_all(client, "deployments", DeploymentResponse, {"tags": {"all_": [TAG, *tags]}})
 
 
 def remove(project: str) -> list[str]:
-    """Remove all that ``deploy`` made for a project, and say what; its finished runs stay in the server's history.
+    """Remove all that ``deploy`` made for a project, and return what; its finished runs stay in the server's history.
 
     Raises ``ConfigurationError`` when there is no such project.
     """
@@ -246,8 +252,8 @@ def remove(project: str) -> list[str]:
         keep_automations(client, tag, [])
         blocks = remove_blocks(client, project)
         queues = {one.work_queue_id for one in deployments if one.work_queue_name == project}
-        for one in deployments:
-            client.delete_deployment(one.id)
+        for deployment in deployments:
+            client.delete_deployment(deployment.id)
         for queue in filter(None, queues):
             client.delete_work_queue_by_id(queue)
         if not deployments_of(client):
@@ -265,20 +271,26 @@ def _folder(deployment: DeploymentResponse) -> str:
     return str(next((settings["directory"] for settings in steps if "directory" in settings), ""))
 
 
-def _origin(deployment: DeploymentResponse) -> Path | None:
-    """The benchmark file that a deployment is of; None for one that is of none."""
-    file = deployment.parameters.get("benchmark_file")
-    return None if file is None else Path(_folder(deployment)) / str(file)
+def _schedule(deployment: DeploymentResponse) -> str:
+    schedules = (schedule.schedule for schedule in deployment.schedules if schedule.active)
+    return ", ".join(str(getattr(schedule, "cron", schedule)) for schedule in schedules)
 
 
-def _described(deployment: DeploymentResponse) -> dict[str, str]:
-    """What a person would notice when it changes."""
-    schedules = [str(getattr(one.schedule, "cron", one.schedule)) for one in deployment.schedules if one.active]
-    return {name: str(value) for name, value in deployment.parameters.items()} | {
-        "schedule": ", ".join(schedules),
-        "folder": _folder(deployment),
-        "work pool": str(deployment.work_pool_name),
-    }
+def _changes(old: DeploymentResponse | None, new: DeploymentResponse) -> dict[str, tuple[str, str]] | None:
+    """Return what a person would notice to have changed, before and after; None where there was no deployment."""
+    if old is None:
+        return None
+    before, after = (
+        {name: str(value) for name, value in deployment.parameters.items()}
+        | {
+            "schedule": _schedule(deployment),
+            "folder": _folder(deployment),
+            "work pool": str(deployment.work_pool_name),
+        }
+        for deployment in (old, new)
+    )
+    pairs = {name: (before.get(name, ""), after.get(name, "")) for name in before | after}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path | None) -> None:
@@ -293,7 +305,7 @@ def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path |
 
 
 def read_template(path: Path) -> dict[str, Any]:
-    """The base job template in a file; raises ``ConfigurationError`` when there is none."""
+    """Return the base job template in a file; raise ``ConfigurationError`` when there is none."""
     try:
         template = json.loads(path.read_text(encoding="utf-8"))
         if {"job_configuration", "variables"} <= set(template):
@@ -301,6 +313,6 @@ def read_template(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError):
         pass
     raise ConfigurationError(
-        f"{str(path)!r} is no base job template: it is JSON with job_configuration and variables, as in "
+        f"{str(path)!r} is not a base job template: it is JSON with job_configuration and variables, as in "
         "deployments/kubernetes-job.json"
     )

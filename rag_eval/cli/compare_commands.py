@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ from rag_eval.storage.files import write_atomically, writing
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
-    from rag_eval.results.gate import Gate
+    from rag_eval.results.gate import Gate, GateCheck
     from rag_eval.stats.comparison import Comparison
     from rag_eval.stats.paired_scores import Unit
 
@@ -193,26 +194,15 @@ def gate(
     if accept:
         _accept(workspace, run, as_json=as_json)
         return
-    from rag_eval.reports.against import gate_annotations, gate_junit
-    from rag_eval.reports.markdown_report import gate_markdown
+    from rag_eval.reports.against import gate_annotations
     from rag_eval.results.gate import MAX_DROP, run_gate
     from rag_eval.results.runs import BASELINE, read_both
 
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if github and not summary:
+    if github and not os.environ.get("GITHUB_STEP_SUMMARY"):
         raise ConfigurationError("--github is for a step of GitHub Actions: GITHUB_STEP_SUMMARY is not set")
-
-    def tell(found: "Gate | RagEvalError") -> None:
-        """Write what CI shows of any outcome."""
-        if junit is not None:
-            write_atomically(junit, gate_junit(found))
-        if github and summary:
-            with writing(Path(summary)), open(summary, "a", encoding="utf-8") as page:
-                page.write(f"## Retrieval\n\n{gate_markdown(found)}\n")
-
     try:
         baseline, candidate = read_both(workspace, BASELINE, run)
-        found = run_gate(
+        result = run_gate(
             workspace,
             baseline,
             candidate,
@@ -222,64 +212,85 @@ def gate(
             allow_different=allow_different,
         )
     except RagEvalError as error:
-        tell(error)
+        _write_for_ci(error, junit, github=github)
         if github and not as_json:
             typer.echo("\n".join(gate_annotations(error)))
         raise
-    tell(found)
+    _write_for_ci(result, junit, github=github)
     console = Console(highlight=False)
     if as_json:
-        print_json(console, asdict(found) | {"passed": found.passed, "warning": found.warning})
+        print_json(console, asdict(result) | {"passed": result.passed, "warning": result.warning})
     elif github:
         # What is printed for people begins no command of the workflow, whatever is in it.
         token = secrets.token_hex(16)
         typer.echo(f"::stop-commands::{token}")
-        _print_gate(console, found)
-        typer.echo("\n".join([f"::{token}::", *gate_annotations(found)]))
+        _print_gate(console, result)
+        typer.echo("\n".join([f"::{token}::", *gate_annotations(result)]))
     else:
-        _print_gate(console, found)
-    if not found.passed:
+        _print_gate(console, result)
+    if not result.passed:
         raise typer.Exit(GATE_FAILED)
 
 
-def _print_gate(console: Console, found: "Gate") -> None:
-    from rag_eval.reports.against import gate_figures, gate_word
+def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: bool) -> None:
+    """Write what CI shows of a gate, or of why it could not be judged: a JUnit report, the summary of the step."""
+    from rag_eval.reports.against import gate_junit
+    from rag_eval.reports.markdown_report import gate_markdown
 
-    say(console, f"{found.run} against the baseline {found.baseline}")
-    say(console, found.terms)
-    for difference in [*found.differences, *filter(None, [found.warning])]:
+    if junit is not None:
+        write_atomically(junit, gate_junit(result))
+    if github:
+        summary = Path(os.environ["GITHUB_STEP_SUMMARY"])
+        with writing(summary), summary.open("a", encoding="utf-8") as page:
+            page.write(f"## Retrieval\n\n{gate_markdown(result)}\n")
+
+
+def _print_gate(console: Console, result: "Gate") -> None:
+    say(console, f"{result.run} against the baseline {result.baseline}")
+    say(console, result.terms)
+    for difference in [*result.differences, *filter(None, [result.warning])]:
         say(console, f"Warning: {difference}", "yellow")
-    changed = [check for check in found.checks if check.changed]
-    if changed:
-        columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
-        rows: list[list[str | Text]] = []
-        for check in changed:
-            word = gate_word(found, check)
-            verdict = Text(word, style=GATE_STYLES.get(word, "red"))
-            rows.append([check.configuration, *gate_figures(check), verdict])
-        print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
-    if len(found.checks) > len(changed):
-        unchanged = counted(len(found.checks) - len(changed), "configurations")
+    changed = [check for check in result.checks if check.changed]
+    _print_checks(console, result, changed)
+    if len(result.checks) > len(changed):
+        unchanged = counted(len(result.checks) - len(changed), "configurations")
         console.print(f"{unchanged} with every score as in the baseline.")
     noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
-    if not found.can_fail:
-        say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
+    if not result.can_fail:
+        say(console, too_few(result.units, result.unit, len(result.checks)), "yellow")
     elif noticed:
         least = number(min(noticed), max(check.before for check in changed))
-        console.print(f"A {found.move} of less than about {least} cannot be detected here.")
-    for name, reason in found.missing.items():
+        console.print(f"A {result.move} of less than about {least} cannot be detected here.")
+    for name, reason in result.missing.items():
         say(console, f"{name} is in the baseline and has no score in this run: {reason}", "red")
-    unsure = any(check.unsure for check in found.checks)
-    style = ("yellow" if unsure else "green") if found.passed else "bold red"
-    say(console, found.verdict, style)
-    if found.passed:
-        if unsure and len(found.checks) > 1:
-            say(console, "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship")
-        if found.run == found.baseline:
-            say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
+    is_unsure = any(check.unsure for check in result.checks)
+    say(console, result.verdict, ("yellow" if is_unsure else "green") if result.passed else "bold red")
+    for sentence in _advice(result, is_unsure=is_unsure):
+        say(console, sentence)
+
+
+def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]") -> None:
+    from rag_eval.reports.against import gate_figures, gate_word
+
+    columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
+    rows: list[list[str | Text]] = []
+    for check in checks:
+        word = gate_word(result, check)
+        rows.append([check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))])
+    if rows:
+        print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
+
+
+def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
+    """Say what to do after a gate."""
+    if not result.passed:
+        ship = "; or gate what you ship: rag-eval gate --configuration NAME" if result.missing and result.checks else ""
+        yield f"If this is intended: rag-eval gate {result.run} --accept{ship}"
         return
-    shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
-    say(console, f"If this is intended: rag-eval gate {found.run} --accept{shipped}")
+    if is_unsure and len(result.checks) > 1:
+        yield "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship"
+    if result.run == result.baseline:
+        yield "The run is the baseline itself: run the benchmark again to compare."
 
 
 def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:

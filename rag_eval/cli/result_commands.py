@@ -122,77 +122,82 @@ def history(
     """Show the runs over time, oldest first, by one metric."""
     from rag_eval.results import history as store
 
-    found = store.history(workspace, metric, configuration, last)
+    runs = store.history(workspace, metric, configuration, last)
     console = Console()
     if as_json:
-        print_json(console, asdict(found) | {"trend": [entry.run for entry in found.trend()]})
+        print_json(console, asdict(runs) | {"trend": [entry.run for entry in runs.trend()]})
         return
-    _print_history(console, found, "configuration" if configuration else "best configuration", last)
+    differing = _differing_marks(runs)
+    _print_entries(console, runs, "configuration" if configuration else "best configuration", differing)
+    for letter, entry in {entry.data: entry for entry in runs.entries}.items():
+        digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
+        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'questions')} with an answer"
+        say(console, f"{letter}: {size} ({digests})")
+    if "grid" in differing:
+        say(console, "The best of another grid is one of other configurations: follow one with --configuration")
+    if any(entry.is_baseline for entry in runs.entries):
+        console.print("* the baseline")
+    trend = [entry.estimate.mean for entry in runs.trend() if entry.estimate is not None]
+    if len(trend) > 1:
+        latest = runs.trend()[-1]
+        where = f"data {latest.data}" + (f", grid {latest.grid}" if "grid" in differing else "")
+        means = f"{number(trend[0])} to {number(trend[-1])}"
+        say(console, f"{store.sparkline(trend)}  {runs.metric} on {where}: {means}")
+    if runs.earlier:
+        more = f"rag-eval history --last {last + runs.earlier}"
+        console.print(f"{counted(runs.earlier, 'earlier runs')}: {more}", highlight=False)
+    for problem in runs.unreadable:
+        say(console, problem, "yellow")
 
 
-def _print_history(console: Console, found: "History", what: str, last: int) -> None:
-    from rag_eval.results.history import sparkline
+def _differing_marks(runs: "History") -> list[str]:
+    """Return which of benchmark, data and grid the runs differ in, where the benchmark does not tell the grid."""
+    marks = {name: {getattr(entry, name) for entry in runs.entries} for name in ("benchmark", "data", "grid")}
+    differing = [name for name, values in marks.items() if len(values) > 1]
+    pairs = {(entry.benchmark, entry.grid) for entry in runs.entries}
+    if "benchmark" in differing and len(pairs) == len(marks["benchmark"]):
+        return [name for name in differing if name != "grid"]
+    return differing
 
+
+def _print_entries(console: Console, runs: "History", what: str, differing: Sequence[str]) -> None:
     # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
-    heading = found.metric.replace("_", "_\n").replace("@", "\n@")
+    heading = runs.metric.replace("_", "_\n").replace("@", "\n@")
     columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
-    marks = {name: {getattr(entry, name) for entry in found.entries} for name in ("benchmark", "data", "grid")}
-    several = [name for name, values in marks.items() if len(values) > 1]
-    if "benchmark" in several and len({(one.benchmark, one.grid) for one in found.entries}) == len(marks["benchmark"]):
-        several = [name for name in several if name != "grid"]  # which the benchmark tells
-    heads = {"bench-\nmark" if name == "benchmark" else name: name != "benchmark" for name in several}
-    rows, names = [], [entry.run for entry in found.entries]
+    columns |= {"bench-\nmark" if name == "benchmark" else name: name != "benchmark" for name in differing}
+    names = [entry.run for entry in runs.entries]
+    rows: list[list[str]] = []
     before: dict[object, float] = {}
-    for entry in found.entries:
-        run = _short_name(entry.run, names)
-        failed = f", {entry.failures} failed" if entry.failures else ""
+    for entry in runs.entries:
         cells = ["–", "–", ""]
         if entry.estimate is not None:
             mean = entry.estimate.mean
             change = signed(mean - before[entry.comparable], mean) if entry.comparable in before else ""
             cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
             before[entry.comparable] = mean
-        other = f" (by {entry.metric})" if entry.metric != found.metric else ""
-        name = (entry.configuration or f"no score by {found.metric}") + other + failed
-        marked = [str(getattr(entry, mark) or "–") for mark in several]
-        rows.append([run + " *" * entry.is_baseline, name, *cells, *marked])
+        name = entry.configuration or f"no score by {runs.metric}"
+        name += f" (by {entry.metric})" if entry.metric != runs.metric else ""
+        name += f", {entry.failures} failed" if entry.failures else ""
+        marks = [str(getattr(entry, mark) or "–") for mark in differing]
+        rows.append([_short_name(entry.run, names) + " *" * entry.is_baseline, name, *cells, *marks])
     if rows:
-        print_table(console, columns | heads, rows, fixed="run")
-    shown = {entry.data: entry for entry in found.entries}
-    for letter, entry in shown.items():
-        digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
-        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'questions')} with an answer"
-        say(console, f"{letter}: {size} ({digests})")
-    if "grid" in several:
-        say(console, "The best of another grid is one of other configurations: follow one with --configuration")
-    if any(entry.is_baseline for entry in found.entries):
-        console.print("* the baseline")
-    trend = [entry.estimate.mean for entry in found.trend() if entry.estimate is not None]
-    if len(trend) > 1:
-        bars, latest = sparkline(trend), found.trend()[-1]
-        where = f"data {latest.data}" + (f", grid {latest.grid}" if "grid" in several else "")
-        say(console, f"{bars}  {found.metric} on {where}: {number(trend[0])} to {number(trend[-1])}")
-    if found.earlier:
-        more = f"rag-eval history --last {last + found.earlier}"
-        console.print(f"{counted(found.earlier, 'earlier runs')}: {more}", highlight=False)
-    for problem in found.unreadable:
-        say(console, problem, "yellow")
+        print_table(console, columns, rows, fixed="run")
 
 
 def _short_name(run: str, runs: list[str]) -> str:
-    """As much of a run's name as none of the others begins with."""
+    """Return as much of a run's name as none of the others begins with."""
     starts = (run[:length] for length in _ENOUGH)
     return next((start for start in starts if sum(name.startswith(start) for name in runs) == 1), run)
 
 
-def _days(written: str) -> float:
-    """The number of days of an option; what stands in their place may be the next option."""
+def _days(text: str) -> float:
+    """Read the number of days of an option; what stands in their place may be the next option."""
     try:
-        days = float(written)
+        days = float(text)
     except ValueError:
         days = -1.0
     if not days >= 0:
-        raise typer.BadParameter(f"{written!r} is no number of days: write --prune 30")
+        raise typer.BadParameter(f"{text!r} is not a number of days: write --prune 30")
     return days
 
 
@@ -221,22 +226,21 @@ def cache(
     console = Console()
     if workspace.remote is not None:
         say(console, f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed")
+    holdings = housekeeping.holdings(workspace)
     if clear or prune is not None:
-        before = sum(one.size for one in housekeeping.holdings(workspace))
-        gone = (
+        removed = (
             [housekeeping.clear(workspace)] if prune is None else housekeeping.prune(workspace, prune, dry_run=dry_run)
         )
-        for one in gone:
-            say(
-                console,
-                f"{'would remove ' if dry_run else ''}{one.kind}: {counted(one.files, 'files')}, {decimal(one.size)}",
-            )
+        for one in removed:
+            would = "would remove " if dry_run else ""
+            say(console, f"{would}{one.kind}: {counted(one.files, 'files')}, {decimal(one.size)}")
         if not dry_run:
-            after = sum(one.size for one in housekeeping.holdings(workspace))
-            say(console, f"before {decimal(before)}, now {decimal(after)}")
-        elif not gone:
+            before, holdings = holdings, housekeeping.holdings(workspace)
+            sizes = [decimal(sum(one.size for one in found)) for found in (before, holdings)]
+            say(console, f"before {sizes[0]}, now {sizes[1]}")
+        elif not removed:
             say(console, "nothing to remove")
-    rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in housekeeping.holdings(workspace))
+    rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in holdings)
     print_table(console, {"work": False, "files": True, "size": True}, rows)
 
 

@@ -21,6 +21,8 @@ from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prefect.client.schemas.objects import FlowRun
 
     from rag_eval.cli.prefect_api import LastingServer, TemporaryServer
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.outcome import BenchmarkOutcome
     from rag_eval.sweep.estimate import SearchEstimate
+    from rag_eval.types.evidence import TokenLevelGroundTruth
 
 CANCEL_SECONDS = 5.0
 
@@ -92,7 +95,6 @@ def _run_benchmark(
 ) -> "BenchmarkOutcome":
     """Run the flow of a benchmark; the benchmark is checked while the server starts."""
     from rag_eval.cli.prefect_api import prefect_api
-    from rag_eval.results.housekeeping import notice_earlier_version
 
     console = Console(stderr=True)
     with scratch_path(workspace.root):
@@ -107,7 +109,6 @@ def _run_benchmark(
         for notice in notices:
             say(console, f"rag-eval: {notice}")
         print_notes(console, notices)
-        notice_earlier_version(workspace)
         chosen = _within_limit(console, chosen, workspace)
         return _run_flow(console, chosen, workspace, reanchor, runner, server)
 
@@ -321,7 +322,6 @@ def check_files(
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
     from rag_eval.pipeline.step import Context
-    from rag_eval.retrieval.selection import where_in_words
 
     check_config(config, workspace, reanchor=reanchor)
     is_chunk_level = config.evaluation_type == "chunk-level"
@@ -348,17 +348,7 @@ def check_files(
                 notes.append(source.check(corpus, config.evaluation_type))
     every = [item for items in truth.values() for item in items]
     answerable = [item for item in every if not item.unanswerable]
-    for number, selection in enumerate(config.selection):
-        if selection is None:
-            continue
-        place = f"selection[{number}]" if len(config.selection) > 1 else "selection"
-        try:
-            told = where_in_words(selection, corpus, [] if is_chunk_level else answerable)
-        except ConfigurationError as error:
-            key = f"{place}.{'where' if selection.where else 'metadata'}"
-            faults.add(ConfigurationError(f"{f'{file.name}, ' if file else ''}{key}: {error}"))
-        else:
-            notes += [f"{place}.where {told}"] * bool(told)
+    notes += _check_selections(config, corpus, [] if is_chunk_level else answerable, file, faults)
     faults.raise_any()
     for path, items in {} if is_chunk_level else truth.items():
         if workspace is None or not reanchor:
@@ -369,3 +359,28 @@ def check_files(
             words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
             say(Console(stderr=True), f"rag-eval: {words}")
     return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
+
+
+def _check_selections(
+    config: "BenchmarkConfig",
+    corpus: Corpus,
+    answerable: "Sequence[TokenLevelGroundTruth]",
+    file: Path | None,
+    faults: Faults,
+) -> list[str]:
+    """Say what the filters of a benchmark leave of the documents; note what is wrong with them as faults."""
+    from rag_eval.retrieval.selection import where_in_words
+
+    notes = []
+    for number, selection in enumerate(config.selection):
+        if selection is None:
+            continue
+        place = f"selection[{number}]" if len(config.selection) > 1 else "selection"
+        try:
+            words = where_in_words(selection, corpus, answerable)
+        except ConfigurationError as error:
+            key = f"{place}.{'where' if selection.where else 'metadata'}"
+            faults.add(ConfigurationError(f"{f'{file.name}, ' if file else ''}{key}: {error}"))
+        else:
+            notes += [f"{place}.where {words}"] * bool(words)
+    return notes

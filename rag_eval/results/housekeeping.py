@@ -29,10 +29,7 @@ from rag_eval.storage.rows import identity_folder
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
 
-EARLIER_VERSIONS = ("records", "prefect")
-"""Where earlier versions of rag-eval kept the results of stages, and what Prefect knew; they are not read any more."""
-
-PRUNABLE = ("tables", "indexes", "results", *EARLIER_VERSIONS)
+PRUNABLE = ("tables", "indexes", "results")
 CLEARABLE = (*PRUNABLE, "cache")
 SECONDS_A_DAY = 86_400
 DIGITS = 16
@@ -205,17 +202,6 @@ def clear(workspace: Workspace) -> Holding:
     """Remove all work, what costs included, but no summary; raises ``ConfigurationError`` while a run uses it."""
     with _nobody_in(workspace):
         return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
-
-
-def notice_earlier_version(workspace: Workspace) -> None:
-    """Log, as long as nothing was computed since, that a workspace is an earlier version's."""
-    earlier = any((workspace.root / name).exists() for name in EARLIER_VERSIONS)
-    if earlier and not (workspace.root / "results").exists():
-        logger.warning(
-            "the workspace %r was made by an earlier version of rag-eval: its cached results are computed again once; "
-            "its runs, baselines and history stay, and so do the vectors and answers that were paid for",
-            workspace.address,
-        )
 
 
 def _own_folders(workspace: Workspace, kinds: tuple[str, ...]) -> list[Path]:

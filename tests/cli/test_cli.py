@@ -445,7 +445,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 def test_prune_says_that_it_wants_days(tmp_path: Path, days: str) -> None:
     refused = rag_eval("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
     assert refused.returncode == 2
-    assert f"{days!r} is no number of days: write --prune 30" in refused.stderr
+    assert f"{days!r} is not a number of days: write --prune 30" in refused.stderr
 
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:

@@ -194,11 +194,11 @@ def unknown_fields(data: Any, kind: str, place: str = "") -> Iterator[str]:
 @pytest.mark.usefixtures("prefect_server")
 def test_what_is_no_schedule_or_no_template_is_said(tmp_path: Path) -> None:
     wrong = Project("wrong", tmp_path, tmp_path, {})
-    with pytest.raises(ConfigurationError, match="'every night' is no schedule"):
+    with pytest.raises(ConfigurationError, match="'every night' is not a schedule"):
         deploy(replace(wrong, cron="every night"))
     (tmp_path / "t.json").write_text("[]")
     for path in (tmp_path / "t.json", tmp_path / "none.json"):
-        with pytest.raises(ConfigurationError, match="is no base job template"):
+        with pytest.raises(ConfigurationError, match="is not a base job template"):
             deploy(replace(wrong, pool="k", job_template=path))
 
 

@@ -17,7 +17,7 @@ from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import build_report
-from rag_eval.results.housekeeping import Holding, clear, holdings, in_use, notice_earlier_version, prune
+from rag_eval.results.housekeeping import Holding, clear, holdings, in_use, prune
 from rag_eval.results.runs import choose_baseline, read_run, run_names
 from rag_eval.results.unchanged import unchanged_run
 from rag_eval.storage.files import SCRATCH_PREFIX, sweep_scratch, touch
@@ -38,8 +38,7 @@ def filled(root: Path) -> Workspace:
     index = workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"1234") and None)
     os.utime(root / index.uri, (OLD, OLD))
     stored = ("cache/embeddings/m/x.arrow", "cache/loose", "results/key.json", "runs/r/summary.json")
-    earlier_versions = ("records/key.json", "prefect/db")
-    for name in (*stored, *earlier_versions):
+    for name in stored:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"12")
         os.utime(root / name, (OLD, OLD))
@@ -54,8 +53,6 @@ def test_a_workspace_says_what_it_holds(tmp_path: Path) -> None:
         "cache/embeddings": 1,
         "indexes": 1,
         "other files": 1,
-        "prefect": 1,
-        "records": 1,
         "results": 1,
         "runs": 1,
         "tables/chunks": 3,
@@ -74,7 +71,7 @@ def test_pruning_removes_what_was_not_used(tmp_path: Path) -> None:
     used = next((tmp_path / "tables" / "chunks").iterdir())
     touch(used)
     assert prune(workspace, 30) == []
-    expected = {"tables": 2, "indexes": 1, "results": 1, "records": 1, "prefect": 1, "cache": 1}
+    expected = {"tables": 2, "indexes": 1, "results": 1, "cache": 1}
     before = holdings(workspace)
     assert files(prune(workspace, 5, dry_run=True)) == expected
     assert holdings(workspace) == before
@@ -145,7 +142,7 @@ def test_nothing_is_removed_from_under_a_run_and_a_killed_one_is_no_hindrance(tm
         for remove in (lambda: prune(workspace, 5), lambda: clear(workspace)):
             with pytest.raises(ConfigurationError, match=r"a run uses the workspace .* try again when it has ended"):
                 remove()
-    assert len(holdings(workspace)) == 9
+    assert len(holdings(workspace)) == 7
     (tmp_path / "locks" / "runs" / "killed").write_text("")
     assert prune(workspace, 5)
     assert list((tmp_path / "locks" / "runs").iterdir()) == []
@@ -168,23 +165,8 @@ def test_a_run_waits_for_a_pruning(tmp_path: Path) -> None:
 
 def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
-    assert clear(workspace).files == 9
+    assert clear(workspace).files == 7
     assert [holding.kind for holding in holdings(workspace)] == ["runs", "other files"]
-
-
-def test_a_workspace_of_an_earlier_version_is_said_until_something_is_computed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    workspace = Workspace(root=tmp_path)
-    notice_earlier_version(workspace)
-    assert caplog.text == ""
-    (tmp_path / "records").mkdir()
-    notice_earlier_version(workspace)
-    assert "was made by an earlier version of rag-eval: its cached results are computed again once" in caplog.text
-    caplog.clear()
-    (tmp_path / "results").mkdir()
-    notice_earlier_version(workspace)
-    assert caplog.text == ""
 
 
 def test_nothing_outside_is_removed_through_a_link(tmp_path: Path) -> None:
