@@ -1,7 +1,7 @@
 """What a part is: a class under ``@part`` whose fields are its settings.
 
-The settings are checked when the part is constructed, in Python as from a file, by the same sentences. Label, identity
-and remoteness are asked of the functions here, which have an answer for objects that are no parts as well.
+Settings are checked when a part is constructed, in Python as from a file, with the same messages. The functions here
+return the label, the identity and the remoteness of a part, and of any other object that is used as a part.
 """
 
 import functools
@@ -31,12 +31,12 @@ T = TypeVar("T")
 NONE = "none"
 """The name of no part at all, which is None in Python."""
 
-# What reads as one word wherever it is in a label.
+# A text that a label can hold without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]+")
 
 
 class Aspect(Enum):
-    """What a setting is for; it is put beside its type: ``Annotated[int, Running]``."""
+    """What a setting is for; it stands beside the type: ``Annotated[int, Running]``."""
 
     SHOWN = auto()
     RUNNING = auto()
@@ -46,39 +46,39 @@ class Aspect(Enum):
 
 
 Shown = Aspect.SHOWN
-"""In the label even where it is the default."""
+"""In the label even if it is the default."""
 Running = Aspect.RUNNING
-"""How the work is done and never what comes out: no part of the identity."""
+"""Changes how a part runs and never its result: not in the identity."""
 Searching = Aspect.SEARCHING
-"""What is found in an index, and not the index."""
+"""Changes what is found in an index, and not the index."""
 Location = Aspect.LOCATION
-"""Where a part keeps its data, which whoever runs it decides: no setting of a file, no part of the identity."""
+"""Where a part stores its data: not a setting of a file, not in the identity."""
 PythonOnly = Aspect.PYTHON_ONLY
-"""For Python alone, such as a key or a live object: no setting of a file, no part of the identity."""
+"""Given in Python only, such as a key or a live object: not a setting of a file, not in the identity."""
 
 _REQUIRED = object()
+_CHECKS = ConfigDict(
+    extra="forbid",
+    allow_inf_nan=False,
+    hide_input_in_errors=True,
+    arbitrary_types_allowed=True,
+    validate_by_name=True,
+    validate_by_alias=True,
+)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def part(cls: type[T]) -> type[T]:
     """Make a class a part: a frozen dataclass that checks its settings and is pickled as its settings.
 
-    Construction raises ``ConfigurationError``. What ``__post_init__`` and methods keep on the object has a name with
-    an underscore; it does not count for equality, and is made anew where the part is unpickled.
+    Construction raises ``ConfigurationError``. Attributes that methods set have names with an underscore; they do not
+    count for equality, and are not pickled.
     """
-    config = ConfigDict(
-        extra="forbid",
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-        arbitrary_types_allowed=True,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
-    made: Any = checked_dataclass(frozen=True, config=config)(cls)
-    checked_init, frozen_setattr = made.__init__, made.__setattr__
+    checked = checked_dataclass(frozen=True, config=_CHECKS)(cls)
+    checked_init, frozen_setattr = checked.__init__, checked.__setattr__
 
     @functools.wraps(checked_init)
-    def init(self: Any, *args: Any, **settings: Any) -> None:
+    def init(self: object, *args: object, **settings: object) -> None:
         try:
             checked_init(self, *args, **settings)
         except ValidationError as error:
@@ -87,20 +87,33 @@ def part(cls: type[T]) -> type[T]:
                 faults.add(Place(type(self).__name__).inside(steps).fault(reason))
             faults.raise_any()
 
-    def set_attribute(self: Any, name: str, value: object) -> None:
+    def set_attribute(self: object, name: str, value: object) -> None:
         (object.__setattr__ if name.startswith("_") else frozen_setattr)(self, name, value)
 
-    def values(self: Any) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in fields_of(type(self))}
+    methods: dict[str, object] = {
+        "__init__": init,
+        "__checked_init__": checked_init,
+        "__setattr__": set_attribute,
+        "__reduce__": lambda self: (functools.partial(self.__class__, **_values(self)), ()),
+        "__hash__": lambda self: hash((type(self), *map(_hashable, _values(self).values()))),
+    }
+    for name, method in methods.items():
+        setattr(checked, name, method)
+    return cast("type[T]", checked)
 
-    made.__init__, made.__setattr__, made.__checked_init__ = init, set_attribute, checked_init
-    made.__reduce__ = lambda self: (functools.partial(self.__class__, **values(self)), ())
-    made.__hash__ = lambda self: hash((type(self), *map(_hashable, values(self).values())))
-    return cast("type[T]", made)
+
+def _values(candidate: object) -> dict[str, object]:
+    return {name: getattr(candidate, name) for name in fields_of(type(candidate))}
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, Mapping):
+        return tuple((key, _hashable(inner)) for key, inner in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Yield where the construction of a part went wrong, arguments by name, and what was expected."""
+    """Yield where the construction of a part failed, arguments by name, and what was expected."""
     names = list(fields_of(cls))
     for fault in error.errors():
         key, *inside = fault["loc"] or ("",)
@@ -114,36 +127,32 @@ def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | s
             yield (names[key] if isinstance(key, int) else key, *inside), reason_of(fault)
 
 
-def _hashable(value: object) -> object:
-    if isinstance(value, Mapping):
-        return tuple((key, _hashable(one)) for key, one in value.items())
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
-
-
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a part as its class declares it.
+    """A setting of a part, as its class declares it.
 
-    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part itself, ``items`` that of the
-    parts in a list, else None.
+    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part or, with ``is_list``, has parts.
     """
 
     name: str
-    type: Any
-    default: object
-    description: str
-    aspects: frozenset[Aspect]
-    kind: Any
-    is_list: bool
-    items: Any = None
+    type: Any = None
+    default: object = None
+    description: str = ""
+    aspects: frozenset[Aspect] = frozenset()
+    kind: Any = None
+    is_list: bool = False
 
     @property
     def is_required(self) -> bool:
         return self.default is _REQUIRED
 
     @property
+    def is_part(self) -> bool:
+        return self.kind is not None and not self.is_list
+
+    @property
     def is_path(self) -> bool:
-        """Whether it is a path, which in a file starts at its folder."""
+        """Whether it is a path, which in a file is relative to the folder of the file."""
         return Path in (self.type.__origin__, *get_args(self.type.__origin__)) if get_args(self.type) else False
 
     @property
@@ -151,41 +160,44 @@ class Setting:
         """The default as it is written in a YAML file."""
         if self.is_required:
             return "required"
-        return type_name(self.default) if self.kind else shown(self.default)
+        return type_name(self.default) if self.is_part else shown(self.default)
 
 
-def fields_of(cls: Any) -> dict[str, Setting]:
-    """Return every field of a part's class by name; of a class that is no part, none."""
+def fields_of(cls: type) -> dict[str, Setting]:
+    """Return every field of a part's class by name; an empty dict for another class."""
     return _read_fields(cls)
 
 
-@functools.cache  # whose type takes no classes for hashable, so that it is called above
+@functools.cache  # whose type does not accept a class as hashable: hence the function above
 def _read_fields(cls: Any) -> dict[str, Setting]:
-    found = {}
+    settings = {}
     for name, info in getattr(cls, "__pydantic_fields__", {}).items():
         origin = get_origin(info.annotation)
-        found[name] = Setting(
+        settings[name] = Setting(
             name=name,
             type=operator.getitem(Annotated, (info.annotation, *info.metadata, name)),
             default=_REQUIRED if info.is_required() else info.get_default(call_default_factory=True),
             description=info.description or "",
-            aspects=frozenset(one for one in info.metadata if isinstance(one, Aspect)),
-            kind=next((one.kind for one in info.metadata if hasattr(one, "kind")), None),
+            aspects=frozenset(marker for marker in info.metadata if isinstance(marker, Aspect)),
+            kind=next((marker.kind for marker in info.metadata if hasattr(marker, "kind")), None),
             is_list=isinstance(origin, type) and issubclass(origin, Sequence),
-            items=next((one.items for one in info.metadata if hasattr(one, "items")), None),
         )
-    return found
+    return settings
 
 
-def settings_of(cls: Any) -> dict[str, Setting]:
-    """Return the settings of a part's class that a file may give, by name."""
-    unset = {Aspect.LOCATION, Aspect.PYTHON_ONLY}
-    return {name: one for name, one in fields_of(cls).items() if not one.aspects & unset}
+def settings_of(cls: type) -> dict[str, Setting]:
+    """Return the settings of a part's class that a file may have, by name."""
+    hidden = {Aspect.LOCATION, Aspect.PYTHON_ONLY}
+    return {name: setting for name, setting in fields_of(cls).items() if not setting.aspects & hidden}
 
 
 def is_part(candidate: object) -> bool:
-    """Whether an object, or a class, is made by ``@part``."""
+    """Whether an object, or a class, was made by ``@part``."""
     return hasattr(candidate, "__checked_init__")
+
+
+def _is_used_as_part(value: object) -> bool:
+    return is_part(value) or hasattr(value, "origin")
 
 
 REGISTERED: dict[str, tuple[str, str]] = {}
@@ -193,12 +205,12 @@ REGISTERED: dict[str, tuple[str, str]] = {}
 
 
 def path_of(candidate: object) -> str:
-    """Return where the object's class is, as ``module:Name``."""
+    """Return the path of the object's class, ``module:Name``."""
     return f"{type(candidate).__module__}:{type(candidate).__qualname__}"
 
 
 def type_name(candidate: object) -> str:
-    """Return what a file calls the object's type: its registered name, or ``module:Name``."""
+    """Return the type of an object as a file has it: its registered name, or ``module:Name``."""
     origin = getattr(candidate, "origin", None)
     path = path_of(candidate) if origin is None else str(origin.reference)
     return NONE if candidate is None else REGISTERED.get(path, ("", path))[1]
@@ -207,38 +219,38 @@ def type_name(candidate: object) -> str:
 def label(candidate: object) -> str:
     """Return the name for tables: the type, the settings that are always shown, and the others that are not default.
 
-    Parts that make different things have different labels: settings of running are not in it. An object may have a
-    ``label`` of its own; one that is no part is called by its ``name``.
+    Parts with different results have different labels: settings of running are not shown. An object may have a
+    ``label`` itself; the label of an object that is not a part is its ``name``.
     """
-    own = NONE if candidate is None else getattr(candidate, "label", None)
-    if isinstance(own, str):
-        return own
+    known = NONE if candidate is None else getattr(candidate, "label", None)
+    if isinstance(known, str):
+        return known
     if not is_part(candidate):
-        named = getattr(candidate, "name", None)
-        return named if isinstance(named, str) else type_name(candidate)
+        name = getattr(candidate, "name", None)
+        return name if isinstance(name, str) else type_name(candidate)
     return settings_label(candidate)
 
 
 def settings_label(candidate: object) -> str:
-    """Return the label of a part that has none of its own."""
+    """Return the label that a part has by its settings."""
     sizes, others = [], []
-    for name, one in settings_of(type(candidate)).items():
+    for name, setting in settings_of(type(candidate)).items():
         value = getattr(candidate, name)
-        if Shown in one.aspects:
+        if Shown in setting.aspects:
             sizes.append(shown(value))
-        elif value != one.default and Running not in one.aspects:
+        elif value != setting.default and Running not in setting.aspects:
             others.append(f"{name}={shown(value)}")
     return " ".join(filter(None, (type_name(candidate), "/".join(sizes), *others)))
 
 
 def shown(value: object) -> str:
-    """Return a setting for a label: different values are written differently, and none can be taken for two."""
+    """Return a setting for a label: different values look different."""
     if isinstance(value, str | PurePath):
         value = str(value)
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if isinstance(value, list | tuple) and any(is_part(one) or hasattr(one, "origin") for one in value):
+    if isinstance(value, list | tuple) and any(map(_is_used_as_part, value)):
         return f"[{' + '.join(map(label, value))}]"
     if value is None or isinstance(value, int | float | list | tuple | Mapping | BaseModel):
         return json.dumps(plain_data(value), ensure_ascii=False, separators=(",", ":"))
@@ -253,57 +265,57 @@ def as_data(candidate: object) -> dict[str, Any]:
         version = {} if origin.version is None else {"code_version": origin.version}
         return data | version | dict(plain_data(origin.settings))
     if candidate is None or is_part(candidate):
-        for name, one in settings_of(type(candidate)).items():
+        for name, setting in settings_of(type(candidate)).items():
             value = getattr(candidate, name)
-            data[name] = as_data(value) if one.kind else plain_data(value)
+            data[name] = as_data(value) if setting.is_part else plain_data(value)
         return data
     return data | {"name": label(candidate)}
 
 
 def plain_data(value: object) -> Any:
-    """Return a setting as a YAML or JSON file has it."""
+    """Return a setting as JSON has it."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, list | tuple):
-        return [plain_data(one) for one in value]
+        return [plain_data(item) for item in value]
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, Mapping):
-        return {str(key): plain_data(one) for key, one in value.items()}
+        return {str(key): plain_data(inner) for key, inner in value.items()}
     return as_data(value)
 
 
-def identity(candidate: object) -> dict[str, Any]:
-    """Return, as plain data, all that decides what a part makes: equal identities mean interchangeable results.
+def identity(candidate: object) -> dict[str, object]:
+    """Return, as plain data, all that decides the result of a part: equal identities have interchangeable results.
 
-    That is its type, its settings except those of running, the versions of the ``packages`` that make the result, and
-    its own ``identity``, such as the commit of a model; its code too where it is not built in. What is no part has its
-    ``identity``, or else its name and its code.
+    These are the type, the settings except those of running, the versions of the ``packages`` that decide the result,
+    the part's ``identity``, such as the commit of a model, and the code of a part that is not built in. An object that
+    is not a part has its ``identity``, or else its name and its code.
     """
-    own = getattr(candidate, "identity", None)
-    known: dict[str, Any] = {"identity": own} if isinstance(own, str) else {}
+    stated = getattr(candidate, "identity", None)
+    known: dict[str, object] = {"identity": stated} if isinstance(stated, str) else {}
     if candidate is None or is_part(candidate):
         known["type"] = type_name(candidate)
         if candidate is not None and path_of(candidate) not in REGISTERED:
             known["code"] = live_digest(type(candidate))
         packages = versions_of(getattr(candidate, "packages", ()))
         known |= {"packages": packages} if packages else {}
-        for name, one in settings_of(type(candidate)).items():
-            if Running not in one.aspects:
+        for name, setting in settings_of(type(candidate)).items():
+            if Running not in setting.aspects:
                 value = getattr(candidate, name)
-                known[name] = identity(value) if one.kind else setting_identity(value)
+                known[name] = identity(value) if setting.is_part else setting_identity(value)
     return known or {"identity": live_identity(candidate)}
 
 
-def setting_identity(value: object) -> Any:
+def setting_identity(value: object) -> object:
     """Return a setting as plain data, and the parts in it by their identities."""
     if isinstance(value, list | tuple):
-        return [setting_identity(one) for one in value]
+        return [setting_identity(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): setting_identity(one) for key, one in value.items()}
-    return identity(value) if is_part(value) or hasattr(value, "origin") else plain_data(value)
+        return {str(key): setting_identity(inner) for key, inner in value.items()}
+    return identity(value) if _is_used_as_part(value) else plain_data(value)
 
 
 def digest(candidate: object) -> str:
@@ -312,13 +324,12 @@ def digest(candidate: object) -> str:
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the installed version of each package, None where it is not there."""
+    """Return the installed version of each package, None for one that is missing."""
     return {package: _version(package, tuple(sys.path)) for package in packages}
 
 
 @functools.cache
 def _version(package: str, path: tuple[str, ...]) -> str | None:
-    """The version that is found on the path; each is looked for once."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -327,53 +338,52 @@ def _version(package: str, path: tuple[str, ...]) -> str | None:
 
 def is_remote(candidate: object) -> bool:
     """Whether a part, or one inside it, says that it uses the network."""
-    return any(getattr(one, "remote", False) is True for one in parts_in(candidate))
+    return any(getattr(inner, "remote", False) is True for inner in parts_in(candidate))
 
 
-def parts_in(value: Any) -> Iterator[Any]:
+def parts_in(value: object) -> Iterator[Any]:
     """Yield an object and the parts in its settings, all the way down; of a list, those of its items."""
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from parts_in(one)
+        for item in value:
+            yield from parts_in(item)
         return
     yield value
-    settings = getattr(getattr(value, "origin", None), "settings", None)
-    if settings is None:
-        settings = {name: getattr(value, name) for name in settings_of(type(value))}
-    for one in settings.values():
-        if any(is_part(each) or hasattr(each, "origin") for each in (one if isinstance(one, list | tuple) else [one])):
-            yield from parts_in(one)
+    origin = getattr(value, "origin", None)
+    settings = {name: getattr(value, name) for name in settings_of(type(value))} if origin is None else origin.settings
+    for inner in settings.values():
+        if any(map(_is_used_as_part, inner if isinstance(inner, list | tuple) else [inner])):
+            yield from parts_in(inner)
 
 
-def check_extras(candidate: Any) -> None:
+def check_extras(candidate: object) -> None:
     """Raise ``ConfigurationError`` when a part, or one inside it, needs an ``extra`` that is missing."""
-    for one in parts_in(candidate):
-        name, module = getattr(one, "extra", None) or ("", "")
+    for inner in parts_in(candidate):
+        name, module = getattr(inner, "extra", None) or ("", "")
         if module and find_spec(module) is None:
-            raise ConfigurationError(f"{label(one)} needs the extra {name}: {install_command(name)}")
+            raise ConfigurationError(f"{label(inner)} needs the extra {name}: {install_command(name)}")
 
 
 def without(candidate: T, aspect: Aspect) -> T:
     """Return the part with every setting of this aspect at its default, in the parts inside it too."""
-    settled: dict[str, Any] = {}
-    for name, one in settings_of(type(candidate)).items():
-        if aspect in one.aspects:
-            settled[name] = one.default
-        elif one.kind:
-            settled[name] = without(getattr(candidate, name), aspect)
-    return replaced(candidate, **settled) if settled else candidate
+    changed: dict[str, object] = {}
+    for name, setting in settings_of(type(candidate)).items():
+        if aspect in setting.aspects:
+            changed[name] = setting.default
+        elif setting.is_part:
+            changed[name] = without(getattr(candidate, name), aspect)
+    return replaced(candidate, **changed) if changed else candidate
 
 
 def located(candidate: T, location: object) -> T:
-    """Return the part with its data at a location; itself where its class keeps none."""
-    places = locations(candidate)
-    return replaced(candidate, **dict.fromkeys(places, location)) if places else candidate
+    """Return the part with its data at a location; the part itself if its class stores none."""
+    names = locations(candidate)
+    return replaced(candidate, **dict.fromkeys(names, location)) if names else candidate
 
 
-def locations(candidate: object) -> dict[str, Any]:
-    """Return the settings of a part that say where it keeps its data, by name; None where it does not know yet."""
+def locations(candidate: object) -> dict[str, object]:
+    """Return the settings of a part that say where it stores its data, by name; None for one that is not set."""
     fields = fields_of(type(candidate)).items()
-    return {name: getattr(candidate, name) for name, one in fields if Location in one.aspects}
+    return {name: getattr(candidate, name) for name, setting in fields if Location in setting.aspects}
 
 
 def replaced(candidate: T, **settings: object) -> T:
@@ -382,6 +392,6 @@ def replaced(candidate: T, **settings: object) -> T:
 
 
 def fresh(candidate: T) -> T:
-    """Return a part of its own with the same settings, which has used nothing yet; itself where it is no part."""
+    """Return another part with the same settings, which nothing has used yet; the object itself if it is no part."""
     anew = getattr(candidate, "anew", None)
-    return cast("T", anew()) if callable(anew) else replaced(candidate) if is_part(candidate) else candidate
+    return anew() if callable(anew) else replaced(candidate) if is_part(candidate) else candidate

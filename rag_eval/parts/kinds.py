@@ -76,7 +76,7 @@ class Kind:
         A type is the name of a built-in one, or ``module:Name``; see ``rag_eval.parts.objects.load``.
         """
         faults = Faults()
-        made = list(_read_grid(value, place or Place(), self, faults, is_grid=False).parts(faults))
+        made = list(_Reader(faults, is_grid=False).grid(value, place or Place(), self).parts(faults))
         faults.raise_any()
         return made[0]
 
@@ -93,24 +93,37 @@ class Kind:
         kind, name = REGISTERED.get(path_of(candidate), (self.name, ""))
         kind, name = (candidate.kind, candidate.label) if isinstance(candidate, Foreign) else (kind, name)
         if kind != self.name:
-            raise ConfigurationError(f"expected {self._one}, found the {kind} {name}")
+            raise ConfigurationError(f"expected {self._noun}, found the {kind} {name}")
         if isinstance(candidate, Foreign) or (name and origin is None):
             return candidate
         if self.foreign is None:
             raise ConfigurationError(self.expected(candidate))
         return _named(self.foreign)(candidate, origin)
 
-    def of(self, given: Any) -> Any:
+    def of(self, value: object) -> Any:
         """Return a part from its name, a mapping of ``type`` and settings, or an object; raises as both."""
-        return self.make(given) if isinstance(given, str | Mapping) else self.take(given)
+        return self.make(value) if isinstance(value, str | Mapping) else self.take(value)
+
+    def known(self, name: str, place: Place) -> str:
+        """Return the name of a built-in type; raise ``ConfigurationError`` with the place if there is none."""
+        if name == NONE and None in self.types.values():  # which may have a name itself
+            return next(known for known, path in self.types.items() if path is None)
+        if name not in self.types:
+            yours = ", or module:Name for your own" if self.foreign else ""
+            meant = suggestion(name, self.types)
+            raise place.fault(f"there is no {self.name} {preview(name)}{meant}: {choices(self.types, name)}{yours}")
+        return name
+
+    def summary(self, cls: type | None) -> str:
+        """Return what a built-in type is, in one sentence."""
+        return first_line(cls) if cls is not None else self.nothing or f"No {self.name}."
 
     def expected(self, found: object) -> str:
         """Return the sentence about something that is no part of this kind."""
-        told = f"expected {self._one}, by name or with settings, found {value_in_words(found)}"
-        return f"{told}: {choices(self.types)}"
+        return f"expected {self._noun}, by name or with settings, found {value_in_words(found)}: {choices(self.types)}"
 
     @property
-    def _one(self) -> str:
+    def _noun(self) -> str:
         return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
 
@@ -124,37 +137,39 @@ class PartOf:
     kind: Kind
 
     def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
-        serialization = core_schema.plain_serializer_function_ser_schema(as_data)
-        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
+        serialization = core_schema.plain_serializer_function_ser_schema(self.dump)
+        return core_schema.no_info_plain_validator_function(self.check, serialization=serialization)
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        # No form asks for parts: what can be written is kind_schema's to tell, which loads every part there is.
-        return {"title": self.kind.name}
+        return {"title": self.kind.name}  # kind_schema describes it, which imports every part of the kind
 
-    def _checked(self, value: object) -> object:
+    def check(self, value: object) -> object:
+        """Return the value of the field; raises ``ValueError``."""
         try:
             return self.kind.of(value)
         except ConfigurationError as error:
             raise ValueError("; ".join(sentences(error))) from None
 
+    def dump(self, value: object) -> object:
+        """Return the value of the field as plain data."""
+        return as_data(value)
 
-@dataclass(frozen=True)
-class PartsOf:
-    """Mark a field that is a list of parts: ``Annotated[list[Any], PartsOf(RETRIEVER)]``; else as ``PartOf``."""
 
-    items: Kind
-
-    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
-        serialization = core_schema.plain_serializer_function_ser_schema(lambda parts: [as_data(one) for one in parts])
-        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
+class PartsOf(PartOf):
+    """Mark a field that is a list of parts: ``Annotated[list[Any], PartsOf(RETRIEVER)]``."""
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        return {"type": "array", "minItems": 1}  # its items may be of the kind that is being described
+        return {"type": "array", "minItems": 1}
 
-    def _checked(self, value: object) -> object:
+    def check(self, value: object) -> object:
+        """Return the parts; raises ``ValueError``."""
         if not isinstance(value, list | tuple):
             raise ValueError(f"expected a list, found {value_in_words(value)}")
-        return [PartOf(self.items)._checked(one) for one in value]
+        return [super(PartsOf, self).check(item) for item in value]
+
+    def dump(self, value: object) -> object:
+        """Return the parts as plain data."""
+        return plain_data(value)
 
 
 def _named(path: str) -> Any:
@@ -175,9 +190,14 @@ class PartRecord(Settings):
     @classmethod
     def of(cls, kind: Kind, candidate: object) -> "PartRecord":
         settings = as_data(candidate)
-        named = settings.pop("type")
-        known = {"kind": kind.name, "type": named, "label": label(candidate), "settings": settings}
-        return cls.model_validate(known | {"digest": digest(candidate), "remote": is_remote(candidate)})
+        return cls(
+            kind=kind.name,
+            type=settings.pop("type"),
+            label=label(candidate),
+            settings=settings,
+            digest=digest(candidate),
+            remote=is_remote(candidate),
+        )
 
 
 # Reading: a part is a name or settings; a list in a setting makes a grid.
@@ -197,7 +217,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Grid:
-    """A type of part and, for each setting that was given, what it can be, in the order written."""
+    """A type of part and what each of its settings can be, in the order written."""
 
     cls: Any
     place: Place
@@ -210,11 +230,11 @@ class Grid:
         return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
 
     def values(self, faults: Faults) -> Iterator[Value]:
-        for one in self.parts(faults):
-            yield Value(one, self.place)
+        for made in self.parts(faults):
+            yield Value(made, self.place)
 
     def parts(self, faults: Faults) -> Iterator[Any]:
-        """Yield every combination that can be, the setting written first changing slowest; note what is wrong."""
+        """Yield every valid combination, the setting written first changing slowest; add errors to the faults."""
         options = [[value for choice in axis for value in choice.values(faults)] for axis in self.axes.values()]
         for combination in product(*options):
             chosen = dict(zip(self.axes, combination, strict=True))
@@ -228,136 +248,130 @@ class Grid:
                 faults.add(self.place.fault(str(error)))
 
 
-def _built_in(cls: Any) -> Callable[..., Any]:
-    """What makes a part of this class and raises pydantic's error, which knows the places inside."""
-
-    def make(**settings: Any) -> Any:
-        if not is_part(cls):
-            return None if cls is None else cls(**settings)
-        made = cls.__new__(cls)
-        cls.__checked_init__(made, **settings)
-        return made
-
-    return make
-
-
 def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
-    """Read one part or a list of them, each a name or settings; what is wrong is put among the faults, or raised."""
-    if not isinstance(value, list):
-        return [_read_grid(value, place, kind, faults)]
-    if not value:
-        raise place.fault(EMPTY_GRID)
-    grids = []
-    for number, item in enumerate(value):
-        with faults.noted():
-            grids.append(_read_grid(item, place.item(number), kind, faults))
-    return grids
+    """Read one part or a list of them, each a name or settings; add errors to the faults, or raise them."""
+    return _Reader(faults).grids(value, place, kind)
 
 
-def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_grid: bool = True) -> Grid:
-    settings = {"type": value} if isinstance(value, str) else value
-    if not isinstance(settings, Mapping):
-        raise place.fault(kind.expected(value))
-    name = settings.get("type", kind.implied)
-    if "type" not in settings and name is None:
-        raise place.fault(f"the type of the {kind.name} is missing: {choices(kind.types)}")
-    named = place if settings is not value else place.key("type")
-    if not isinstance(name, str):
-        raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
-    if is_reference(name):
-        return _read_reference(name, settings, place, named, kind, faults, is_grid=is_grid)
-    if name == NONE and None in kind.types.values():
-        name = next(one for one, path in kind.types.items() if path is None)  # which may have a name of its own
-    if name not in kind.types:
-        meant = suggestion(name, kind.types)
-        own = ", or module:Name for your own" if kind.foreign else ""
-        raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {choices(kind.types, name)}{own}")
-    cls = kind.load(name)
-    known = settings_of(cls)
-    axes: dict[str, list[Value | Grid]] = {}
-    for key, given in settings.items():
-        if key in known:
-            axes[key] = _read_axis(known[key], given, place.key(key), faults, is_grid=is_grid)
-        elif key != "type":
-            faults.add(unknown_key(place, key, name, ["type", *known]))
-    for key, one in known.items():
-        if key not in axes and isinstance(one.default, Path):
-            axes[key] = [Value(_located(one, str(one.default), place), place.key(key))]
-    return Grid(cls, place, axes, _built_in(cls))
+class _Reader:
+    """Reads parts from plain data; without ``is_grid`` a list is one value of its setting."""
+
+    def __init__(self, faults: Faults, *, is_grid: bool = True) -> None:
+        self.faults, self.is_grid = faults, is_grid
+
+    def grids(self, value: object, place: Place, kind: Kind) -> list[Grid]:
+        if not isinstance(value, list):
+            return [self.grid(value, place, kind)]
+        if not value:
+            raise place.fault(EMPTY_GRID)
+        grids = []
+        for number, item in enumerate(value):
+            with self.faults.noted():
+                grids.append(self.grid(item, place.item(number), kind))
+        return grids
+
+    def grid(self, value: object, place: Place, kind: Kind) -> Grid:
+        settings = {"type": value} if isinstance(value, str) else value
+        if not isinstance(settings, Mapping):
+            raise place.fault(kind.expected(value))
+        named = place if settings is not value else place.key("type")
+        name = settings.get("type", kind.implied)
+        if "type" not in settings and name is None:
+            raise place.fault(f"the type of the {kind.name} is missing: {choices(kind.types)}")
+        if not isinstance(name, str):
+            raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
+        if is_reference(name):
+            return self._reference(name, settings, place, named, kind)
+        return self._built_in(kind.known(name, named), settings, place, kind)
+
+    def _built_in(self, name: str, settings: Mapping[str, object], place: Place, kind: Kind) -> Grid:
+        cls = kind.load(name)
+        known = settings_of(cls)
+        axes: dict[str, list[Value | Grid]] = {}
+        for key, value in settings.items():
+            if key in known:
+                axes[key] = self._axis(known[key], value, place.key(key))
+            elif key != "type":
+                self.faults.add(unknown_key(place, key, name, ["type", *known]))
+        for key, setting in known.items():
+            if key not in axes and isinstance(setting.default, Path):
+                axes[key] = [Value(_located(setting, str(setting.default), place), place.key(key))]
+
+        def make(**chosen: object) -> object:
+            if not is_part(cls):
+                return None if cls is None else cls(**chosen)
+            made = cls.__new__(cls)
+            cls.__checked_init__(made, **chosen)  # raises pydantic's error, which has the places inside
+            return made
+
+        return Grid(cls, place, axes, make)
+
+    def _reference(self, name: str, settings: Mapping[str, object], place: Place, named: Place, kind: Kind) -> Grid:
+        """Read a part that is ``module:Name``: its settings are its parameters."""
+        version = settings.get(CODE_VERSION)
+        if version is not None and not isinstance(version, str | int | float):
+            raise place.key(CODE_VERSION).fault(f"expected a text or a number, found {value_in_words(version)}")
+        try:
+            target, _ = find(name, place.folder)
+        except ConfigurationError as error:
+            raise named.fault(str(error)) from None
+        known = settings_of(target) if is_part(target) else _parameters(target)
+        axes = {}
+        for key, value in settings.items():
+            if _SECRET.search(str(key)):
+                raise place.key(key).fault(
+                    "keys are not written in benchmark files, because results show the settings of a part: make the "
+                    "object in a module of yours that reads the environment"
+                )
+            if key not in ("type", CODE_VERSION):
+                axes[str(key)] = self._axis(known.get(key) or Setting(str(key)), value, place.key(key))
+
+        def make(**chosen: object) -> object:
+            code_version = None if version is None else str(version)
+            return kind.take(*load(name, chosen, place.folder, code_version, completes=kind.completes))
+
+        return Grid(target, place, axes, make)
+
+    def _axis(self, setting: Setting, value: object, place: Place) -> list[Value | Grid]:
+        if setting.is_part:
+            if self.is_grid:
+                return [*self.grids(value, place, setting.kind)]
+            return [self.grid(value, place, setting.kind)]
+        if value == []:
+            if setting.default == []:
+                return [Value(value, place)]
+            raise place.fault(EMPTY_GRID)
+        if not isinstance(value, list):
+            return [Value(_located(setting, value, place), place)]
+        is_several = all(isinstance(item, list) for item in value) if setting.is_list else True
+        if setting.kind is not None:
+            return [self._parts(setting.kind, items, place) for items in (value if is_several else [value])]
+        if not self.is_grid or not is_several:
+            return [Value(value, place)]
+        return [Value(_located(setting, item, place), place.item(number)) for number, item in enumerate(value)]
+
+    def _parts(self, kind: Kind, items: list[object], place: Place) -> Value:
+        single = _Reader(self.faults, is_grid=False)
+        grids = [single.grid(item, place.item(number), kind) for number, item in enumerate(items)]
+        return Value([made for grid in grids for made in grid.parts(self.faults)], place)
 
 
-def _read_reference(
-    name: str, settings: Mapping[str, Any], place: Place, named: Place, kind: Kind, faults: Faults, *, is_grid: bool
-) -> Grid:
-    """Read a part that is ``module:Name``: its settings are the parameters that it has."""
-    version = settings.get(CODE_VERSION)
-    if version is not None and not isinstance(version, str | int | float):
-        raise place.key(CODE_VERSION).fault(f"expected a text or a number, found {value_in_words(version)}")
-    try:
-        found, _ = find(name, place.folder)
-    except ConfigurationError as error:
-        raise named.fault(str(error)) from None
-    known = settings_of(found) if is_part(found) else _parameters(found)
-    axes = {}
-    for key, given in settings.items():
-        if _SECRET.search(str(key)):
-            raise place.key(key).fault(
-                "keys are not written in benchmark files, as results tell the settings of a part: make the object in a "
-                "module of yours that reads the environment"
-            )
-        if key not in ("type", CODE_VERSION):
-            setting = known.get(key) or Setting(str(key), Any, None, "", frozenset(), None, is_list=False)
-            axes[str(key)] = _read_axis(setting, given, place.key(key), faults, is_grid=is_grid)
-
-    def make(**chosen: Any) -> Any:
-        given = None if version is None else str(version)
-        return kind.take(*load(name, chosen, place.folder, given, completes=kind.completes))
-
-    return Grid(found, place, axes, make)
-
-
-def _parameters(found: Any) -> dict[str, Setting]:
-    """The parameters of a class or a function; one that is a list, by its annotation or default, makes no grid."""
-    signature = signature_of(found) if is_callable_part(found) else None
+def _parameters(target: object) -> dict[str, Setting]:
+    """Return the parameters of a class or a function; a list for one makes no grid if its annotation or default is."""
+    signature = signature_of(target) if is_callable_part(target) else None
     parameters = {} if signature is None else signature.parameters
-    return {
-        name: Setting(name, Any, None, "", frozenset(), None, is_list=_is_list(one)) for name, one in parameters.items()
-    }
+    return {name: Setting(name, is_list=_is_list(parameter)) for name, parameter in parameters.items()}
 
 
 def _is_list(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None) or str(annotation)
-    is_told = re.search(r"\b(list|sequence|tuple|iterable|set)\b", text, re.IGNORECASE) is not None
-    return is_told or isinstance(parameter.default, list | tuple)
-
-
-def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *, is_grid: bool) -> list[Value | Grid]:
-    if setting.kind is not None:
-        if is_grid:
-            return list(read_grids(value, place, setting.kind, faults))
-        return [_read_grid(value, place, setting.kind, faults, is_grid=False)]
-    if value == []:
-        if setting.default == []:
-            return [Value(value, place)]
-        raise place.fault(EMPTY_GRID)
-    if setting.items is not None and isinstance(value, list):
-        lists = value if all(isinstance(one, list) for one in value) else [value]
-        made: list[Value | Grid] = []
-        for items in lists:
-            grids = [
-                _read_grid(one, place.item(n), setting.items, faults, is_grid=False) for n, one in enumerate(items)
-            ]
-            made.append(Value([part for grid in grids for part in grid.parts(faults)], place))
-        return made
-    is_one = setting.is_list and isinstance(value, list) and not all(isinstance(item, list) for item in value)
-    if not is_grid or not isinstance(value, list) or is_one:
-        return [Value(_located(setting, value, place), place)]
-    return [Value(_located(setting, item, place), place.item(number)) for number, item in enumerate(value)]
+    is_annotated = re.search(r"\b(list|sequence|tuple|iterable|set)\b", text, re.IGNORECASE) is not None
+    return is_annotated or isinstance(parameter.default, list | tuple)
 
 
 def _located(setting: Setting, value: object, place: Place) -> object:
-    """The value of a setting; a path in a file starts at its folder."""
+    """Return the value of a setting; a path in a file is relative to its folder."""
     return place.folder / value if setting.is_path and place.file and isinstance(value, str) and value else value
 
 
@@ -376,22 +390,22 @@ class PartDescription(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, defaults as a YAML file has them."""
         settings = [
-            {"name": one.name, "default": one.default_text, "description": one.description} for one in self.settings
+            {"name": setting.name, "default": setting.default_text, "description": setting.description}
+            for setting in self.settings
         ]
         return self._asdict() | {"settings": settings}
 
 
 def describe(kind: Kind) -> list[PartDescription]:
     """Describe every built-in type of a kind, in the order of its registry."""
-    found = []
+    descriptions = []
     for name in kind.types:
         cls = kind.load(name)
         remote = inspect.getattr_static(cls, "remote", False)
-        told = first_line(remote.fget) if isinstance(remote, property) else "yes" if remote else "no"
-        summary = first_line(cls) if cls is not None else kind.nothing or f"No {kind.name}."
+        when = first_line(remote.fget) if isinstance(remote, property) else "yes" if remote else "no"
         cost = getattr(cls, "cost", "nothing")
-        found.append(PartDescription(name, summary, list(settings_of(cls).values()), told, cost))
-    return found
+        descriptions.append(PartDescription(name, kind.summary(cls), list(settings_of(cls).values()), when, cost))
+    return descriptions
 
 
 def first_line(documented: Callable[..., object] | None) -> str:
@@ -402,12 +416,13 @@ def first_line(documented: Callable[..., object] | None) -> str:
 def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Schema:
     """Return the JSON schema of any part of a kind: its name, or its type and settings.
 
-    With ``definitions`` a list in a setting makes a grid, and the schemas are put there and referred to.
+    With ``definitions`` a list in a setting makes a grid, and the schemas are added there and referred to.
     """
+    reference = {"$ref": f"#/$defs/{kind.name}"}
     if definitions is not None and kind.name in definitions:
-        return {"$ref": f"#/$defs/{kind.name}"}
+        return reference
     if definitions is not None:
-        definitions[kind.name] = {}  # keeps its place before those of its types
+        definitions[kind.name] = {}  # before those of its types
     bare, settings = [], []
     for name in kind.types:
         schema = _type_schema(kind, name, definitions)
@@ -421,15 +436,15 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
     if definitions is None:
         return either
     definitions[kind.name] = either
-    return {"$ref": f"#/$defs/{kind.name}"}
+    return reference
 
 
 def own_schemas() -> list[Schema]:
     """Return the schemas of a part that is not built in: its ``module:Name``, alone or with settings."""
-    named = {"type": "string", "pattern": r"^\w+(\.\w+)*:\w+(\.\w+)*$"}
-    settings = {"type": "object", "properties": {"type": named}, "required": ["type"]}
-    told = {"title": "your own", "description": "module:Name of a class, a function or an object."}
-    return [told | named, told | settings]
+    name = {"type": "string", "pattern": r"^\w+(\.\w+)*:\w+(\.\w+)*$"}
+    settings = {"type": "object", "properties": {"type": name}, "required": ["type"]}
+    described = {"title": "your own", "description": "module:Name of a class, a function or an object."}
+    return [described | name, described | settings]
 
 
 def one_or_more(item: Schema, more: Schema | None = None) -> Schema:
@@ -441,40 +456,44 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
     cls = kind.load(name)
     settings = settings_of(cls)
     properties: dict[str, Schema] = {"type": {"const": name, "title": "type"}}
-    for key, one in settings.items():
-        item = kind_schema(one.kind, definitions) if one.kind else _setting_schema(one)
-        described: Schema = {"description": one.description, "title": key}
-        if one.default is not None and not one.is_required:
-            default = type_name(one.default) if one.kind else one.default
-            default = [type_name(each) for each in one.default] if one.items else default  # type: ignore[attr-defined]  # a list of parts
-            described["default"] = plain_data(default)
+    for key, setting in settings.items():
+        item = kind_schema(setting.kind, definitions) if setting.is_part else _setting_schema(setting)
+        described: Schema = {"description": setting.description, "title": key}
+        if setting.default is not None and not setting.is_required:
+            described["default"] = _default(setting)
         properties[key] = described | (item if definitions is None else one_or_more(item))
+    required = [key for key, setting in settings.items() if setting.is_required]
     return {
         "title": name,
-        "description": first_line(cls) if cls is not None else kind.nothing or f"No {kind.name}.",
+        "description": kind.summary(cls),
         "type": "object",
         "properties": properties,
-        "required": [
-            *([] if name == kind.implied else ["type"]),
-            *(key for key, one in settings.items() if one.is_required),
-        ],
+        "required": required if name == kind.implied else ["type", *required],
         "additionalProperties": False,
     }
 
 
+def _default(setting: Setting) -> object:
+    if setting.is_part:
+        return type_name(setting.default)
+    if setting.kind is not None and isinstance(setting.default, list):
+        return [type_name(item) for item in setting.default]
+    return plain_data(setting.default)
+
+
 def _setting_schema(setting: Setting) -> Schema:
     schema = TypeAdapter(setting.type).json_schema()
-    inner = schema.pop("$defs", {})
+    models = schema.pop("$defs", {})
     bare = {key: value for key, value in schema.items() if key not in ("title", "description", "default")}
-    return dict(_without_references(bare, inner))
+    return dict(_without_references(bare, models))
 
 
-def _without_references(schema: Any, inner: dict[str, Schema]) -> Any:
-    """Write out the models inside a setting: their own definitions are not those of the whole schema."""
+def _without_references(schema: Any, models: dict[str, Schema]) -> Any:
+    """Write out the models inside a setting: their definitions are not those of the whole schema."""
     if isinstance(schema, list):
-        return [_without_references(one, inner) for one in schema]
+        return [_without_references(item, models) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    told = inner.get(str(schema.get("$ref")).removeprefix("#/$defs/"), {})
-    found = told | {key: value for key, value in schema.items() if key != "$ref"} if told else schema
-    return {key: _without_references(value, inner) for key, value in found.items()}
+    model = models.get(str(schema.get("$ref")).removeprefix("#/$defs/"), {})
+    whole = model | {key: value for key, value in schema.items() if key != "$ref"} if model else schema
+    return {key: _without_references(value, models) for key, value in whole.items()}

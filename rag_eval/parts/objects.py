@@ -1,7 +1,7 @@
-"""Parts that are not built in: objects of other libraries and of users, given live or as ``module:Name``.
+"""Parts that are not built in: objects of users and of other libraries, live or as ``module:Name``.
 
-``load`` imports a ``module:Name`` and makes the object that it stands for. A ``Foreign`` is that object as a part of
-one kind: it has a name, a label and an identity, and its methods may be coroutines.
+``load`` imports a ``module:Name`` and makes its object. A ``Foreign`` is an object as a part of one kind: it has a
+name, a label and an identity, and its methods may be coroutines.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from types import ModuleType
+from typing import Any, ClassVar, Self, TypeGuard
 
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence, preview
 from rag_eval.formatting import suggestion
@@ -25,12 +26,12 @@ from rag_eval.parts.live import live_identity, object_name
 from rag_eval.storage.files import data_sha256, file_sha256
 
 CODE_VERSION = "code_version"
-"""The key beside ``type`` that stands for the code of an object whose code cannot be read."""
+"""The key beside ``type`` whose value stands for code that cannot be read."""
 
 _finder = UserModules()
 _importing = threading.RLock()
 _imported: dict[Path, str] = {}
-"""The files of users that are imported, with their digests at that time."""
+"""The imported files of users, with their digests at that time."""
 
 
 def is_reference(name: object) -> bool:
@@ -40,10 +41,10 @@ def is_reference(name: object) -> bool:
 
 @dataclass(frozen=True)
 class Origin:
-    """A ``module:Name`` with settings, as a file has it, and what its code was when it was read.
+    """A ``module:Name`` with settings, as a file has it, and its code at the time it was read.
 
-    ``code`` is the digest of the code, or the version that was given for it; one of a kind where neither is known, so
-    that nothing is reused: ``notes`` say where. ``reads`` says where the code reads what the digest does not see.
+    ``code`` is the digest of the code, or its stated version. If neither is known it is unique, so that no result is
+    reused, and ``notes`` say why. ``reads`` says where the code reads what the digest does not see.
     """
 
     reference: str
@@ -59,7 +60,7 @@ class Origin:
         return hash((self.reference, self.code))
 
     def check_unchanged(self) -> None:
-        """Raise ``ConfigurationError`` when the code is not what it was when it was read."""
+        """Raise ``ConfigurationError`` if the code has changed since it was read."""
         is_read = self.version is None and not self.notes
         if is_read and _code_of(self.reference, self.settings, self.folder) != self.code:
             raise ConfigurationError(
@@ -71,33 +72,34 @@ class Origin:
 def load(
     reference: str, settings: Mapping[str, Any], folder: Path, version: str | None = None, *, completes: bool = False
 ) -> tuple[Any, Origin]:
-    """Import ``module:Name`` and make the object that it stands for with these settings.
+    """Import ``module:Name`` and make its object with these settings.
 
-    A class or a factory is called where the settings fit its signature; another function is itself, with the settings
-    bound; anything else is an instance, and takes none. A setting that is a mapping with a ``module:Name`` as its
-    ``type`` is such an object itself. With ``completes`` a class is left to be called with what else it needs, as a
-    ``functools.partial``. Raises ``ConfigurationError`` when the module or the name is
-    not there, the import or the call fails, or the settings do not fit.
+    A class or a factory is called if the settings fit its signature; any other function is the object, with the
+    settings bound; anything else is an instance, and takes none. A setting that is a mapping with a ``module:Name`` as
+    its ``type`` is loaded as well. With ``completes`` a class is not called but returned as a ``functools.partial``.
+
+    Raises:
+        ConfigurationError: The module or the name is missing, the import or the call fails, or the settings do not fit.
     """
-    found, code = find(reference, folder)
-    made, codes, unknown, reads = dict(settings), [code.digest], list(code.unknown), list(code.reads)
-    for key, named, inner in _inside(settings):
-        made[key], origin = load(named, inner, folder)
+    target, code = find(reference, folder)
+    values, codes, unknown, reads = dict(settings), [code.digest], list(code.unknown), list(code.reads)
+    for key, inner_reference, inner in _inside(settings):
+        values[key], origin = load(inner_reference, inner, folder)
         codes.append(origin.code)
         unknown += origin.notes
         reads += origin.reads
-    if version is not None:  # which stands for the code, whatever that does
+    if version is not None:  # which stands for the code
         codes, unknown, reads = [version], [], []
     known = f"unknown {uuid.uuid4().hex}" if unknown else _joined(codes)
     origin = Origin(reference, folder, dict(settings), known, version, tuple(unknown), completes, tuple(reads))
-    return _made(found, made, reference, completes), origin
+    return _made(target, values, reference, completes), origin
 
 
 def _inside(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The settings that are objects themselves, each with its ``module:Name`` and its own settings."""
+    """Yield the settings that are objects, each with its ``module:Name`` and its settings."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and is_reference(value.get("type")):
-            yield key, value["type"], {name: one for name, one in value.items() if name != "type"}
+            yield key, value["type"], {name: inner for name, inner in value.items() if name != "type"}
 
 
 def _joined(codes: list[str]) -> str:
@@ -105,14 +107,14 @@ def _joined(codes: list[str]) -> str:
 
 
 def _code_of(reference: str, settings: Mapping[str, Any], folder: Path) -> str:
-    """The digest of the code of an object and of those in its settings."""
+    """Return the digest of the code of an object and of those in its settings."""
     module, name = _split(reference)
-    inner = [_code_of(named, own, folder) for _, named, own in _inside(settings)]
-    return _joined([read_code(module, name.partition(".")[0], folder).digest, *inner])
+    inside = [_code_of(inner_reference, inner, folder) for _, inner_reference, inner in _inside(settings)]
+    return _joined([read_code(module, name.partition(".")[0], folder).digest, *inside])
 
 
 def find(reference: str, folder: Path) -> tuple[Any, Code]:
-    """Import what ``module:Name`` names, and return it with its code, which is read before; raises as ``load``."""
+    """Import ``module:Name`` and return it with its code, which is read before; raises as ``load``."""
     module, name = _split(reference)
     if find_module(module, folder) is None:
         raise ConfigurationError(
@@ -130,8 +132,8 @@ def _split(reference: str) -> tuple[str, str]:
     return module, name
 
 
-def _import(module: str, folder: Path, code: Code) -> Any:
-    """Import a module as its files are now, also where an older state of them is imported."""
+def _import(module: str, folder: Path, code: Code) -> ModuleType:
+    """Import a module as its files are now, even if an older state of them is imported."""
     with _importing:
         if _finder not in sys.meta_path:
             sys.meta_path.append(_finder)
@@ -144,7 +146,7 @@ def _import(module: str, folder: Path, code: Code) -> Any:
                     del sys.modules[name]
             _imported.clear()
             importlib.invalidate_caches()
-            for path in digests:  # Python takes compiled code for that of a file edited within a second to equal size
+            for path in digests:  # whose compiled code Python keeps if an edit within a second leaves the size
                 with suppress(OSError):
                     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
         _imported.update(digests)
@@ -156,47 +158,47 @@ def _import(module: str, folder: Path, code: Code) -> Any:
             raise ConfigurationError(f"importing {module} failed ({as_sentence(error)}): mend the module") from error
 
 
-def _attribute(module: Any, name: str, reference: str) -> Any:
-    found = module
+def _attribute(module: ModuleType, name: str, reference: str) -> Any:
+    target = module
     for step in name.split("."):
-        if not hasattr(found, step):
+        if not hasattr(target, step):
             where = f"{module.__name__} ({getattr(module, '__file__', None) or 'built in'})"
-            raise ConfigurationError(f"{where} has no {name}, named by {reference}{suggestion(step, dir(found))}")
-        found = getattr(found, step)
-    return found
+            raise ConfigurationError(f"{where} has no {name}, named by {reference}{suggestion(step, dir(target))}")
+        target = getattr(target, step)
+    return target
 
 
-def signature_of(candidate: Any) -> inspect.Signature | None:
-    """Return the parameters of a class or a function; None where they are not told."""
+def signature_of(candidate: Callable[..., object]) -> inspect.Signature | None:
+    """Return the parameters of a class or a function; None if Python does not know them."""
     try:
         return inspect.signature(candidate)
     except (TypeError, ValueError):
         return None
 
 
-def is_callable_part(candidate: object) -> bool:
-    """Whether an object is made or asked by a call, and is no instance."""
+def is_callable_part(candidate: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether an object is a class or a function, and not an instance."""
     return inspect.isclass(candidate) or inspect.isroutine(candidate) or isinstance(candidate, functools.partial)
 
 
-def _made(found: Any, settings: Mapping[str, Any], reference: str, completes: bool) -> Any:
-    if not is_callable_part(found):
+def _made(target: object, settings: Mapping[str, Any], reference: str, completes: bool) -> object:
+    if not is_callable_part(target):
         if settings:
             raise ConfigurationError(
                 f"{reference} is an object and takes no settings: leave out {', '.join(settings)}, or name its class"
             )
-        return found
-    signature = signature_of(found)
-    refused = _refusal(signature.bind, settings) if signature else None
-    is_left = completes and inspect.isclass(found)
-    if signature and (is_left or (refused and not inspect.isclass(found))):
-        refused = _refusal(signature.bind_partial, settings)
-        if not refused:
-            return functools.partial(found, **settings) if settings or is_left else found
-    if refused:
-        raise ConfigurationError(f"{reference} does not take these settings ({refused}): its own are {signature}")
+        return target
+    signature = signature_of(target)
+    refusal = _refusal(signature.bind, settings) if signature else None
+    is_left = completes and inspect.isclass(target)
+    if signature and (is_left or (refusal and not inspect.isclass(target))):
+        refusal = _refusal(signature.bind_partial, settings)
+        if not refusal:
+            return functools.partial(target, **settings) if settings or is_left else target
+    if refusal:
+        raise ConfigurationError(f"{reference} does not take these settings ({refusal}): its own are {signature}")
     try:
-        return found(**settings)
+        return target(**settings)
     except RagEvalError:
         raise
     except Exception as error:  # whatever a user's code raises
@@ -204,7 +206,7 @@ def _made(found: Any, settings: Mapping[str, Any], reference: str, completes: bo
 
 
 def _refusal(bind: Callable[..., object], settings: Mapping[str, Any]) -> str:
-    """Why settings do not fit a signature; empty where they do."""
+    """Return why settings do not fit a signature; an empty text if they fit."""
     try:
         bind(**settings)
     except TypeError as error:
@@ -212,14 +214,14 @@ def _refusal(bind: Callable[..., object], settings: Mapping[str, Any]) -> str:
     return ""
 
 
-# Coroutines run on one loop of their own, which clients that keep connections need, also inside a running loop.
+# Coroutines run on one loop in a thread: clients keep their connections, and a running loop is no obstacle.
 
 _starting = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
 def settled(value: Any) -> Any:
-    """Return a value; of something that is to be awaited, its result."""
+    """Return a value, or the result of an awaitable."""
     global _loop
     if not inspect.isawaitable(value):
         return value
@@ -234,59 +236,61 @@ def settled(value: Any) -> Any:
     return asyncio.run_coroutine_threadsafe(awaited(), _loop).result()
 
 
-_turns: dict[int, tuple[Any, threading.RLock]] = {}
-"""The lock of each object that a ``Foreign`` was made of; the objects are held, so that no id is used again."""
+_locks: dict[int, tuple[object, threading.RLock]] = {}
+"""The lock of each object, by its id; the objects stay referenced, so that no id is used again."""
 
 
 class Foreign:
-    """An object that is not of this library as a part of one kind; subclasses know how to ask it.
+    """An object that is not built in, as a part of one kind; subclasses call its methods.
 
-    It is pickled as its ``module:Name`` where it has one, and else with the object.
+    It is pickled as its ``module:Name``, or with the object if it has none.
     """
 
     kind: ClassVar[str]
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         self.source, self.origin, self._name = source, origin, name
-        held = {} if is_callable_part(source) else _turns
-        self.turn = held.setdefault(id(source), (source, threading.RLock()))[1]
-        """Whoever uses the object for more than one call holds it: an instance of a module is shared by all threads."""
+        locks = {} if is_callable_part(source) else _locks
+        self.lock = locks.setdefault(id(source), (source, threading.RLock()))[1]
+        """Held during several calls that belong together: all threads share the instance of a module."""
 
     @property
     def name(self) -> str:
-        """The name given, or what the object calls itself, or its class and settings."""
-        own = getattr(self.source, "name", None)
-        return self._name or (own if isinstance(own, str) and own else object_name(self.source))
+        """The stated name, or the name of the object, or its class and settings."""
+        return self._name or self._stated("name") or object_name(self.source)
 
     @property
     def label(self) -> str:
-        """The reference with the settings given, or the name."""
+        """The reference with its settings, or the name."""
         if self.origin is None:
-            own = getattr(self.source, "label", None)
-            return own if isinstance(own, str) else self.name
-        given = [f"{key}={shown(value)}" for key, value in self.origin.settings.items()]
-        return " ".join([self._name or self.origin.reference, *given])
+            return self._stated("label") or self.name
+        settings = [f"{key}={shown(value)}" for key, value in self.origin.settings.items()]
+        return " ".join([self._name or self.origin.reference, *settings])
 
     @property
     def identity(self) -> str:
-        """The digest of what decides its results: code and settings, or what the object itself gives for it."""
+        """The digest of what decides the results: the code, the settings, and the ``identity`` of the object."""
         if self.origin is None:
             return live_identity(self.source)
-        own = getattr(self.source, "identity", None)
-        told = own if isinstance(own, str) else None
-        return data_sha256([self.origin.reference, setting_identity(self.origin.settings), self.origin.code, told])
+        settings = setting_identity(self.origin.settings)
+        return data_sha256([self.origin.reference, settings, self.origin.code, self._stated("identity")])
 
     @property
     def remote(self) -> bool:
         """Whether the object says that it uses the network."""
         return getattr(self.source, "remote", False) is True
 
-    def ask(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of the object; raises ``ConfigurationError`` with the part's name when it raises."""
+    def _stated(self, name: str) -> str | None:
+        """Return an attribute of the object if it is a text."""
+        value = getattr(self.source, name, None)
+        return value if isinstance(value, str) else None
+
+    def ask(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+        """Call a function of the object; raise ``ConfigurationError`` with the part's label if it fails."""
         try:
             if self.origin is None or is_callable_part(self.source):
                 return settled(function(*args, **kwargs))
-            with self.turn:
+            with self.lock:
                 return settled(function(*args, **kwargs))
         except RagEvalError:
             raise
@@ -294,7 +298,7 @@ class Foreign:
             raise ConfigurationError(f"the {self.kind} {self.label} failed ({as_sentence(error)})") from error
 
     def anew(self) -> Self:
-        """Return the same object as a part that has kept nothing of it yet."""
+        """Return another part of the same object, without the state of this part."""
         return type(self)(self.source, self.origin, self._name)
 
     def close(self) -> None:
@@ -318,18 +322,18 @@ class Foreign:
 
 
 class ForeignFunction(Foreign):
-    """A function, or an object with one of ``methods``, that is asked in one way; raises when it cannot be called."""
+    """A function, or an object with one of ``methods``; raises ``ConfigurationError`` if it cannot be called."""
 
     methods: ClassVar[tuple[str, ...]]
     wanted: ClassVar[str]
-    """What to give, in words."""
+    """What to give instead, for the error."""
     section: ClassVar[str] = ""
-    """What the label begins with, where functions for several sections of a benchmark look alike."""
+    """The beginning of the label, if functions for several sections of a benchmark look alike."""
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
-        own = (getattr(source, method) for method in self.methods if hasattr(source, method))
-        self._call: Callable[..., Any] = next(own, source)
+        known = (getattr(source, method) for method in self.methods if hasattr(source, method))
+        self._call: Callable[..., Any] = next(known, source)
         if inspect.isclass(source) or not callable(self._call):
             raise ConfigurationError(f"{preview(repr(source))} is no {self.kind}: give {self.wanted}")
 
@@ -338,40 +342,45 @@ class ForeignFunction(Foreign):
         """The section, and the reference or the name."""
         return f"{self.section} {super().label}".strip()
 
-    def ask_about(self, chunk: Any, document: Any) -> Any:
-        """Ask a function of a chunk, or of a chunk and its document; raises as ``ask``."""
+    def ask_about(self, chunk: object, document: object) -> Any:
+        """Call a function of a chunk, or of a chunk and its document; raises as ``ask``."""
         signature = signature_of(self._call)
         takes_document = signature is not None and len(signature.parameters) > 1
         return self.ask(self._call, chunk, *([document] if takes_document else []))
 
 
 def check_unchanged(value: object) -> None:
-    """Raise ``ConfigurationError`` when the code of a part, or of one inside it, is another than when it was read."""
-    for one in parts_in(value):
-        if isinstance(one, Foreign) and one.origin is not None:
-            one.origin.check_unchanged()
+    """Raise ``ConfigurationError`` if the code of a part, or of one inside it, has changed since it was read."""
+    for origin in _origins(value):
+        origin.check_unchanged()
+
+
+def _origins(value: object) -> list[Origin]:
+    return [inner.origin for inner in parts_in(value) if isinstance(inner, Foreign) and inner.origin is not None]
 
 
 def notices(value: object) -> list[str]:
     """Return a sentence for each part whose key is missing, whose code cannot be known, or that reads other things."""
-    keys = {label(one): key for one in parts_in(value) if (key := getattr(one, "missing_key", None))}
-    told = [f"{one} needs a key: set {key}; without it only what is kept can be used" for one, key in keys.items()]
-    for origin in [one.origin for one in parts_in(value) if isinstance(one, Foreign) and one.origin is not None]:
+    keys = {label(inner): key for inner in parts_in(value) if (key := getattr(inner, "missing_key", None))}
+    sentences = [
+        f"{name} needs a key: set {key}; without it only what is kept can be used" for name, key in keys.items()
+    ]
+    for origin in _origins(value):
         if origin.notes:
-            told.append(
+            sentences.append(
                 f"the code of {origin.reference} cannot be known ({origin.notes[0]}): what it makes is not reused; "
                 f"give {CODE_VERSION}: beside its type, and another one whenever it changes"
             )
         if origin.reads:
-            told.append(
+            sentences.append(
                 f"{origin.reference} reads what its digest does not see ({origin.reads[0]}): when that changes, run "
                 "with --refresh, or give the object an identity"
             )
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(sentences))
 
 
 def _reloaded(cls: type[Foreign], origin: Origin, name: str | None) -> Foreign:
-    """Load a part again where it is unpickled; raises ``ConfigurationError`` when its code is another there."""
+    """Load a part where it is unpickled; raises ``ConfigurationError`` if its code differs there."""
     origin.check_unchanged()
     source, _ = load(origin.reference, origin.settings, origin.folder, origin.version, completes=origin.completes)
     return cls(source, origin, name)

@@ -174,7 +174,7 @@ class ForeignRetriever(Foreign):
 
         Where no scores are told, a score is 1 / rank. Raises ``ConfigurationError`` on what was not given to it.
         """
-        with self.turn:
+        with self.lock:
             search = searcher(self.ask(self._filled, chunks))
             if search is None:
                 raise ConfigurationError(f"the retriever {self.label} made nothing to search: give {RETRIEVERS}")
