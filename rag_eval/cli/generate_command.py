@@ -175,7 +175,7 @@ def generate(
     if others:
         say(
             console,
-            f"rag-eval: {counted(others, 'files')} of other formats in {str(corpus)!r} are not documents: add their "
+            f"rag-eval: {counted(others, 'files')} of other formats in {str(corpus)!r} are not taken: add their "
             "patterns with --glob, or give the benchmark file of rag-eval init in place of the folder",
         )
     dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if cutter else "token-level"]) if upload else None

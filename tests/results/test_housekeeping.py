@@ -37,8 +37,7 @@ def filled(root: Path) -> Workspace:
         os.utime(root / ref.uri, (OLD, OLD))
     index = workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"1234") and None)
     os.utime(root / index.uri, (OLD, OLD))
-    stored = ("cache/embeddings/m/x.arrow", "cache/loose", "results/key.json", "runs/r/summary.json")
-    for name in stored:
+    for name in ("cache/embeddings/m/x.arrow", "cache/loose", "results/key.json", "runs/r/summary.json"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"12")
         os.utime(root / name, (OLD, OLD))
