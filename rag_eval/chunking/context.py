@@ -95,7 +95,7 @@ class WrittenContext(TextWriter):
                 asked.append((one.document.id, self.request(WrittenText, document=seen, chunk=text)))
         given = iter(answers.of(self, asked, WrittenText))
         written = [[(text, next(given)) for text in one.texts] for one in cut]
-        return [[_before(answer and answer.text, text) for text, answer in one] for one in written]
+        return [[_before(answer.text if answer else None, text) for text, answer in one] for one in written]
 
 
 def _before(context: str | None, text: str) -> str:

@@ -41,7 +41,7 @@ from rag_eval.llm.chat import (
     server_of,
     without_retries,
 )
-from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.llm.cost import Prices, list_prices
 from rag_eval.parts.part_settings import Record
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService
@@ -135,11 +135,11 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._upload: Upload | None = None
         self._assembly = Assembly(self._options, self._embedder)
         self.asker = Asker(
-            client=without_retries(self._client),
-            cache=self._cache,
-            budget=Budget(self._max_cost),
-            ledger=Ledger(self._prices, get_args(Purpose)),
+            without_retries(self._client),
+            self._cache,
+            purposes=get_args(Purpose),
             prices=self._prices,
+            max_cost=self._max_cost,
             retries=self._retries,
             attempts=self._options.attempts,
             concurrency=self._concurrency,

@@ -18,7 +18,7 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, CorpusError, preview
 from rag_eval.generation.settings import GenerationOptions
 from rag_eval.generation.windows import Window, related_pairs, spread
-from rag_eval.llm.asking import Asked, code_of
+from rag_eval.llm.asking import ModelRequest, code_of
 from rag_eval.llm.chat import ChatRequest, ModelAnswer, response_format
 from rag_eval.storage.files import data_sha256, read_text
 from rag_eval.types.ids import text_sha256
@@ -232,7 +232,7 @@ def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
 
 
 @dataclass(frozen=True)
-class Assignment(Asked):
+class Assignment(ModelRequest):
     """Some questions to write about windows, or one to judge; ``prompt_hash`` names the texts that it was made with."""
 
     purpose: Purpose

@@ -133,8 +133,8 @@ class AnswerCache:
         """Keep an answer in place of an older one; raises ``ArtifactError`` when it cannot be written."""
         self._rows.put({digest: answer.model_dump()})
 
-    def alone(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
-        """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing could be kept."""
+    def locked(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
+        """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing can be stored."""
         check_folder(self._rows.folder)
         return self._rows.locked(digest[:LOCK_DIGITS], stopped)
 

@@ -69,9 +69,9 @@ class Budget:
     reached, for all calls.
     """
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float | None, spent: float = 0.0) -> None:
         self.limit = limit
-        self.spent = 0.0
+        self.spent = spent
         """What was paid, at most, by the calls that have ended."""
         self._reserved = 0.0
         self._under_way = 0

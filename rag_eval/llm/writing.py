@@ -9,15 +9,15 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, StrictFloat
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.llm.asking import Asked, Asker, code_of
+from rag_eval.llm.asking import Asker, ModelRequest, code_of
 from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, ModelAnswer, is_openai, response_format, server_of
 from rag_eval.llm.client import missing_key
-from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.llm.cost import Prices, list_prices
 from rag_eval.parts import Running, Shown, part
 from rag_eval.parts.part_settings import Address, Count, Name, Whole
 from rag_eval.retry import RetryPolicy
@@ -26,6 +26,7 @@ from rag_eval.storage.files import data_sha256, read_text
 
 FOLDER = Path(__file__).parent / "prompts"
 T = TypeVar("T", str, list[str])
+M = TypeVar("M", bound=BaseModel)
 
 
 def usable(texts: Iterable[str]) -> list[str]:
@@ -152,7 +153,7 @@ class TextWriter(AsksModel):
 
 @dataclass
 class Answers:
-    """Asks models for the parts of one stage; answers are kept in ``folder``, and what they took is counted.
+    """Asks models for the parts of one step; answers are stored in ``folder``, and what they took is counted.
 
     ``storage`` is that of the workspace the folder is in, if it is in one.
     ``tokens`` are those of all answers, kept ones too, ``cost`` (None: prices are not known) and ``fresh`` those of
@@ -171,41 +172,40 @@ class Answers:
     def of(
         self,
         writer: TextWriter,
-        asked: Sequence[tuple[str, ChatRequest]],
-        answer: type[BaseModel],
+        requests: Sequence[tuple[str, ChatRequest]],
+        answer: type[M],
         *,
         is_partial: bool = False,
-    ) -> list[Any]:
+    ) -> list[M | None]:
         """Return the answers to requests, each with what it is about; None where none could be used.
 
         Raises ``ServiceError`` when the service fails for good, and ``ConfigurationError`` when ``max_cost`` is
         reached before all are answered: what was answered is kept. Where the answers may be ``is_partial``, those that
         were not asked for are None in its stead.
         """
-        purpose, budget = writer.prompt, Budget(writer.max_cost)
-        budget.spent = self.spent  # a stage asks once for every shard, and has one limit
         asker = Asker(
-            client=writer.client,
-            cache=AnswerCache(self.folder, self.storage),
-            budget=budget,
-            ledger=Ledger(writer.prices, [purpose]),
+            writer.client,
+            AnswerCache(self.folder, self.storage),
+            purposes=[writer.prompt],
             prices=writer.prices,
+            max_cost=writer.max_cost,
+            spent=self.spent,  # a step asks once for every shard, and has one limit
             retries=RetryPolicy(max_retries=writer.max_retries),
             attempts=writer.attempts,
             concurrency=writer.concurrency,
         )
-        replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked])
-        paid, self.spent = asker.ledger.entries[-1], budget.spent
-        if budget.is_reached and not is_partial:
+        replies = asker.ask_at_once([ModelRequest(writer.prompt, *request, answer) for request in requests])
+        paid, self.spent = asker.ledger.entries[-1], asker.budget.spent
+        if asker.budget.is_reached and not is_partial:
             done = len(replies) - replies.count(None)
             raise ConfigurationError(
                 f"max_cost of {writer.model}, ${writer.max_cost:g}, is reached after {done:,} of {len(replies):,} "
                 "texts: raise it; what was answered is kept, and the same again goes on from there"
             )
-        self.total += len(asked)
+        self.total += len(requests)
         self.fresh += paid.fresh.calls
         self.tokens += sum(one.input_tokens + one.output_tokens for one in (paid.fresh, paid.cached))
         self.cost = None if self.cost is None or paid.fresh.cost is None else self.cost + paid.fresh.cost
-        answers = [None if reply is None else reply.answer for reply in replies]
+        answers = [reply.answer if reply and isinstance(reply.answer, answer) else None for reply in replies]
         self.missing += answers.count(None)
         return answers

@@ -15,7 +15,7 @@ from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingC
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
-from rag_eval.storage.rows import KEY, MANY_FILES, Keys, prefixes_of, write_table
+from rag_eval.storage.rows import KEY, Keys, write_table
 
 TEXTS = [f"text number {number}" for number in range(100)]
 
@@ -105,15 +105,6 @@ def test_an_embedder_that_embeds_otherwise_than_its_class_is_asked_itself(tmp_pa
     assert np.array_equal(CachedEmbedder(Negative(), EmbeddingCache(tmp_path)).embed(TEXTS), Negative().embed(TEXTS))
 
 
-def test_a_repeated_text_is_embedded_once(tmp_path: Path) -> None:
-    own = OwnEmbedder()
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
-    texts = ["a", "bb", "a", "a", "ccc", "bb"]
-    assert np.array_equal(cached.embed(texts), OwnEmbedder().embed(texts))
-    assert own.embedded == ["a", "bb", "ccc"]
-    assert cached.statistics == CacheStatistics(hits=3, misses=3)
-
-
 def test_questions_are_kept_apart_unless_the_embedder_says_they_are_the_same(tmp_path: Path) -> None:
     own = OwnEmbedder()
     for _ in range(2):
@@ -122,16 +113,6 @@ def test_questions_are_kept_apart_unless_the_embedder_says_they_are_the_same(tmp
         assert cached.embed_query("a")[0] == -1
         assert np.array_equal(cached.embed_queries(["a", "bb"])[:, 0], [-1, -2])
     assert own.embedded == ["a", "a", "bb"]
-
-
-def test_embedders_of_different_names_share_nothing(tmp_path: Path) -> None:
-    cache = EmbeddingCache(tmp_path)
-    for name in ("model/256", "model-256", "MODEL/256", "model/256 ", "../model", "模型", "x" * 500):
-        own = OwnEmbedder(name)
-        CachedEmbedder(own, cache).embed(["a"])
-        assert own.embedded == ["a"]
-    assert len(list(tmp_path.iterdir())) == 7
-    assert all(path.parent.parent == tmp_path for path in segment_files(tmp_path))
 
 
 def test_a_dimension_that_would_have_to_be_asked_for_is_that_of_the_vectors_kept(tmp_path: Path) -> None:
@@ -215,35 +196,11 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} >= {"notes.txt", "other.arrow"}
 
 
-def test_what_a_crash_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
-    cached.embed(["a"])
-    folder = segment_files(tmp_path)[0].parent
-    old, fresh = folder / ".part-1-old", folder / ".part-2-fresh"
-    for path in (old, fresh):
-        path.write_bytes(b"half a segment")
-    os.utime(old, (time.time() - 90_000,) * 2)
-    cached.embed(["b"])
-    assert not old.exists()
-    assert fresh.exists()
-
-
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     blocked = tmp_path / "cache"
     blocked.write_text("a file where the folder should be")
     with pytest.raises(ConfigurationError, match="not a folder"):
         EmbeddingCache(blocked)
-
-
-def test_many_small_writes_end_in_few_files_with_every_row(tmp_path: Path) -> None:
-    own = OwnEmbedder()
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
-    texts = [f"query {number}" for number in range(200)]
-    for text in texts:
-        cached.embed([text])
-    assert len(segment_files(tmp_path)) <= MANY_FILES + 1
-    assert np.array_equal(CachedEmbedder(own, EmbeddingCache(tmp_path)).embed(texts), OwnEmbedder().embed(texts))
-    assert own.embedded == texts
 
 
 def test_a_reader_does_not_mind_that_segments_are_merged(tmp_path: Path) -> None:
@@ -348,12 +305,6 @@ def test_lookup_agrees_with_a_dictionary(
             assert tuple(vector) == pair
 
 
-def test_prefixes_sort_as_the_bytes_do() -> None:
-    digests = np.random.default_rng(1).integers(0, 256, (500, 32), dtype=np.uint8)
-    by_bytes = sorted(range(500), key=lambda row: digests[row].tobytes())
-    assert np.argsort(prefixes_of(digests)).tolist() == by_bytes
-
-
 @pytest.mark.parametrize(("key", "number"), [(KEY, pa.float64()), (pa.binary(), pa.float32())])
 def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: pa.DataType, number: pa.DataType
@@ -371,10 +322,3 @@ def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     assert own.embedded == TEXTS[:3] * 2
     assert f"{path} is damaged (its columns are others)" in caplog.text
     assert not path.exists()
-
-
-def test_small_files_are_merged_all_at_once_and_again_only_when_there_are_many(tmp_path: Path) -> None:
-    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
-    for written in range(1, 2 * MANY_FILES + 1):
-        cached.embed([f"query {written}"])
-        assert len(segment_files(tmp_path)) == (written if written <= MANY_FILES else written - MANY_FILES)

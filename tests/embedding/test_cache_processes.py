@@ -72,19 +72,6 @@ def test_processes_that_are_killed_at_any_moment(tmp_path: Path, caplog: pytest.
     assert caplog.text == ""
 
 
-def test_what_a_killed_process_finished_is_kept(tmp_path: Path) -> None:
-    writer = start(tmp_path, 0)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 20
-    while len(list(tmp_path.glob("*/*.arrow"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    writer.send_signal(signal.SIGKILL)
-    writer.communicate(timeout=30)
-    cached = check_everything_is_right(tmp_path)
-    assert cached.statistics.hits >= 75
-
-
 ONE_CALL = """
 import os, sys
 import numpy as np

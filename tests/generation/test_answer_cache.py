@@ -1,13 +1,12 @@
 """Answers on disk: found again, never half, and asked for once by all who want them."""
 
-import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError
 from rag_eval.llm.chat import Answer, AnswerCache
 
 DIGEST = "ab" * 32
@@ -33,20 +32,6 @@ def test_an_answer_is_found_again(tmp_path: Path) -> None:
     assert cache.find("cd" * 32) is None
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-9], lambda data: b"", lambda data: data.replace(b"\xab\xab", b"\xcd\xcd")]
-)
-def test_a_damaged_answer_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: object) -> None:
-    cache = AnswerCache(tmp_path)
-    cache.keep(DIGEST, answer())
-    (path,) = tmp_path.rglob("*.arrow")
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-    with caplog.at_level(logging.WARNING):
-        assert cache.find(DIGEST) is None
-    assert "is damaged" in caplog.text
-    assert not path.exists()
-
-
 def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path)
     cache.keep(DIGEST, answer(finish_reason="length", limit=100))
@@ -58,17 +43,11 @@ def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
     assert cache.find(DIGEST, None) is not None
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="is not a folder"):
-        AnswerCache(tmp_path / "file")
-
-
 def test_where_no_answer_can_be_kept_none_is_asked_for(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "file" / "answers")
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="cannot be made"):
-        cache.alone(DIGEST, threading.Event())
+        cache.locked(DIGEST, threading.Event())
 
 
 def test_threads_that_want_one_answer_ask_once(tmp_path: Path) -> None:
@@ -76,7 +55,7 @@ def test_threads_that_want_one_answer_ask_once(tmp_path: Path) -> None:
 
     def want(number: int) -> Answer | None:
         cache = AnswerCache(tmp_path)
-        with cache.alone(DIGEST, threading.Event()):
+        with cache.locked(DIGEST, threading.Event()):
             if cache.find(DIGEST) is None:
                 asked.append(number)
                 threading.Event().wait(0.1)
@@ -93,10 +72,10 @@ def test_waiting_ends_when_asking_is_stopped(tmp_path: Path) -> None:
     cache, stopped, inside = AnswerCache(tmp_path), threading.Event(), threading.Event()
 
     def wait() -> None:
-        with cache.alone(DIGEST, stopped):
+        with cache.locked(DIGEST, stopped):
             inside.set()
 
-    with cache.alone(DIGEST, threading.Event()):
+    with cache.locked(DIGEST, threading.Event()):
         thread = threading.Thread(target=wait)
         thread.start()
         assert not inside.wait(0.2)

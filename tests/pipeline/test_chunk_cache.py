@@ -9,7 +9,7 @@ import pytest
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.pipeline.caches import CUTS, cut_once
-from rag_eval.storage.rows import KEY, MANY_FILES, KeyedRows, write_table
+from rag_eval.storage.rows import KEY, KeyedRows, write_table
 from rag_eval.types.ids import text_sha256
 from tests.doubles.canary import Canary
 
@@ -42,27 +42,11 @@ def test_a_document_moved_or_doubled_is_not_cut_again_and_one_without_chunks_is_
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, twice)[1] == 0
 
 
-def test_a_file_that_was_cut_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS)
-    (file,) = tmp_path.glob("*.arrow")
-    file.write_bytes(file.read_bytes()[:-5])
-    with caplog.at_level(logging.WARNING):
-        assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert "is damaged" in caplog.text
-
-
 def test_a_file_that_cannot_be_read_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / f"{'0' * 64}.arrow").mkdir()
     with caplog.at_level(logging.WARNING):
         assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
     assert "cannot be read (Is a directory): what it holds is computed again" in caplog.text
-
-
-def test_many_small_files_become_one(tmp_path: Path) -> None:
-    for number in range(MANY_FILES + 2):
-        cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [Document(DocumentId("a.md"), f"Version {number}.")])
-    assert len(list(tmp_path.glob("*.arrow"))) <= 3
-    assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [Document(DocumentId("a.md"), "Version 0.")])[1] == 0
 
 
 @pytest.mark.parametrize(
