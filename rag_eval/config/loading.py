@@ -265,8 +265,8 @@ def chosen_benchmark(
 
 def benchmark_schema() -> Schema:
     """Return the schema of what ``load_config`` reads, grids, bare names and single values included."""
-    definitions: dict[str, Schema] = {}
-    plain = BenchmarkConfig.model_json_schema()["properties"]
+    model = BenchmarkConfig.model_json_schema()
+    plain, definitions = model["properties"], model["$defs"]
     properties: dict[str, Schema] = {}
     for key, field in BenchmarkConfig.model_fields.items():
         described = {"description": field.description}

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import chdir
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
 
 import pytest
+from typer.testing import CliRunner
 
+from rag_eval.cli.main import app
+from rag_eval.errors import RagEvalError, shown_sentences
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.storage.files import user_folder
 
@@ -50,6 +54,19 @@ def rag_eval(*arguments: str, cwd: Path, **settings: str) -> "subprocess.Complet
         print(json.dumps(asked | {name: str(file) for name, file in files.items()}), file=server.stdin, flush=True)
         code = int(server.stdout.readline())
         return subprocess.CompletedProcess(arguments, code, *(file.read_text("utf-8") for file in files.values()))
+
+
+def in_process(*arguments: str, cwd: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command that starts no flow in this process; what goes wrong is on standard error, as ``main`` says it."""
+    removed: dict[str, str | None] = {name: None for name in os.environ if name not in CLEAN}
+    with chdir(cwd):
+        result = CliRunner().invoke(app, arguments, env={**removed, **settings})
+    if isinstance(result.exception, RagEvalError):
+        sentences = "".join(f"rag-eval: {sentence}\n" for sentence in shown_sentences(result.exception))
+        return subprocess.CompletedProcess(arguments, 2, result.stdout, result.stderr + sentences)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 
 
 FORKED = threading.Lock()

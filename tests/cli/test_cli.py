@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from prefect.settings import PREFECT_API_URL
+from typer.testing import CliRunner
 
+from rag_eval.cli.main import app
 from rag_eval.config.loading import load_config
 from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
 from rag_eval.types.documents import Corpus
-from tests.cli.commands import CLEAN, COMMAND, TWO, rag_eval
+from tests.cli.commands import CLEAN, COMMAND, TWO, in_process, rag_eval
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +228,7 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     (tmp_path / "t.jsonl").write_text('{"query": "none?", "unanswerable": true}')
     (tmp_path / "bad.yaml").write_text(TWO.replace("chunk_size", "chunk_sise"))
-    done = rag_eval(*arguments, cwd=tmp_path)
+    done = in_process(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -236,22 +238,22 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[st
 
 def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path, api: dict[str, str]) -> None:
     (tmp_path / "b.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 100 tokens\n")
-    shown = rag_eval("validate", "--estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
+    shown = in_process("validate", "--estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
     assert shown.returncode == 0, shown.stderr
     rows = [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line]
     assert rows == [["full", "2"]]
     assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
     assert "Note: these embedders run here" in shown.stdout
     assert (
-        rag_eval("validate", "--estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2
+        in_process("validate", "--estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2
     )  # without most documents
     (told,) = json.loads(
-        rag_eval("validate", "--estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout
+        in_process("validate", "--estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout
     )["estimates"]
     assert told["all"] == told["left"]
     assert told["left"]["tokens"] > 10_000
     (tmp_path / "more.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 30000 tokens\n")
-    more = rag_eval("validate", "--estimate", "more.yaml", cwd=tmp_path, COLUMNS="100")
+    more = in_process("validate", "--estimate", "more.yaml", cwd=tmp_path, COLUMNS="100")
     rows = [line.split()[:2] for line in more.stdout.splitlines() if "$" in line]
     assert rows == [["full", "2"], ["guided", "1"]]
     refused = rag_eval("run", "b.yaml", cwd=tmp_path, **api)
@@ -261,13 +263,13 @@ def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path, api: dict[st
 
 def test_validate_lists_every_mistake(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("chunkers: [markdwn, {type: sentence, max_chunk_size: 0}]\nk: 0\ncorpus: docs\n")
-    done = rag_eval("validate", "bad.yaml", cwd=tmp_path)
+    done = in_process("validate", "bad.yaml", cwd=tmp_path)
     assert done.returncode == 2
     places = [line.removeprefix("rag-eval: bad.yaml, ").partition(":")[0] for line in done.stderr.splitlines()]
     assert places == ["chunkers[0]", "chunkers[1].max_chunk_size", "ground_truth", "k"]
 
     (tmp_path / "good.yaml").write_text("corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n")
-    missing = rag_eval("validate", "good.yaml", cwd=tmp_path)
+    missing = in_process("validate", "good.yaml", cwd=tmp_path)
     assert missing.returncode == 2
     assert [line.partition(" is not there")[0].rpartition("/")[2] for line in missing.stderr.splitlines()] == [
         "docs'",
@@ -279,7 +281,7 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
 def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
     parts = "embedders: {type: sentence-transformers, model: some/model}\nrerankers: {type: cross-encoder, model: m}\n"
     (tmp_path / "b.yaml").write_text(TWO + parts)
-    done = rag_eval("validate", "b.yaml", cwd=tmp_path)
+    done = in_process("validate", "b.yaml", cwd=tmp_path)
     needs = "needs the extra sentence-transformers: pip install 'rag-span-eval[sentence-transformers]'"
     assert done.stderr.splitlines() == [
         f"rag-eval: sentence-transformers some/model {needs}",
@@ -291,7 +293,7 @@ def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
 def test_a_missing_key_is_said_before_anything_is_computed(tmp_path: Path) -> None:
     parts = "embedders: openai\nqueries: hyde\nrerankers: {type: cohere}\n"
     (tmp_path / "b.yaml").write_text(TWO + parts)
-    told = rag_eval("validate", "b.yaml", cwd=tmp_path, CO_API_KEY="")
+    told = in_process("validate", "b.yaml", cwd=tmp_path, CO_API_KEY="")
     notes = [line for line in told.stdout.splitlines() if "needs a key" in line]
     assert notes == [
         f"Note: {part} needs a key: set {key}; without it only what is kept can be used."
@@ -302,8 +304,8 @@ def test_a_missing_key_is_said_before_anything_is_computed(tmp_path: Path) -> No
         )
     ]
     given = {"OPENAI_API_KEY": "key-of-mine", "CO_API_KEY": "other-key"}
-    silent = rag_eval("validate", "b.yaml", cwd=tmp_path, **given)
-    elsewhere = rag_eval("validate", "b.yaml", cwd=tmp_path, OPENAI_BASE_URL="http://127.0.0.1:9/v1", CO_API_KEY="x")
+    silent = in_process("validate", "b.yaml", cwd=tmp_path, **given)
+    elsewhere = in_process("validate", "b.yaml", cwd=tmp_path, OPENAI_BASE_URL="http://127.0.0.1:9/v1", CO_API_KEY="x")
     assert "key" not in silent.stdout + elsewhere.stdout
 
 
@@ -324,11 +326,6 @@ FOUND = [
         "German",
     ),
     (
-        {"a.html": "<h1>Ferries</h1><p>The ferry leaves at noon and it does not wait for the bus."},
-        "markdown",
-        "English",
-    ),
-    (
         {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
         "Add '**/*.md' to glob to have those searched.\n",
         "not known",
@@ -338,22 +335,15 @@ FOUND = [
         "glob: ['**/*.md', '**/*.py']",
         "English",
     ),
-    (
-        {"b/ä.md": "東京は日本の首都です。人口は多いです。", "c.rst": "東京は日本の首都です。"},
-        "glob: ['**/*.md', '**/*.rst']",
-        "not known",
-    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("files", "holds", "language"), FOUND, ids=["headings", "german", "pages", "code", "both", "japanese"]
-)
+@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "code", "both"])
 def test_init_writes_a_benchmark_that_fits_the_folder(
     tmp_path: Path, files: dict[str, str], holds: str, language: str
 ) -> None:
     folder_of(tmp_path, files)
-    done = rag_eval("init", "my docs", cwd=tmp_path)
+    done = in_process("init", "my docs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"language: {language}" in done.stdout
     text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
@@ -371,11 +361,11 @@ def test_init_writes_a_benchmark_that_fits_the_folder(
 
 def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon.\n"})
-    keyed = rag_eval("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
+    keyed = in_process("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
     assert "not set" not in keyed.stdout
     assert load_config(tmp_path / "first.yaml").budget == 6  # no more than its one document has
     assert "So little text says little" in keyed.stdout
-    assert rag_eval("init", str(BENCHMARK.parent / "corpus"), "--output", "large.yaml", cwd=tmp_path).returncode == 0
+    assert in_process("init", str(BENCHMARK.parent / "corpus"), "--output", "large.yaml", cwd=tmp_path).returncode == 0
     large = (tmp_path / "large.yaml").read_text(encoding="utf-8")
     (tmp_path / "large.yaml").write_text(large.replace("# budget: ", "budget: "), encoding="utf-8")
     assert load_config(tmp_path / "large.yaml").objective == "recall_within_tokens@4000"
@@ -383,12 +373,12 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
     span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
     (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
     (tmp_path / "sub").mkdir()
-    found = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    found = in_process("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
     assert "Next, with the 1 question of truth.jsonl: rag-eval run sub/b.yaml" in found.stdout
     assert "ground_truth: ../truth.jsonl    # 1 question\n" in (tmp_path / "sub" / "b.yaml").read_text()
-    assert rag_eval("validate", "sub/b.yaml", cwd=tmp_path).returncode == 0
+    assert in_process("validate", "sub/b.yaml", cwd=tmp_path).returncode == 0
     before = (tmp_path / "sub" / "b.yaml").read_bytes()
-    again = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    again = in_process("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
     assert (again.returncode, before) == (2, (tmp_path / "sub" / "b.yaml").read_bytes())
     assert "'sub/b.yaml' is there already: give another name with --output" in again.stderr
 
@@ -396,23 +386,23 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
 def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.pdf").write_bytes(b"%PDF\xff")
-    refused = rag_eval("init", "docs", cwd=tmp_path)
+    refused = in_process("init", "docs", cwd=tmp_path)
     assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
     assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
     assert "'docs/a.pdf' is no PDF" in refused.stderr
     ugly = tmp_path / "docs" / "x.\n- evil"
     ugly.write_text("x")
     (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon and waits for nobody, as it is late.")
-    assert rag_eval("init", "docs", cwd=tmp_path).returncode == 0
+    assert in_process("init", "docs", cwd=tmp_path).returncode == 0
     assert load_config(tmp_path / "benchmark.yaml").glob == "**/*.md"
-    assert rag_eval("init", "nowhere", "--output", "c.yaml", cwd=tmp_path).returncode == 2
+    assert in_process("init", "nowhere", "--output", "c.yaml", cwd=tmp_path).returncode == 2
 
 
 def test_init_names_the_texts_at_which_a_run_stops(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon and waits for nobody, as it is late."})
     (folder / "old.md").write_bytes("Prêt à partir".encode("latin-1"))
     (folder / "binary.md").write_bytes(b"\x7fELF\0\xff")
-    done = rag_eval("init", "my docs", cwd=tmp_path)
+    done = in_process("init", "my docs", cwd=tmp_path)
     told = "old.md: not UTF-8, and rag-eval run stops at them: convert them to UTF-8"
     text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
     assert told in " ".join(done.stdout.split())
@@ -443,7 +433,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("days", ["--dry-run", "-1", "nan"])
 def test_prune_says_that_it_wants_days(tmp_path: Path, days: str) -> None:
-    refused = rag_eval("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
+    refused = in_process("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
     assert refused.returncode == 2
     assert f"{days!r} is not a number of days: write --prune 30" in refused.stderr
 
@@ -454,55 +444,54 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     assert "Traceback" in done.stderr
 
 
-def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
-    for section, name, setting in (
+@pytest.mark.parametrize(
+    ("section", "name", "setting"),
+    [
         ("chunkers", "semantic", "breakpoint_percentile  95"),
         ("embedder", "openai", "price_per_million_tokens  null"),
         ("indexes", "hnsw", "ef_construction  300"),
-        ("rerankers", "cohere", "rerank-v3.5"),
         ("metrics", "span_recall", "precision_omega"),
-        ("returns", "section", "max_tokens  2000"),
         ("ground_truth", "generate", "queries_per_doc  5"),
         ("evaluators", "LLMJudge", "at_least"),
-    ):
-        listed = rag_eval("parts", section, cwd=tmp_path, COLUMNS="80")
-        assert listed.returncode == 0
-        assert name in listed.stdout
-        assert setting in listed.stdout
-        assert max(map(len, listed.stdout.splitlines())) <= 80
-    everything = json.loads(rag_eval("parts", "--json", cwd=tmp_path).stdout)
+    ],
+)
+def test_the_parts_of_a_kind_are_listed(section: str, name: str, setting: str) -> None:
+    listed = CliRunner().invoke(app, ["parts", section], env={"COLUMNS": "80"})
+    assert listed.exit_code == 0
+    assert name in listed.output
+    assert setting in listed.output
+    assert max(map(len, listed.output.splitlines())) <= 80
+
+
+def test_all_parts_are_listed_as_json_and_a_wrong_kind_is_refused() -> None:
+    everything = json.loads(CliRunner().invoke(app, ["parts", "--json"]).output)
     assert set(everything) >= {"chunker", "embedder", "store", "index", "reranker", "metric", "evaluator"}
-    assert everything["embedder"][1]["name"] == "openai"
-    assert everything["embedder"][1]["remote"] == "yes"
-    refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, " in refused.stderr
-    assert "tokenizer, metric, evaluator\n" in refused.stderr
-    validated = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
-    assert (
-        "12 configurations, token-level, k = 1, 3, 5, 10\n"
-        "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
-        "14 documents, 72 questions, of which 70 have an answer\n"
-    ) in validated
-    text = (
-        BENCHMARK.read_text()
-        .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")
-        .replace("ground_truth: ", f"ground_truth: {BENCHMARK.parent}/")
-    )
-    for more, said in {
-        "budget: 1000\nobjective: span_recall@5": "ranked by span_recall@5; a budget of 1,000 tokens\n",
-        "objective: recall_within_tokens@4000": "ranked by recall_within_tokens@4000\n",
-    }.items():
-        (tmp_path / "own.yaml").write_text(f"{text}\n{more}\n")
-        assert said in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
+    assert (everything["embedder"][1]["name"], everything["embedder"][1]["remote"]) == ("openai", "yes")
+    refused = CliRunner().invoke(app, ["parts", "chunkrs"]).exception
+    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, " in str(refused)
 
 
-def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:
-    for command in ([], ["run"], ["truth", "check"]):
-        shown = rag_eval(*command, "--help", cwd=tmp_path)
-        assert shown.returncode == 0
-        assert "--help" in shown.stdout
-        assert "bool" not in shown.stdout
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("", "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n14 documents, 72 questions"),
+        ("budget: 1000\nobjective: span_recall@5", "ranked by span_recall@5; a budget of 1,000 tokens\n"),
+        ("objective: recall_within_tokens@4000", "ranked by recall_within_tokens@4000\n"),
+    ],
+)
+def test_validate_says_what_is_compared(tmp_path: Path, settings: str, sentence: str) -> None:
+    (tmp_path / "b.yaml").write_text(f"{TWO}{settings}\n")
+    shown = CliRunner().invoke(app, ["validate", str(tmp_path / "b.yaml")]).output
+    assert "2 configurations, token-level, k = 5\n" in shown
+    assert sentence in shown
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["truth", "check"]])
+def test_help_names_no_type_of_a_switch(command: list[str]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"])
+    assert shown.exit_code == 0
+    assert "--help" in shown.output
+    assert "bool" not in shown.output
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:

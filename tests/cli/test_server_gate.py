@@ -275,7 +275,6 @@ NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec
     [
         ({}, "/api/admin/version", 200),
         ({"Host": "localhost:1"}, "/api/admin/version", 200),
-        ({"Host": "LOCALHOST"}, "/api/admin/version", 200),
         ({"Host": "[::1]:4200"}, "/api/admin/version", 200),
         ({"Host": "127.0.0.1", "Origin": OWN}, "/api/admin/version", 200),
         ({"Sec-Fetch-Site": "none"}, "/api/admin/version", 200),
@@ -286,7 +285,6 @@ NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec
         ({"Host": "127.0.0.1.evil.test"}, "/api/health", 403),
         ({"Host": "evil.test@127.0.0.1"}, "/api/health", 403),
         ({"Host": "127.0.0.1:80:80"}, "/api/health", 403),
-        ({"Host": "127.0.0.2"}, "/api/health", 403),
         ({"Host": "0.0.0.0"}, "/api/health", 403),  # noqa: S104  # nothing is bound
         ({"Host": "127.0.0.1", "Origin": "null"}, "/api/health", 403),
         ({"Host": "127.0.0.1", "Origin": "https://127.0.0.1"}, "/api/health", 403),

@@ -6,7 +6,6 @@ All commands are given in a folder that is full of traps.
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,9 +129,6 @@ def test_each_server_has_a_port_and_a_key_of_its_own(held: Held, recorded: list[
         ({}, True, 200),
         ({}, False, 401),
         ({"Host": "evil.test"}, True, 403),
-        ({"Origin": "http://evil.test"}, True, 403),
-        ({"Origin": "null"}, True, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, True, 403),
     ],
 )
 def test_only_programs_with_the_key_get_in(held: Held, headers: dict[str, str], has_key: bool, status: int) -> None:
@@ -140,23 +136,6 @@ def test_only_programs_with_the_key_get_in(held: Held, headers: dict[str, str], 
     assert httpx.get(f"{held.api}/admin/version", headers=headers, auth=auth, timeout=60).status_code == status
     answer = httpx.post(f"{held.api}/flows/", headers=headers, auth=auth, json={"name": "planted"}, timeout=60)
     assert answer.status_code == (201 if status == 200 else status)
-
-
-@pytest.mark.parametrize("lines", [["Origin: http://evil.test"], ["Host: evil.test"]])
-def test_a_page_opens_no_websocket(held: Held, lines: list[str]) -> None:
-    address = httpx.URL(held.api)
-    hosts = [] if any(line.startswith("Host") for line in lines) else [f"Host: {address.host}"]
-    upgrade = [
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-    ]
-    with socket.create_connection((address.host, address.port or 80), timeout=60) as connection:
-        request = ["GET /api/events/in HTTP/1.1", *hosts, *lines, *upgrade, "", ""]
-        connection.sendall("\r\n".join(request).encode())
-        with connection.makefile("rb") as answer:
-            assert b" 403 " in answer.readline()
 
 
 def test_the_key_is_in_no_file(held: Held, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""``rag-eval truth reanchor`` as a user meets it: a process of its own."""
+"""``rag-eval truth reanchor`` as a user meets it."""
 
 import json
 import subprocess
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import rag_eval
+from tests.cli.commands import in_process
 
 OLD = "The ferry leaves at noon. Tickets cost 5 euro. Dogs travel free. Tickets are sold on board."
 NEW = "Note: " + OLD.replace("5 euro", "6 euro").replace("Dogs travel free. ", "")
 
 
 def reanchor(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return rag_eval("truth", "reanchor", *arguments, cwd=folder)
+    return in_process("truth", "reanchor", *arguments, cwd=folder)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import is_remote, label, settings_of
 from tests.config.conftest import Write
+from tests.config.test_config_errors import WRONG_CHUNKERS, WRONG_SETTINGS
 
 VALIDATOR = Draft202012Validator(benchmark_schema())
 
@@ -56,41 +57,24 @@ NO_TRUTH += ["{generate: {max_cost: 0}}", "{generate: {options: {filters: {nope:
 
 WRONG = [
     "k: 5",
-    "chunkers: []",
-    "chunkers: nope",
-    "chunkers: [[markdown]]",
-    "chunkers: {max_chunk_size: 3}",
-    "chunkers: {type: [markdown]}",
-    "chunkers: {type: markdown, chunk_size: 3}",
-    "chunkers: {type: markdown, max_chunk_size: []}",
-    "chunkers: {type: markdown, max_chunk_size: '3'}",
-    "chunkers: {type: markdown, max_chunk_size: [3, 0]}",
-    "chunkers: {type: markdown, max_chunk_size: [[3]]}",
-    "chunkers: {type: recursive-token, separators: []}",
-    "chunkers: {type: recursive-token, separators: [[a], b]}",
-    "chunkers: {type: semantic, embedder: nope}",
-    "chunkers: {type: semantic, breakpoint_percentile: 101}",
-    "chunkers: markdown\nembedders: sentence-transformers",
-    "chunkers: markdown\nembedders: {type: openai, api_key: x}",
-    "chunkers: markdown\nembedders: {type: openai, base_url: 'http://user:word@host/v1'}",
-    "chunkers: markdown\nembedders: {type: openai, too_long: cut}",
-    "chunkers: markdown\nstores: shelf",
-    "chunkers: markdown\nstores: {type: lancedb, index: {type: hnsw, nprobes: 0}}",
-    "chunkers: markdown\nrerankers: {type: lexical, b: 2}",
-    "chunkers: markdown\nretrieval: []",
-    "chunkers: markdown\nretrieval: words",
-    "chunkers: markdown\nk: [0]",
-    "chunkers: markdown\nk: [1, 1]",
-    "chunkers: markdown\nmetrics: [chunk_recall]",
-    "chunkers: markdown\nmetrics: [span_recal@5]",
-    "chunkers: markdown\nmetrics: [span_recall, span_recall]",
-    "chunkers: markdown\nevaluation_type: chunk-level\nmetrics: [span_recall]",
-    "chunkers: markdown\nevaluation_type: tokens",
-    "chunkers: markdown\nglob: ''",
-    "chunkers: markdown\nglob: []",
     "chunkers: 'no module:at all'",
-    "chunkers: markdown\nsurprise: 1",
+    "chunkers: markdown\nk: [1, 1]",
+    "chunkers: markdown\nevaluation_type: chunk-level\nmetrics: [span_recall]",
+    *(f"chunkers: {chunkers}" for chunkers in WRONG_CHUNKERS),
+    *(f"chunkers: markdown\n{setting}" for setting in WRONG_SETTINGS),
 ]
+BEYOND_A_SCHEMA = (
+    "breakpoint_percentile: .nan",
+    "encoding: klingon",
+    "chunk_overlap: [0, 100]",
+    "max_tokens: 10",
+    "k: [3, 1]",
+    "objective: span_recall@8",
+    "fetch_k: 4",
+    "where: {lang: {is: en}}",
+    "[recall_within_tokens]",
+    "objective: span_recal",
+)
 
 
 def test_the_command_prints_it() -> None:
@@ -111,10 +95,8 @@ def test_it_takes_what_the_loader_takes(write: Write, text: str) -> None:
 
 @pytest.mark.parametrize("text", WRONG)
 def test_it_refuses_what_the_loader_refuses(write: Write, text: str) -> None:
-    path = write(text)
-    with pytest.raises(ConfigurationError):
-        load_config(path)
-    assert not VALIDATOR.is_valid(yaml.safe_load(path.read_text(encoding="utf-8")))
+    is_beyond = any(setting in text for setting in BEYOND_A_SCHEMA)
+    assert VALIDATOR.is_valid(yaml.safe_load(write(text).read_text(encoding="utf-8"))) == is_beyond
 
 
 def test_it_takes_and_refuses_sources_of_ground_truth_as_the_loader_does(write: Write) -> None:
