@@ -36,7 +36,7 @@ ENDED = FAILED | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancel
 
 
 def emit(event: Event) -> None:
-    """Tell the server; returns when it has it. Raises ``ServiceError`` when it does not take it."""
+    """Emit an event and return when the server has it; raise ``ServiceError`` when it does not take it."""
     try:
         with get_client(sync_client=True) as client:
             client.request("POST", "/events", json=[event.model_dump(mode="json")])
@@ -45,7 +45,7 @@ def emit(event: Event) -> None:
 
 
 def project_tag(project: str) -> str:
-    """What all is tagged with that one benchmark has on a server."""
+    """Return the tag of all that one benchmark has on a server."""
     return f"project:{project}"
 
 
@@ -55,7 +55,7 @@ PAGE = 200
 
 
 def find_all(client: SyncPrefectClient, what: str, kind: type[M], asked: dict[str, Any]) -> list[M]:
-    """The ``what`` of a server, such as deployments, that a filter of its API asks for."""
+    """Return the ``what`` of a server, such as deployments, that a filter of its API selects."""
     path: Any = f"/{what}/filter"  # one of those that the client lists as its own
     found: list[M] = []
     while page := client.request("POST", path, json={what: asked, "limit": PAGE, "offset": len(found)}).json():
@@ -66,7 +66,7 @@ def find_all(client: SyncPrefectClient, what: str, kind: type[M], asked: dict[st
 def find_runs(
     client: SyncPrefectClient, *states: StateType, sort: str, deployment: str | None = None, most: int = PAGE
 ) -> list[FlowRun]:
-    """The runs in these states, of all deployments or of one."""
+    """Return the runs in these states, of all deployments or of one."""
     asked: dict[str, Any] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
     if deployment is not None:
         asked["deployments"] = {"id": {"any_": [deployment]}}
@@ -74,7 +74,7 @@ def find_runs(
 
 
 def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
-    """The automations with a tag, and that of all we make."""
+    """Return the automations with a tag, and that of all we make."""
     return find_all(client, "automations", Automation, {"tags": {"all_": [TAG, tag]}})
 
 
@@ -94,14 +94,14 @@ def keep_automations(client: SyncPrefectClient, tag: str, wanted: Sequence[Autom
 
 
 def run_on(trigger: dict[str, Any], name: str, deployment: UUID, resource: str) -> AutomationCore:
-    """The automation that runs a deployment as a trigger of ``prefect.yaml`` says, for one resource alone."""
+    """Return the automation that runs a deployment as a trigger of ``prefect.yaml`` says, for one resource alone."""
     made = DeploymentEventTrigger(**trigger | {"name": name, "match": {"prefect.resource.id": resource}})
     made.set_deployment_id(deployment)
     return made.as_automation()
 
 
 def crash_dead_runs(seconds: float) -> AutomationCore:
-    """The automation for runs of which nothing is heard any more: their worker died, and others wait for them.
+    """Return the automation that marks runs as crashed whose worker died, because others wait for them.
 
     Of runs of our flows, by what their names begin with: runs below others have no tags when they begin.
     """
@@ -113,13 +113,13 @@ def crash_dead_runs(seconds: float) -> AutomationCore:
 
 
 def cancel_long_runs(project: str, seconds: float, actions: Sequence[Any]) -> AutomationCore:
-    """The automation for runs of a project that take too long; what else to do then are ``actions``."""
+    """Return the automation that cancels runs of a project that take too long, with further actions."""
     trigger = _on_runs(_tagged(project), ENDED, seconds, after={"prefect.flow-run.Running"})
     return AutomationCore(name=f"time-limit-{project}", trigger=trigger, actions=[CancelFlowRun(), *actions])
 
 
-def tell_of_failures(project: str, actions: Sequence[Any]) -> AutomationCore:
-    """The automation for runs of a project that failed, or recovered."""
+def notify_of_failures(project: str, actions: Sequence[Any]) -> AutomationCore:
+    """Return the automation that notifies of runs of a project that failed, or recovered."""
     trigger = _on_runs(_tagged(project), {*FAILED, RECOVERED})
     return AutomationCore(name=f"notify-{project}", trigger=trigger, actions=list(actions))
 
@@ -149,7 +149,7 @@ TOOK_TOO_LONG = "'took too long and was cancelled'"
 
 
 def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str) -> list[Any]:
-    """The actions that tell each target what became of a run, its verdict, and where its page is.
+    """Return the actions that send each target what became of a run, its verdict, and the address of its page.
 
     The address of a webhook or of mail comes from the environment and is kept in a block of the project, where it is a
     secret. Raises ``ConfigurationError`` when a variable is not set or a block is not there.
@@ -175,7 +175,7 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
 
 
 def notification_address(variable: str) -> str:
-    """What an environment variable of ``notify`` holds, as Apprise knows it: a webhook, or mail by SMTP.
+    """Return the address in an environment variable of ``notify`` in the form of Apprise: a webhook, or mail by SMTP.
 
     A webhook is given ``{"text": …}``. Raises ``ConfigurationError``, without the address, when it is neither.
     """
@@ -195,12 +195,12 @@ def notification_address(variable: str) -> str:
 
 
 def block_prefix(project: str) -> str:
-    """How the names of the blocks of a project begin; two dashes are in no project's name."""
+    """Return how the names of the blocks of a project begin; two dashes are in no project's name."""
     return f"rag-eval--{project}--"
 
 
 def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) -> UUID:
-    """The id of a block on the server; raises ``ConfigurationError`` when there is none."""
+    """Return the id of a block on the server; raise ``ConfigurationError`` when there is none."""
     try:
         answer = client.request(
             "GET",
@@ -215,7 +215,7 @@ def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) 
 
 
 def remove_blocks(client: SyncPrefectClient, project: str) -> list[str]:
-    """Remove the blocks that ``messages`` made for a project; their names."""
+    """Remove the blocks that ``messages`` made for a project; return their names."""
     asked = {"name": {"like_": f"{block_prefix(project)}%"}}
     found = {str(one.name): one.id for one in find_all(client, "block_documents", BlockDocument, asked)}
     ours = [name for name in found if name.startswith(block_prefix(project))]

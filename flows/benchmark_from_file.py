@@ -61,7 +61,7 @@ MOST_ATTEMPTS = 4
 
 
 def schedule_retry(error: RagEvalError, minutes: float) -> str:
-    """Have what failed tried again later, by a run of the same deployment that continues where this one ended.
+    """Schedule a run of the same deployment that continues where this one ended.
 
     Three times as much later each time. Gives back what is to be said of the failure; it is the last word where there
     is no deployment, where it was tried often enough, and where ``minutes`` is 0.
@@ -82,7 +82,7 @@ def schedule_retry(error: RagEvalError, minutes: float) -> str:
 
 
 def emit_recovery(verdict: str) -> None:
-    """Tell the server that this deployment works again, where its last run did not."""
+    """Emit that this deployment works again, where its last run did not."""
     if deployment.id is None:
         return
     ended = (StateType.COMPLETED, StateType.FAILED, StateType.CRASHED)
@@ -101,7 +101,7 @@ Runner = Literal["threads", "dask", "ray"]
 
 
 def run_name() -> str:
-    """Which deployment runs what, and since when: ``nightly docs 2026-03-01 03:00:00``."""
+    """Return which deployment runs what, and since when: ``nightly docs 2026-03-01 03:00:00``."""
     given = flow_run.parameters
     what = Path(given["corpus"]).name or Path(given["benchmark_file"]).stem or "sample"
     return f"{deployment.name or 'benchmark'} {what} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"

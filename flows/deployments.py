@@ -40,10 +40,10 @@ from flows.automations import (
     find_block,
     keep_automations,
     messages,
+    notify_of_failures,
     project_tag,
     remove_blocks,
     run_on,
-    tell_of_failures,
 )
 from rag_eval.distribution import VERSION
 from rag_eval.documents.watch import CorpusChange
@@ -169,7 +169,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
         )
         _ensure_work_pool(client, pool, project.job_template)
         automations = [cancel_long_runs(project.name, project.time_limit, on_cancel)]
-        automations += [tell_of_failures(project.name, on_failure)] if on_failure else []
+        automations += [notify_of_failures(project.name, on_failure)] if on_failure else []
         resource = corpus_resource(project.corpus)["prefect.resource.id"]
         deployed: dict[str, Deployed] = {}
         for spec in read_deployments():

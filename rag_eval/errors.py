@@ -170,7 +170,7 @@ class ExperimentFailedError(RagEvalError):
 
 
 def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
-    """The text quoted for a message: escaped, on one line, cut to ``limit`` characters."""
+    """Quote a text for a message: escaped, on one line, cut to ``limit`` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return repr(cut)
 
@@ -181,7 +181,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 def as_sentence(error: BaseException) -> str:
-    """The error for people: ours as it is, any other with its kind, on one line."""
+    """Put an error on one line for people: ours as it is, any other with its kind."""
     text = str(error) if isinstance(error, RagEvalError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
 
@@ -218,12 +218,12 @@ class Faults:
 
 
 def sentences(error: BaseException) -> list[str]:
-    """The error's own sentence and those in its notes."""
+    """Return the error's own sentence and those in its notes."""
     return [str(error), *getattr(error, "__notes__", [])]
 
 
 def shown_sentences(error: BaseException) -> list[str]:
-    """The sentences for people: the first ``MOST``, and how many more there are."""
+    """Return the first ``MOST`` sentences, and how many more there are."""
     found = sentences(error)
     more = len(found) - MOST
     return found if more <= 0 else [*found[:MOST], f"… and {more:,} more mistakes: correct these first"]

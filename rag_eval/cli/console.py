@@ -46,7 +46,7 @@ def told_apart(texts: tuple[str, ...], cells: int) -> dict[str, str]:
 
 
 def _cut(text: str, cells: int, tail: int) -> str:
-    """The text in so many cells: if it does not fit, its beginning, an ellipsis, and at most ``tail`` of its end."""
+    """Fit a text into so many cells: its beginning, an ellipsis, and at most ``tail`` cells of its end."""
     if cell_len(text) <= cells:
         return text
     if cells < 3:
@@ -66,7 +66,7 @@ def _cut(text: str, cells: int, tail: int) -> str:
 def beside_names(
     widths: Mapping[str, int], needed: Collection[str], names: Iterable[str], width: int
 ) -> tuple[list[str], int]:
-    """Which columns a line of so many cells has room for beside names, by title, and the cells left to the names.
+    """Return the titles of the columns that a line has room for beside names, and the cells left to the names.
 
     Those ``needed`` stay; others are taken from left to right as long as the names keep their room.
     """

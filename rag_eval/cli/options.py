@@ -86,7 +86,7 @@ RequestsOption = Annotated[int, typer.Option(min=1, max=64, help="Number of conc
 
 
 def benchmark_file(path: Path | None) -> Path | None:
-    """The path of a benchmark file as it is given; raises ``ConfigurationError`` on a folder."""
+    """Return the path of a benchmark file; raise ``ConfigurationError`` on a folder."""
     if path is not None and path.is_dir():
         raise ConfigurationError(
             f"{str(path)!r} is a folder: give a benchmark file; for a folder of documents write "
@@ -119,7 +119,7 @@ class FileOptions:
     workspace: Annotated[str, typer.Option(help=_KEPT_IN)] = DEFAULT_WORKSPACE
 
     def benchmark(self, file: Path | None, **others: Any) -> "BenchmarkConfig":
-        """The benchmark of a file as it is to run, with these and other settings; raises ``ConfigurationError``."""
+        """Return the benchmark of a file with these and other settings; raise ``ConfigurationError``."""
         from rag_eval.config.loading import chosen_benchmark
 
         return chosen_benchmark(file, self.corpus, self.truth, self.glob, **others)
@@ -157,7 +157,7 @@ class DeploymentOptions(BenchmarkOptions):
     ] = None
 
     def project(self, file: Path | None, config: "BenchmarkConfig", **settings: Any) -> "Project":
-        """A benchmark as a server is to know it, in the present folder unless ``settings`` say so."""
+        """Return what a server is to know of a benchmark, in the current folder unless ``settings`` name another."""
         from flows.deployments import Project
         from rag_eval.config.loading import project_name
 
@@ -195,7 +195,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def assigned(option: str, text: str, example: str) -> tuple[str, Any]:
-    """The name and the value of ``name=value``, read as JSON where it is; raises ``ConfigurationError`` without one."""
+    """Split ``name=value``, the value read as JSON where it is; raise ``ConfigurationError`` without a value."""
     name, separator, value = text.partition("=")
     if not separator:
         raise ConfigurationError(f"{option} {text!r} has no value: write it like {option} {example}")

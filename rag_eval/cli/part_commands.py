@@ -49,7 +49,7 @@ def parts(
 
 
 def _kinds() -> dict[str, Any]:
-    """The kinds that can be listed, by name; metrics and evaluators are listed their own way."""
+    """Return the kinds that can be listed, by name; metrics and evaluators have no registry."""
     from rag_eval.config.models import SECTIONS
     from rag_eval.config.truth_sources import TRUTH_SOURCE
     from rag_eval.documents.reading import LOADER
@@ -61,7 +61,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _kind_of(written: str, kinds: Iterable[str]) -> str:
-    """The kind that is named by itself, by its plural, or by the key under which a benchmark file has such parts."""
+    """Return the kind named by itself, by its plural, or by the key under which a benchmark file has such parts."""
     from rag_eval.config.models import SECTIONS
 
     keys = {key: section.kind.name for key, section in SECTIONS.items()} | {"ground_truth": "truth-source"}
@@ -75,7 +75,7 @@ def _kind_of(written: str, kinds: Iterable[str]) -> str:
 
 
 def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:
-    """The parts of a kind as plain data."""
+    """Return the parts of a kind as plain data."""
     from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
@@ -101,7 +101,7 @@ def _parameters(evaluator: Callable[..., object]) -> list[dict[str, str]]:
 
 
 def _print_part(console: Console, row: dict[str, Any]) -> None:
-    """The name and what it is; below, its settings with default and meaning in columns, or the meaning below them."""
+    """Print a part and its settings with default and meaning, in columns where there is room."""
     remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
     console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
     settings = [(one["name"], one["default"], one.get("description", "")) for one in row["settings"]]

@@ -265,7 +265,7 @@ def _print_configurations(
 
 
 def _folded(title: str, cells: int) -> list[str]:
-    """A heading in lines that are as wide as what is below it, or little more; no word is divided."""
+    """Fold a heading into lines about as wide as what is below it; no word is divided."""
     wide = max(cells, _HEADING_CELLS)
     return [line for part in title.split("\n") for line in wrap(part, wide, break_long_words=False)]
 
@@ -381,7 +381,7 @@ def holes(
 
 
 def _run_of(workspace: "Workspace", file: Path) -> str:
-    """The latest run of a benchmark file; raises ``ConfigurationError`` where there is none."""
+    """Return the latest run of a benchmark file; raise ``ConfigurationError`` where there is none."""
     from rag_eval.config.loading import chosen_benchmark
     from rag_eval.results.runs import read_run, run_names
 

@@ -155,7 +155,7 @@ def _run_flow(
 
 
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
-    """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
+    """Ask whether a full search may embed more than ``max_cost``; where nobody can be asked, the run refuses."""
     from rag_eval.sweep.estimate import Estimates
     from rag_eval.sweep.guided import over_limit
 

@@ -99,7 +99,7 @@ def _parse_yaml(text: str, name: str) -> object:
 
 
 def _count_values(node: yaml.Node, name: str, counts: dict[int, int | None]) -> int:
-    """How many values there are at and below a node, aliases written out; refuses keys that stand twice.
+    """Count the values at and below a node, aliases written out; refuse keys that stand twice.
 
     Counted before anything is made of the nodes: merge keys repeat what they name, and that may double at every level.
     """
@@ -147,7 +147,7 @@ LISTS = ("k", "notify")
 
 
 def load_config(path: str | Path) -> BenchmarkConfig:
-    """The benchmark that a file describes; relative paths in it start at its folder.
+    """Return the benchmark that a file describes; relative paths in it start at its folder.
 
     A part is a name (``markdown``) or a mapping with ``type`` and settings; a list in a setting is a grid. Where a list
     is expected, a single value will do. Raises ``ConfigurationError`` on the first thing that is wrong: which file,
@@ -220,7 +220,7 @@ def _read_metric(value: Any, place: Place, faults: Faults) -> list[Any]:
 
 
 def project_name(config: BenchmarkConfig, file: Path | None) -> str:
-    """What a benchmark is called on a server; raises ``ConfigurationError`` where it has no name, nor its file one."""
+    """Return what a benchmark is called on a server; raise ``ConfigurationError`` where nothing names it."""
     if not config.name:
         name = preview((file or sample.BENCHMARK).name)
         raise ConfigurationError(f"{name} cannot be called by its file: give it a name:, such as docs")
@@ -236,7 +236,7 @@ def chosen_benchmark(
     search: str | None = None,
     holdout: float | None = None,
 ) -> BenchmarkConfig:
-    """The benchmark of a file, or the sample's, with what is given in the place of what it says.
+    """Return the benchmark of a file, or the sample's, with some of its settings replaced.
 
     It is called by its file, or its folder if that is ``benchmark``, unless it has a name or these no letter and no
     digit of ASCII.

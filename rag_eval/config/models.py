@@ -95,7 +95,7 @@ class PartSection:
         return getattr(configuration, self.field)
 
     def has(self, retrieval: Any) -> bool:
-        """Whether a configuration that retrieves like this has such a part."""
+        """Tell whether a configuration that retrieves like this has such a part."""
         return not self.beside and (not self.by_vector or searches_by_vector(retrieval))
 
 
@@ -239,7 +239,7 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
 
 
 def _deepest(data: Mapping[str, Any]) -> int:
-    """How many hits count at most: the largest k, or that of the objective or a metric with a number of its own."""
+    """Return how many hits count at most: the largest of k, of the objective's cut and of the metrics' cuts."""
     names = [*(metric_column(one) for one in data.get("metrics", [])), data.get("objective", "")]
     depths: list[int] = [*data.get("k", [1]), *(split_name(name)[1].hits or 1 for name in names)]
     return max(depths)
@@ -429,7 +429,7 @@ class BenchmarkConfig(Settings):
         return 1 if self.evaluation_type == "chunk-level" else self.shards
 
     def configurations(self) -> list[Configuration]:
-        """Every way to compare, each once: the sections in their order, the first changing slowest.
+        """Return every way to compare, each once: the sections in their order, the first changing slowest.
 
         Of parts that differ in settings of running alone, the first is taken: they make the same.
         """

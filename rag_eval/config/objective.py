@@ -47,7 +47,7 @@ def metric_column(metric: Any) -> str:
 
 
 def _check_metric(given: Any, info: ValidationInfo) -> Any:
-    """A built-in metric's name as it is printed, or a user's metric; without a cut it is scored at every k."""
+    """Return a built-in metric's name as it is printed, or a user's metric; raise ``ValueError`` on others."""
     if "evaluation_type" not in info.data:  # it has an error of its own
         return given
     level = info.data["evaluation_type"]
@@ -77,7 +77,7 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
 
 
 def check_objective(given: str, info: ValidationInfo) -> str:
-    """The full name of a metric, at the budget unless it names a cut; of a user's metric, one that is measured."""
+    """Return the full name of a metric, at the budget unless it names a cut; a user's must be measured."""
     budget = info.data.get("budget") or BUDGET
     column, cut = split_name(given)
     takes_budget = cut == ALL and "@" not in given and "tokens" in metric_of(column).cuts
@@ -102,7 +102,7 @@ Metric = Annotated[
 def measured_by(
     metrics: Sequence[Any], ks: Sequence[int], objective: str, level: EvaluationType, budget: int | None = None
 ) -> list[Any]:
-    """What every configuration is scored by: what is asked for, the objective, what its context costs, and the strip.
+    """Return what configurations are scored by: the metrics, the objective, what its context costs, and the strip.
 
     The strip has the ``budget`` too, which need not be the cut of the objective. Each is a name, a user's metric, or
     such a metric at the cut of the objective.
