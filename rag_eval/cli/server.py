@@ -30,7 +30,59 @@ from tasks.current_folder import ignore_settings_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.types import Scope
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds before each further attempt."""
+UNAVAILABLE = 503
+
+
+class RepeatedRequests:
+    """The app, with every request repeated that it answers with 503, as Prefect does while its database is locked.
+
+    Prefect's client repeats such requests by itself; the dashboard does not.
+    """
+
+    def __init__(self, app: "ASGIApp", pauses: tuple[float, ...] = PAUSES) -> None:
+        self._app, self._pauses = app, pauses
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = [await receive()]
+        while request[-1].get("more_body"):
+            request.append(await receive())
+        for pause in self._pauses:
+            if await self._is_answered(dict(scope), request, receive, send):
+                return
+            await asyncio.sleep(pause)
+        await self._is_answered(scope, request, receive, send, is_last=True)
+
+    async def _is_answered(
+        self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
+    ) -> bool:
+        """Pass the request to the app, from its beginning, and its answer on unless it is 503 and not the last."""
+        kept, refused = iter(request), False
+
+        async def replay() -> "Message":
+            message = next(kept, None)
+            return await receive() if message is None else message
+
+        async def pass_on(message: "Message") -> None:
+            nonlocal refused
+            refused = refused or (message.get("status") == UNAVAILABLE and not is_last)
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, replay, pass_on)
+        except Exception:
+            if not refused:  # what led to a 503 is raised after it, to be logged
+                raise
+        return not refused
 
 
 LOOK_FOR_EVENTS_SECONDS, STALLED_SECONDS = 0.02, 5.0
@@ -130,7 +182,8 @@ def _create_app() -> "FastAPI":
 def _serve(app: "FastAPI", sockets: list[socket.socket] | None = None, **address: Any) -> None:
     gc.freeze()
     threading.Thread(target=_collect_garbage, daemon=True).start()
-    config = uvicorn.Config(LoopbackGate(app), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS, **address)
+    gated = LoopbackGate(RepeatedRequests(app))
+    config = uvicorn.Config(gated, log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS, **address)
     config.load()
     config.lifespan_class = OrderlyLifespan
     uvicorn.Server(config).run(sockets)
