@@ -73,12 +73,12 @@ class TokensFetched(TokensRetrieved):
 
 
 def context_cost(cut: Cut) -> str:
-    """The metric that says what the context costs at a cut; where that names no number, of all that was fetched."""
+    """Return the metric of what the context costs at a cut; of all that was fetched where the cut has no number."""
     return score_name(TokensRetrieved.label, cut.kind, cut.size) if cut.size else TokensFetched.label
 
 
 def strip_metrics() -> list[str]:
-    """What every run is scored by beside what is asked for: recall at each budget, and where the hits end.
+    """Return what every run is scored by besides its own metrics: recall at each budget, and where the hits end.
 
     At each doubling also what the context costs, for those who look at another budget than that of the benchmark.
     """

@@ -25,11 +25,11 @@ class ChunkMetric(RetrievalMetric):
     k: int | Cut | None = None
 
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[IdOrGroup]) -> float:
-        """The metric for one query; a tuple of ids among the truth is a group. Raises as ``calculate_many`` does."""
+        """Return the metric for one query; a tuple of ids is a group. Raises as ``calculate_many`` does."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[ChunkId], Sequence[IdOrGroup]]]) -> Values:
-        """The metric for several queries at once; raises ``ConfigurationError`` at a budget, as ids tell no tokens."""
+        """Return the metric for several queries; raises ``ConfigurationError`` at a budget, as ids have no tokens."""
         if self.cut.kind == "tokens":
             raise ConfigurationError(f"{self.name} counts the tokens of chunks: score tables, with chunks=…")
         members = [ungrouped(truth) for _, truth in cases]

@@ -21,20 +21,22 @@ Result = Mapping[str, Sequence[Any]]
 
 
 def evaluate_chunk_level(results: Sequence[Result], metrics: Sequence[AnyChunkLevelMetric]) -> dict[str, float]:
-    """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
+    """Return the mean of each metric over the results, by the metric's name; 0 for each without results.
 
     A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``.
-    Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
-    side, or when a side is not a sequence of chunk ids; and when one side has ``chunk_`` ids, the other ``pa_chunk_``.
+
+    Raises:
+        ConfigurationError: Two metrics share a name, one gives no finite number, a record lacks a side, a side is not a
+            sequence of chunk ids, or one side has ``chunk_`` ids and the other ``pa_chunk_``.
     """
     return _means(results, metrics, "chunk-level", str, "chunk ids")
 
 
 def evaluate_token_level(results: Sequence[Result], metrics: Sequence[AnyTokenLevelMetric]) -> dict[str, float]:
-    """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
+    """Return the mean of each metric over the results, by the metric's name; 0 for each without results.
 
-    Metrics and results are as in ``evaluate_chunk_level``, and so is what raises ``ConfigurationError``; a side is a
-    sequence of character spans, or of records with ``doc_id`` (or ``docId``), ``start``, ``end`` and ``text``.
+    As ``evaluate_chunk_level``; a side is a sequence of character spans, or of records with ``doc_id`` (or ``docId``),
+    ``start``, ``end`` and ``text``.
     """
     return _means(results, metrics, "token-level", CharacterSpan, "character spans")
 

@@ -25,7 +25,7 @@ def merge_sorted(start: Counts, end: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
-    """For each document the merged intervals, by start; those that overlap or touch become one, empty ones vanish."""
+    """Merge the intervals of each document that overlap or touch; return them by start, without empty ones."""
     merged: dict[str, list[Interval]] = {}
     by_document: dict[str, list[Interval]] = {}
     for doc_id, start, end in sorted(places):
@@ -38,7 +38,7 @@ def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
 
 
 def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts) -> tuple[Counts, Counts]:
-    """The pairs (interval, span) that share a position, of intervals ``[left, right)`` and spans sorted by start."""
+    """Return the pairs (interval, span) that share a position; intervals are ``[left, right)``, spans by start."""
     # Before `first` no span reaches the interval, from `last` on none starts in time: the rest is looked at.
     first = np.searchsorted(np.maximum.accumulate(ends), left, side="right")
     last = np.searchsorted(starts, right, side="left")
@@ -50,7 +50,7 @@ def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts)
 
 
 def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) -> int:
-    """How many characters are in both sides; each side is merged first, so a character counts once."""
+    """Return how many characters are in both sides; each side is merged first, so a character counts once."""
     left, right = (merge_places((span.doc_id, span.start, span.end) for span in side) for side in (a, b))
     total = 0
     for doc_id in left.keys() & right.keys():
@@ -61,7 +61,7 @@ def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) ->
 
 
 def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpan]:
-    """The spans merged within each document, by document and start: no character is in two of them.
+    """Return the spans merged within each document, by document and start: no character is in two of them.
 
     Spans that overlap or touch become one, whose text is put together from theirs; it has none where one of them has
     none. No spans give no spans.
@@ -79,7 +79,7 @@ def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpa
 
 
 def _stitch(group: list[CharacterSpan]) -> CharacterSpan:
-    """One span from spans that form one interval, sorted by start."""
+    """Return one span from spans that form one interval, sorted by start."""
     first = furthest = group[0]
     if len(group) > 1 and not all(span.text for span in group):
         return CharacterSpan(first.doc_id, first.start, max(span.end for span in group))

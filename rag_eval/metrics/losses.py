@@ -94,7 +94,7 @@ class HitStages:
         return _by_variant({stage: table for stage, table in self.hits.items() if stage not in {*LATER, VARIANTS}})
 
     def tables(self) -> dict[str, pa.Table]:
-        """All hits as passages, by a name for messages."""
+        """Return all hits as passages, by a name for messages."""
         exact = {f"exact {name} hits": table for name, table in _by_variant(self.exact).items()}
         later = {f"{stage} hits": self.hits[stage] for stage in LATER if stage in self.hits}
         if VARIANTS in self.hits:  # in the place of what was fused for each variant apart
@@ -124,7 +124,7 @@ class Losses:
 
 
 def average_losses(losses: pa.Table) -> pa.Table:
-    """The mean of each part and of the final recall, and the number of queries, for each k in the order of its rows.
+    """Return the mean of each part and of the final recall, and the number of queries, for each k.
 
     The means of the parts add up to 1 - the mean final recall. No rows give no rows. Raises ``TableError`` when the
     table is not one of ``LOSSES``.
@@ -244,7 +244,7 @@ def _largest(reached: Mapping[str, Amounts], oracle: Amounts) -> Amounts:
 
 
 def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], level: EvaluationType) -> SpanRows:
-    """The truth, with what is in no document that a query's filter leaves put where no chunk is."""
+    """Return the truth, with what is in no document that a query's filter leaves put where no chunk is."""
     doc = rows.truth.doc.copy()
     masks: dict[int, Any] = {}
     for query, query_id in enumerate(rows.query_ids.to_pylist()):

@@ -1,4 +1,4 @@
-"""What a metric is: its properties, the cuts it takes and how its name is written.
+"""Define metrics: their properties, the cuts they take and how their names are written.
 
 A name has a base, a tokenizer where the metric counts in tokens, and a cut: ``span_recall``, ``span_recall@5`` (the
 first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 tokens), ``chroma_iou@min``,
@@ -29,12 +29,12 @@ Values = NDArray[np.float64]
 
 CutKind = Literal["hits", "tokens", "min", "all"]
 Input = Literal["hits", "tokens", "chunks", "judged"]
-"""What a formula reads: what the hits are, what their texts cost, the chunks that touch the truth in place of hits, all
-that was judged in place of the truth."""
+"""What a formula reads: the hits, the tokens of their texts, the chunks that touch the truth in place of hits, all that
+was judged in place of the truth."""
 Bounds = Literal["both", "above", "neither"]
-"""Which of its two values, what is unjudged being irrelevant or relevant, bound what complete truth would give."""
+"""Which values, unjudged text being irrelevant or relevant, bound the value by complete truth."""
 Need = Literal["texts", "chunks"]
-"""What a metric needs beside hits and truth: the texts of hits and documents, all chunks of the corpus."""
+"""What a metric needs beside hits and truth: texts of hits and documents, or all chunks of the corpus."""
 
 LARGEST_CUT = 2**31 - 1
 """What the column ``size`` of a scores table can hold."""
@@ -65,7 +65,7 @@ class Cut:
         return self.size if self.kind == "hits" else None
 
     def written(self, number: CutKind = "hits") -> str:
-        """How a name ends, such as ``@5``; the kind ``number`` is written as a plain number."""
+        """Return how a name ends, such as ``@5``; the kind ``number`` is written as a plain number."""
         if self.kind in ("all", "min"):
             return "" if self.kind == "all" else "@min"
         return f"@{self.size}" if self.kind == number else f"@{self.size}{self.kind}"
@@ -89,7 +89,7 @@ def check_cut(k: object, where: str) -> None:
 class _Named(Protocol):
     @property
     def name(self) -> str:
-        """The key of the metric in every result: that of the class, unless a class that derives has its own."""
+        """The key of the metric in every result; by default the name of the class."""
         return type(self).__name__
 
 
@@ -98,7 +98,7 @@ class ChunkLevelMetric(_Named, Protocol):
     """Scores one query from chunk ids."""
 
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
-        """The score of what was retrieved, best first, against the relevant chunks."""
+        """Return the score of what was retrieved, best first, against the relevant chunks."""
 
 
 @runtime_checkable
@@ -106,7 +106,7 @@ class TokenLevelMetric(_Named, Protocol):
     """Scores one query from character spans."""
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
-        """The score of what was retrieved, best first, against the relevant spans."""
+        """Return the score of what was retrieved, best first, against the relevant spans."""
 
 
 AnyTokenLevelMetric = TokenLevelMetric | type[TokenLevelMetric] | str | Callable[..., float]
@@ -116,30 +116,33 @@ AnyChunkLevelMetric = ChunkLevelMetric | type[ChunkLevelMetric] | str | Callable
 
 
 class RetrievalMetric(ABC):
-    """A built-in metric: one formula for one query and for tables, and its properties, with their defaults."""
+    """A built-in metric: one formula for one query and for tables, and its properties.
+
+    Attributes:
+        label: The name without unit and cut.
+        only_rises: Whether further hits can never lower the value.
+        bounds: What holds of the value by complete truth: see ``rag_eval.metrics.span_metrics.Unjudged``.
+        measures: What a value is: a share in [0, 1], a number of tokens, or any number.
+        meaning: What a mean says of a configuration, in words around ``{}``; empty where only the name can say it.
+        empty: The value where the formula has nothing to divide by.
+        number: What a plain number after the @ counts.
+        has_unit: Whether a tokenizer can be named to count with.
+        k: The cut as people write it.
+    """
 
     label: ClassVar[str]
-    """The name without unit and cut."""
     levels: ClassVar[tuple[EvaluationType, ...]] = ()
     higher_is_better: ClassVar[bool] = True
     only_rises: ClassVar[bool] = False
-    """Whether further hits can never lower the value."""
     bounds: ClassVar[Bounds] = "neither"
-    """What holds of the value by complete truth: see ``rag_eval.metrics.span_metrics.Unjudged``."""
     measures: ClassVar[Literal["share", "tokens", "number"]] = "share"
-    """What a value is: a share in [0, 1], a number of tokens, or any number."""
     meaning: ClassVar[str] = ""
-    """What a mean says of a configuration, in words around ``{}``; empty where only the name can say it."""
     empty: ClassVar[float] = 0.0
-    """The value where the formula has nothing to divide by."""
     cuts: ClassVar[frozenset[CutKind]] = frozenset({"all", "hits", "tokens"})
     number: ClassVar[CutKind] = "hits"
-    """What a plain number after the @ counts."""
     has_unit: ClassVar[bool] = False
-    """Whether a tokenizer can be named to count with."""
     reads: ClassVar[frozenset[Input]] = frozenset({"hits"})
     k: Depth = None
-    """The cut as it was given; a setting of every metric that has one."""
 
     @classmethod
     @abstractmethod
@@ -167,7 +170,7 @@ class RetrievalMetric(ABC):
 
     @abstractmethod
     def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
-        """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
+        """Return the metric for several queries, each with what was retrieved, best first, and what is relevant."""
 
     @property
     def cut(self) -> Cut:
@@ -188,7 +191,7 @@ class RetrievalMetric(ABC):
 
 
 class OwnMetric(RetrievalMetric, ABC):
-    """A metric that is not built in, of which its scores tell no more than the name."""
+    """A metric of a user; its scores tell nothing but its name."""
 
     measures = "number"
 
@@ -198,7 +201,7 @@ class _OwnCost(OwnMetric, ABC):
 
 
 LOWER_IS_BETTER = "(lower is better)"
-"""What the name of such a metric ends in, before its cut, where the metric is not built in."""
+"""The end of the name, before its cut, of a user's metric of which that holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,7 @@ class MetricName:
 
     @classmethod
     def parse(cls, text: str) -> "MetricName":
-        """Read a full name, of whatever metric; raises ``ConfigurationError`` when the text is not a name."""
+        """Read a full name of any metric; raises ``ConfigurationError`` when the text is not a name."""
         match = _NAME.fullmatch(text)
         if match is None:
             raise ConfigurationError(
@@ -222,7 +225,7 @@ class MetricName:
 
     @property
     def metric(self) -> type[RetrievalMetric]:
-        """The class of the metric, whose properties are the metric's."""
+        """The class of the metric."""
         return metric_of(self.base)
 
     @property
@@ -232,14 +235,14 @@ class MetricName:
 
     @property
     def k(self) -> Any:
-        """The cut as people write it for the class of the metric, as its k."""
+        """The setting k of the metric."""
         if self.cut.kind == self.metric.number:
             return self.cut.size
         return None if self.cut == ALL else "min" if self.cut == MIN else self.cut
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it takes beside hits and truth to score by this metric."""
+        """What the metric needs beside hits and truth."""
         texts: set[Need] = {"texts"} if self.unit or self.reads_tokens else set()
         return frozenset(texts | ({"chunks"} if "chunks" in self.metric.reads or self.cut == MIN else set()))
 
@@ -253,13 +256,13 @@ class MetricName:
 
 
 def score_name(metric: str, cut: CutKind, size: int) -> str:
-    """The full name of a row of a scores table, such as ``span_recall@5``."""
+    """Return the full name of a row of a scores table, such as ``span_recall@5``."""
     return metric + Cut(cut, size).written(metric_of(metric).number)
 
 
 @lru_cache(maxsize=1024)
 def split_name(text: str) -> tuple[str, Cut]:
-    """A full name, of any metric, as the column ``metric`` of a scores table has it, and its cut."""
+    """Split a full name of any metric into the column ``metric`` of a scores table, and the cut."""
     match = _ANY_NAME.fullmatch(text)
     if match is None or match["cut"] is None:
         return text, ALL
@@ -271,7 +274,7 @@ def split_name(text: str) -> tuple[str, Cut]:
 
 @lru_cache(maxsize=1024)
 def metric_of(name: str) -> type[RetrievalMetric]:
-    """The class of the metric of a name; a name that is not built in gives the class with the properties it tells."""
+    """Return the class of the metric of a name; for one that is not built in, a class with its direction."""
     base = re.split("[(@]", name, maxsplit=1)[0]
     if base not in METRIC.types:
         return _OwnCost if LOWER_IS_BETTER in name else OwnMetric
@@ -280,20 +283,20 @@ def metric_of(name: str) -> type[RetrievalMetric]:
 
 
 def metric_names(level: EvaluationType) -> list[str]:
-    """The built-in metrics of an evaluation type."""
+    """Return the built-in metrics of an evaluation type."""
     return [name for name in METRIC.types if level in metric_of(name).levels]
 
 
 def higher_is_better(name: str) -> bool:
-    """Whether a higher value of the metric, by its full name, is the better one."""
+    """Return whether a higher value of the metric of this name is better."""
     return metric_of(name).higher_is_better
 
 
-def needed(given: T | None, metric: str, what: str) -> T:
-    """What was given; raises ``ConfigurationError`` when it was not."""
-    if given is None:
+def needed(value: T | None, metric: str, what: str) -> T:
+    """Return the value; raises ``ConfigurationError`` if it is None."""
+    if value is None:
         raise ConfigurationError(f"the metric {metric} needs the {what} of the corpus: give {what}=…")
-    return given
+    return value
 
 
 def refuse_repeated(names: Iterable[str]) -> None:
@@ -306,7 +309,7 @@ def refuse_repeated(names: Iterable[str]) -> None:
 
 
 def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
-    """The name, whose metric is ``known`` and has its unit and cut; raises ``ConfigurationError`` on any other."""
+    """Read the name of a ``known`` metric that has its unit and cut; raises ``ConfigurationError`` on any other."""
     name = MetricName.parse(text)
     if name.base not in known:
         hint = suggestion(name.base, known)
@@ -335,18 +338,18 @@ Asked = MetricName | MetricAtCut
 """A metric at a cut: one that is built in by its name, any other as an object."""
 
 
-def largest_budget(asked: Iterable[Asked]) -> int:
-    """The most tokens that one of the metrics looks at; 0 without a budget."""
-    return max((one.cut.size for one in asked if one.cut.kind == "tokens"), default=0)
+def largest_budget(metrics: Iterable[Asked]) -> int:
+    """Return the largest budget of tokens; 0 without one."""
+    return max((metric.cut.size for metric in metrics if metric.cut.kind == "tokens"), default=0)
 
 
-def largest_hits(asked: Iterable[Asked]) -> int:
-    """The most hits that one of the metrics looks at; 1 without a number of them."""
-    return max((one.cut.size for one in asked if one.cut.kind == "hits"), default=1)
+def largest_hits(metrics: Iterable[Asked]) -> int:
+    """Return the largest number of hits; 1 without one."""
+    return max((metric.cut.size for metric in metrics if metric.cut.kind == "hits"), default=1)
 
 
 def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
-    """A metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
+    """Return a metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
     if isinstance(metric, str):
         name = parse_metric_name(metric, metric_names(level))
     else:
@@ -374,7 +377,7 @@ def column_of(metric: Any) -> str:
 
 
 def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: EvaluationType) -> list[Asked]:
-    """The metrics asked for, names or objects, each at its own cut or else at each of ``ks``.
+    """Return the metrics, names or objects, each at its own cut or else at each of ``ks``.
 
     Raises ``ConfigurationError`` on a metric or k that cannot be used, or that is asked for twice.
     """
@@ -392,7 +395,7 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
 
 
 def chunk_level_metric(text: str) -> ChunkLevelMetric:
-    """The built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
+    """Return the built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
     name = parse_metric_name(text, metric_names("chunk-level"))
     metric: Any = name.metric
     return cast("ChunkLevelMetric", metric(name.k))
@@ -403,7 +406,7 @@ def token_level_metric(
     documents: Iterable[Document] | None = None,
     chunks: Iterable[PositionAwareChunk] | None = None,
 ) -> TokenLevelMetric:
-    """The built-in token-level metric of that name.
+    """Return the built-in token-level metric of that name.
 
     ``documents`` are needed to count spans in tokens, ``chunks`` (all of the corpus) for ``precision_omega`` and for
     ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.

@@ -107,7 +107,7 @@ def taken_metric(given: Any, level: EvaluationType) -> Any:
 
 
 def given_metrics(metrics: Iterable[Any], level: EvaluationType) -> list[Any]:
-    """The metrics of a list of objects, classes, functions, ``module:Name`` or names; raises ``ConfigurationError``."""
+    """Return metrics from objects, classes, functions, ``module:Name`` or names; raises ``ConfigurationError``."""
     of_level = token_level_metric if level == "token-level" else chunk_level_metric
     return [
         of_level(given) if isinstance(given, str) and not is_reference(given) else taken_metric(given, level)
@@ -116,7 +116,7 @@ def given_metrics(metrics: Iterable[Any], level: EvaluationType) -> list[Any]:
 
 
 def listed_metrics(metrics: Any) -> list[Any]:
-    """The list; raises ``ConfigurationError`` on what is none."""
+    """Return the list; raises ``ConfigurationError`` on what is none."""
     if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
     return list(metrics)

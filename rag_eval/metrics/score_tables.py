@@ -63,24 +63,13 @@ def score_passages(
     count: TokenCount = count_each,
     unjudged: UnjudgedAs = "irrelevant",
 ) -> pa.Table:
-    """Score the places of passages, or their chunk ids.
+    """Score passages by their places or chunk ids: a ``SCORES`` row for each metric, cut and answerable query.
 
-    Args:
-        level: What passages are known by.
-        passages: What was retrieved, a ``PASSAGES`` table.
-        truth: The queries and what answers them.
-        metrics: Names without a cut (``span_recall``), which are scored at each of ``ks``, or with a cut of their own
-            (``chroma_iou@min``), and objects likewise. A ``MetricName`` or ``MetricAtCut`` is scored as it is.
-        ks: Numbers of hits.
-        documents: At token level needed for objects and for what is counted in tokens.
-        chunks: All of the corpus; needed for ``precision_omega`` and ``@min``, at chunk level for budgets of tokens.
-        block_rows: How many rows of passages and truth are scored at a time, to bound memory.
-        count: Counts tokens.
-        unjudged: As what text counts that was retrieved within a cut and that nobody judged: see
-            ``rag_eval.metrics.span_metrics.Unjudged``.
-
-    Returns:
-        A ``SCORES`` row for each metric, cut and answerable query.
+    ``metrics`` are names without a cut (``span_recall``), which are scored at each of ``ks``, or with a cut of their
+    own (``chroma_iou@min``), and objects likewise; a ``MetricName`` or ``MetricAtCut`` is scored as it is. At token
+    level ``documents`` are needed for objects and for what is counted in tokens, ``chunks`` (all of the corpus) for
+    ``precision_omega`` and ``@min``; at chunk level ``chunks`` for budgets of tokens. ``block_rows`` bounds memory: so
+    many rows are scored at a time. For ``unjudged`` see ``rag_eval.metrics.span_metrics.Unjudged``.
 
     Raises:
         ConfigurationError: A metric or k cannot be used or lacks what it needs.
@@ -93,37 +82,33 @@ def score_passages(
     is_relevant = unjudged == "relevant"
     if is_relevant and objects:
         raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
-    reading = [name for name in names if "chunks" in name.needs]
-    corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
-    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in _cuts_of_hits(requested)), default=0)
+    reading = next((name for name in names if "chunks" in name.needs), None)
+    corpus = None if reading is None else needed(chunks, str(reading), "chunks")
+    cuts = [metric.cut for metric in objects] + [name.cut for name in names if "chunks" not in name.metric.reads]
+    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
     tables = _Tables.read(level, passages, truth, documents, chunks, count, corpus, depth)
-    query_ids = tables.rows.query_ids
-    values = {str(metric): np.empty(len(query_ids)) for metric in requested}
+    values = {str(metric): np.empty(len(tables.rows.query_ids)) for metric in requested}
     for alike in _alike(names, by_cut=is_relevant):
-        inputs = tables.inputs(alike)
-        for block, coverage in inputs.blocks(block_rows, alike[0].cut if is_relevant else None):
+        for block, coverage in tables.inputs(alike).blocks(block_rows, alike[0].cut if is_relevant else None):
             for name in alike:
                 values[str(name)][block] = name.metric.score(coverage, name.cut)
     values |= tables.calculate(objects)
+    return _score_table(requested, tables.rows.query_ids, values)
+
+
+def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mapping[str, Values]) -> pa.Table:
     # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
     repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
-    heads = [metric.name if isinstance(metric, MetricAtCut) else metric for metric in requested]
+    names = [metric.name if isinstance(metric, MetricAtCut) else metric for metric in requested]
     columns: list[list[pa.Array]] = [
-        [query_ids for _ in heads],
-        [repeated(name.column) for name in heads],
-        [repeated(name.cut.kind) for name in heads],
-        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in heads],
-        [pa.array(values[str(name)]) for name in heads],
+        [query_ids for _ in names],
+        [repeated(name.column) for name in names],
+        [repeated(name.cut.kind) for name in names],
+        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in names],
+        [pa.array(values[str(name)]) for name in names],
     ]
     chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]
     return pa.Table.from_arrays(chunked, schema=SCORES)
-
-
-def _cuts_of_hits(requested: Sequence[Asked]) -> list[Cut]:
-    """Return the cuts of the metrics that read what was retrieved."""
-    return [
-        metric.cut for metric in requested if isinstance(metric, MetricAtCut) or "chunks" not in metric.metric.reads
-    ]
 
 
 def _alike(names: Sequence[MetricName], *, by_cut: bool) -> list[list[MetricName]]:

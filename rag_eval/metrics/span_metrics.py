@@ -48,7 +48,7 @@ class TokenUnit:
         self._known: dict[str, tuple[NDArray[np.int64], int]] = {}
 
     def places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
-        """The spans as intervals of token numbers; raises as ``tokens_before`` does."""
+        """Return the spans as intervals of token numbers; raises as ``tokens_before`` does."""
         places: list[Place] = []
         for span in spans:
             first, last = self.tokens_before(span.doc_id, np.array([span.start, span.end])).tolist()
@@ -56,7 +56,7 @@ class TokenUnit:
         return places
 
     def tokens_before(self, doc_id: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many tokens of the document start before each position; raises as ``places`` does."""
+        """Return how many tokens of the document start before each position; raises as ``places`` does."""
         starts, length = self._known.get(doc_id) or self._token_starts(doc_id)
         if positions.size and positions.max() > length:
             raise SpanMismatchError(
@@ -66,7 +66,7 @@ class TokenUnit:
         return np.searchsorted(starts, positions, side="left").astype(np.int64, copy=False)
 
     def _token_starts(self, doc_id: str) -> tuple[NDArray[np.int64], int]:
-        """Where the tokens of a document start, and its length."""
+        """Return where the tokens of a document start, and its length."""
         if doc_id not in self._documents:
             raise ConfigurationError(
                 f"the tokens of {doc_id!r} cannot be counted, the document was not given: give the whole corpus"
@@ -88,7 +88,7 @@ class ChunkedCorpus:
             self._places.setdefault(chunk.doc_id, []).append((chunk.start, chunk.end))
 
     def touching(self, references: Sequence[CharacterSpan]) -> list[Place]:
-        """The places of the chunks that touch a reference, each chunk once."""
+        """Return the places of the chunks that touch a reference, each chunk once."""
         doc_ids = sorted({reference.doc_id for reference in references} & self._places.keys())
         chunks = [(number, *place) for number, doc_id in enumerate(doc_ids) for place in self._places[doc_id]]
         spans = [(doc_ids.index(one.doc_id), one.start, one.end) for one in references if one.doc_id in doc_ids]
@@ -98,7 +98,7 @@ class ChunkedCorpus:
         return [(doc_ids[doc], start, end) for doc, start, end in zip(*columns, strict=True)]
 
     def min_k(self, references: Sequence[CharacterSpan]) -> int:
-        """How many chunks touch a reference, at most 20: what k = "min" stands for."""
+        """Return how many chunks touch a reference, at most 20: what k = "min" stands for."""
         return min(len(self.touching(references)), MAX_MIN_K)
 
 
@@ -113,7 +113,7 @@ class MetricOnSpans(RetrievalMetric):
     def from_name(
         cls, name: MetricName, documents: Documents | None, chunks: Iterable[PositionAwareChunk] | None
     ) -> Self:
-        """The metric of a full name; raises ``ConfigurationError`` when it needs documents or chunks not given."""
+        """Return the metric of a full name; raises ``ConfigurationError`` without documents or chunks it needs."""
         settings: dict[str, Any] = {} if name.k is None else {"k": name.k}
         if "chunks" in name.needs:
             settings["chunks"] = ChunkedCorpus(needed(chunks, str(name), "chunks"))
@@ -135,7 +135,7 @@ class MetricOnSpans(RetrievalMetric):
         return [(span.doc_id, span.start, span.end) for span in spans]
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[SpanOrGroup]) -> float:
-        """The metric for one query; a tuple of spans among the truth is a group of evidence."""
+        """Return the metric for one query; a tuple of spans among the truth is a group of evidence."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[CharacterSpan], Sequence[SpanOrGroup]]]) -> Values:
@@ -198,7 +198,7 @@ class _OfBothLevels(SpanMetric):
     levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
-        """The metric for queries of spans or of chunk ids; raises ``ConfigurationError`` on ids at a budget."""
+        """Return the metric for queries of spans or of chunk ids; raises ``ConfigurationError`` on ids at a budget."""
         if any(isinstance(one, str) for case in cases for side in case for one in ungrouped(side)[0]):
             return ChunkMetric.calculate_many(cast("ChunkMetric", self), cases)
         return super().calculate_many(cases)

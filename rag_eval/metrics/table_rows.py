@@ -52,7 +52,7 @@ class TableRows:
 
 
 def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
-    """The passages, those without a place as documents of their own that no truth touches, and these documents."""
+    """Turn passages without a place into documents that no truth touches; return all, and these documents."""
     unplaced = passages.column("start").is_null()
     if not pc.any(unplaced).as_py():
         return passages, []
@@ -78,7 +78,7 @@ def read_rows(
     chunks: pa.Table | None = None,
     depth: int = LARGEST_CUT,
 ) -> TableRows:
-    """Find the rows of every answerable query; the hits are ``PASSAGES`` by what they are called in errors.
+    """Read the rows of every answerable query; the hits are ``PASSAGES`` by what they are called in errors.
 
     Of the hits only the first ``depth`` of every query are kept.
     Raises ``TableError`` when two queries share an id, when a row names an unknown query or holds no character, or when
@@ -132,7 +132,7 @@ def read_rows(
 
 
 def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
-    """What was judged, as the metadata of the queries has it, in the form of truth."""
+    """Return what was judged, as the metadata of the queries has it, in the form of truth."""
     some = queries.filter(pc.match_substring(queries.column("metadata"), f'"{JUDGED}"'))
     rows: list[tuple[object, ...]] = []
     for query in queries_from_table(some):
@@ -143,7 +143,7 @@ def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
 
 
 def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:
-    """The spans of each table, and what their documents' numbers are; raises ``TableError`` on an empty span."""
+    """Return the spans of each table, and what their documents' numbers are; raises ``TableError`` on an empty span."""
     columns = [table.column(identity) for table in tables.values()]
     pieces = [chunk for column in columns for chunk in column.chunks]
     encoded = pa.chunked_array(pieces, pa.string()).dictionary_encode().combine_chunks()
@@ -166,7 +166,7 @@ def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, Spa
 
 
 def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -> tuple[Counts, Rows, Counts]:
-    """The number of each row's query (-1: unanswerable), the rows by query in their order, and offsets."""
+    """Return the number of each row's query (-1: unanswerable), the rows by query in their order, and offsets."""
     # The rows of a query mostly stand together, and often in the order of the queries: each run is looked up once.
     runs = pc.run_end_encode(table.column("query_id").combine_chunks())
     places = np.arange(len(known))
@@ -190,7 +190,7 @@ def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -
 
 
 def _by_rank(hits: pa.Table, known: pa.Array, answerable: Counts, what: str, depth: int) -> tuple[Rows, Counts]:
-    """The rows of answerable queries by query and rank, as far as ``depth``, and the offsets of the queries."""
+    """Return the rows of answerable queries by query and rank, as far as ``depth``, and the offsets of the queries."""
     query, rows, offsets = _by_query(hits, known, answerable, what)
     rank = hits.column("rank").to_numpy()
     counts = np.diff(offsets)

@@ -68,13 +68,13 @@ class RunComparison:
         return len(self.scores.query_ids)
 
     def by_metric(self, metric: str) -> list[ComparedConfigurations]:
-        """The configurations by one metric, the one that is best now first."""
+        """Return the configurations by one metric, the one that is best now first."""
         rows = [row for row in self.rows if row.metric == metric]
         order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
         return [rows[place] for place in order]
 
     def to_open_with(self, first: str) -> ComparedConfigurations | None:
-        """What to look at first: this configuration of the run after, or, where it stayed the same, what fell furthest.
+        """Return what to show first: this configuration, or, if it stayed the same, what fell furthest.
 
         By the first metric; None where the one named was not compared.
         """
@@ -94,14 +94,19 @@ class RunComparison:
         }
 
     def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
-        """The configurations that were not compared and one run has no scores of, with what each run has of them."""
-        runs, compared = (self.before, self.after), {name for row in self.rows for name in (row.before, row.after)}
-        names = [name for run in runs for name in (*(one.name for one in run.configurations), *run.failures)]
-        found = {name: (_presence(self.before, name), _presence(self.after, name)) for name in dict.fromkeys(names)}
-        return {name: both for name, both in found.items() if both != ("scored", "scored") and name not in compared}
+        """Return the configurations that were not compared because a run has no scores of them, and what each has."""
+        compared = {name for row in self.rows for name in (row.before, row.after)}
+        names = [
+            name
+            for run in (self.before, self.after)
+            for name in (*(scored.name for scored in run.configurations), *run.failures)
+            if name not in compared
+        ]
+        both = {name: (_presence(self.before, name), _presence(self.after, name)) for name in names}
+        return {name: presence for name, presence in both.items() if presence != ("scored", "scored")}
 
     def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
-        """Every query that changed, the worst first."""
+        """Return every query that changed, the worst first."""
         before, after = self.scores.paired(row.metric, {row.before: row.after})
         sign = 1 if higher_is_better(row.metric) else -1
         texts = {query.query_id: query.text for query in self.scores.after.queries}
@@ -136,7 +141,7 @@ class CommonScores:
         return common
 
     def paired(self, metric: str, pairs: Mapping[str, str]) -> tuple[PairedScores, PairedScores]:
-        """The scores of pairs of configurations, before and after, row by row.
+        """Return the scores of pairs of configurations, before and after, row by row.
 
         Raises ``ConfigurationError`` when one of the runs lacks the metric or a configuration.
         """
@@ -185,7 +190,7 @@ def compare_runs(
 def name_pairs(
     before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequence[str], *, may_lack: bool = False
 ) -> dict[str, str]:
-    """Pairs of configurations from texts like ``NAME`` or ``NAME=NAME``, the name before and the name after.
+    """Return pairs of configurations from texts like ``NAME`` or ``NAME=NAME``, the name before and the name after.
 
     A text that names none that both runs have scores of stands for itself where one ``may_lack``. Raises
     ``ConfigurationError`` on it where not, and when a configuration is named twice.

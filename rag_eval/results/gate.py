@@ -2,13 +2,9 @@
 
 For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided on
 what each document's queries lost beyond the allowance (``rise_p_values``), and the p-values are adjusted (Holm) over
-the configurations; those that lost the same in every document count as one. The gate fails where p < 0.05. So of the
-runs in which nothing dropped further than allowed at most 5 % fail by chance, however many configurations there are;
-and a drop that noise explains does not fail. To test for a drop of any size instead and to ask only that the one seen
-is above the allowance would fail half of the runs whose drop is just what is allowed.
-
-A configuration of the baseline that the run has no scores for fails, too. Where the run has it with other settings, it
-is told which, and the two can be gated as a pair.
+the configurations; those that lost the same in every document count as one. The gate fails where p < 0.05: of the runs
+in which nothing dropped further than allowed at most 5 % fail by chance, however many configurations there are. A
+configuration of the baseline that the run has no scores for fails, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +25,7 @@ from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import check_comparable
 from rag_eval.stats.estimates import estimates_of
-from rag_eval.stats.paired_scores import Unit, Units
+from rag_eval.stats.paired_scores import PairedScores, Unit, Units
 from rag_eval.stats.significance import (
     ROUNDING,
     SIGNIFICANCE,
@@ -49,13 +45,11 @@ LARGE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """One configuration: its means, how far it dropped (negative: it rose) with the interval, and the test's verdict.
+    """One configuration (of a pair both names): its means, the drop (negative: a rise), and the test's verdict.
 
-    Where two are gated as a pair, ``configuration`` has both names.
-    ``changed`` counts the queries whose score is another. ``p`` is the adjusted p-value of the hypothesis that the drop
-    is within the allowance. ``noticed_from`` is about the smallest drop that would fail, given how much the changes
-    differ from query to query; None when they do not. ``unsure`` says that it dropped further than allowed, and that
-    chance explains it.
+    ``changed`` counts the queries with another score. ``p`` is the adjusted p-value of the hypothesis that the drop
+    is within the allowance. ``noticed_from`` is about the smallest drop that would fail; None if no query differs from
+    the others. ``unsure`` says that it dropped further than allowed, but not significantly.
     """
 
     configuration: str
@@ -75,9 +69,8 @@ class GateCheck:
 class Gate:
     """The checks of a run against a baseline; ``missing`` says of each configuration without scores why it has none.
 
-    ``changed`` are those of them that the run has with other settings, with the name that they have there.
-    ``can_fail`` is False when there are so few units that no drop, however large, could be told from chance; see
-    ``fewest_units``.
+    ``changed`` are those of them that the run has with other settings, with their names there. ``can_fail`` is False
+    when there are so few units that no drop could be significant; see ``fewest_units``.
     """
 
     metric: str
@@ -156,51 +149,67 @@ def run_gate(
         raise ConfigurationError(f"the largest drop allowed is {max_drop}: use 0 or more, such as 0.02")
     differences = check_comparable(workspace, baseline, run, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
-    old, new = scores.before.configurations, scores.after.configurations
-    named = name_pairs(baseline, run, configurations or old, may_lack=True)
+    named = name_pairs(baseline, run, configurations or scores.before.configurations, may_lack=True)
     scores.before.paired(metric).subset(list(named))  # says what the baseline has when it lacks one of them
-    there = {name: other for name, other in named.items() if other in new}
+    there = {name: other for name, other in named.items() if other in scores.after.configurations}
     changed = {name: other for name in named if name not in there and (other := counterpart(baseline, run, name))}
     missing = {name: _why_missing(baseline, run, name, changed.get(name)) for name in named if name not in there}
-    if not there:
-        return Gate(metric, max_drop, baseline.run, run.run, differences, 0, 0, "queries", True, [], missing, changed)
-    before, after = scores.paired(metric, there)
+    checks: list[GateCheck] = []
+    queries, units, can_fail = 0, 0, True
+    unit: Unit = "queries"
+    if there:
+        before, after = scores.paired(metric, there)
+        checks = _checks(before, after, max_drop, 1 if higher_is_better(metric) else -1)
+        queries, units, unit = len(before.query_ids), before.units.count, before.units.kind
+        can_fail = units >= fewest_units(len(there))
+    return Gate(
+        metric=metric,
+        max_drop=max_drop,
+        baseline=baseline.run,
+        run=run.run,
+        differences=differences,
+        queries=queries,
+        units=units,
+        unit=unit,
+        can_fail=can_fail,
+        checks=checks,
+        missing=missing,
+        changed=changed,
+    )
+
+
+def _checks(before: PairedScores, after: PairedScores, max_drop: float, sign: int) -> list[GateCheck]:
+    """Test each configuration; ``sign`` is -1 for a metric of cost, of which a rise is the drop."""
     units = before.units
-    drops = without_rounding((before.values - after.values) * (1 if higher_is_better(metric) else -1))
+    drops = without_rounding((before.values - after.values) * sign)
     beyond = units.sums(without_rounding(drops - max_drop))
     rng = np.random.default_rng(SEED)
     intervals = estimates_of(drops, units, rng)
     # Configurations that lost the same are one hypothesis: to count it twice would only hide a drop.
     distinct, which = np.unique(beyond, axis=0, return_inverse=True)
-    p_values = holm(rise_p_values(distinct, rng, flips_for(len(distinct))))
-    checks = []
-    for row, ((name, other), p) in enumerate(zip(there.items(), p_values[which.ravel()].tolist(), strict=True)):
-        seen = intervals[row]
-        checks.append(
-            GateCheck(
-                configuration=name if name == other else f"{name} → {other}",
-                before=float(before.values[row].mean()),
-                after=float(after.values[row].mean()),
-                drop=seen.mean,
-                low=seen.low,
-                high=seen.high,
-                changed=int(np.count_nonzero(drops[row])),
-                p=p,
-                noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
-                passed=not is_significant(p),
-                unsure=not is_significant(p) and seen.mean - max_drop > ROUNDING,
-            )
+    p_values = holm(rise_p_values(distinct, rng, flips_for(len(distinct))))[which.ravel()].tolist()
+    return [
+        GateCheck(
+            configuration=name if name == other else f"{name} → {other}",
+            before=float(before.values[row].mean()),
+            after=float(after.values[row].mean()),
+            drop=interval.mean,
+            low=interval.low,
+            high=interval.high,
+            changed=int(np.count_nonzero(drops[row])),
+            p=p,
+            noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
+            passed=not is_significant(p),
+            unsure=not is_significant(p) and interval.mean - max_drop > ROUNDING,
         )
-    can_fail = units.count >= fewest_units(len(there))
-    n = len(before.query_ids)
-    kind = units.kind
-    return Gate(
-        metric, max_drop, baseline.run, run.run, differences, n, units.count, kind, can_fail, checks, missing, changed
-    )
+        for row, (name, other, interval, p) in enumerate(
+            zip(before.names, after.names, intervals, p_values, strict=True)
+        )
+    ]
 
 
 def large_allowance(metric: str, means: Sequence[float], allowed: float) -> str:
-    """A sentence where an allowed drop is a quarter of a configuration's mean score, or more; empty where it is not."""
+    """Return a warning if an allowed drop is a quarter of a configuration's mean score, or more; else empty."""
     small = [mean for mean in means if allowed and allowed >= LARGE_SHARE * mean]
     if not small or not higher_is_better(metric):
         return ""
@@ -237,7 +246,7 @@ def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
 
 
 def counterpart(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> str | None:
-    """What the run calls the configuration that differs from this one of the baseline in the fewest settings.
+    """Return what the run calls the configuration that differs from this one of the baseline in the fewest settings.
 
     None where it failed under its own name, and where all others have other types of parts, or are in the baseline.
     """
@@ -251,7 +260,7 @@ def counterpart(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) ->
 
 
 def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[str]:
-    """The settings that differ, in words; none where the types of the parts differ."""
+    """Return the settings that differ, in words; none where the types of the parts differ."""
     found = []
     for section in AXES:
         old, new = section.of(before), section.of(after)
@@ -268,7 +277,7 @@ def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[st
 
 
 def _setting(value: object) -> str:
-    """A setting in words; a part within a part, such as the index of a store, as its type and its settings."""
+    """Return a setting in words; a part within a part, such as the index of a store, as its type and its settings."""
     if not isinstance(value, Mapping):
         return NONE if value is None else shown(value)
     others = (f"{name} {_setting(inner)}" for name, inner in value.items() if name != "type" and inner is not None)
@@ -290,12 +299,12 @@ def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, c
 
 
 def changed_settings(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str) -> str:
-    """The settings in which a configuration of the run differs from one of the baseline, in words."""
+    """Return the settings in which a configuration of the run differs from one of the baseline, in words."""
     return ", ".join(_changes(_record(baseline, name), _record(run, changed)))
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:
-    """The allowance and as many standard errors (over units) as the strictest of the tests asks for."""
+    """Return the allowance and as many standard errors (over units) as the strictest of the tests asks for."""
     strays = units.sums((drops - drops.mean())[None])[0]
     if units.count < 2 or not np.abs(strays).max() > ROUNDING:
         return None

@@ -61,7 +61,7 @@ class History:
     unreadable: list[str]
 
     def trend(self) -> list[HistoryEntry]:
-        """The entries that have a score by the metric and can be compared with the latest such entry."""
+        """Return the entries that have a score by the metric and can be compared with the latest such entry."""
         scored = [entry for entry in self.entries if entry.estimate is not None and entry.metric == self.metric]
         return [entry for entry in scored if entry.comparable == scored[-1].comparable]
 
@@ -88,20 +88,19 @@ def history(
             outcomes.append(read_summary(workspace.fetch(workspace.runs / name / SUMMARY)))
         except ArtifactError as error:
             unreadable.append(str(error))
-    chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
     baselines = set[str]()
     try:
         baselines = baseline_runs(workspace)
     except ArtifactError as error:
         unreadable.append(str(error))
-    letters, grids = _letters(outcomes), _grids(outcomes)
+    chosen = metric or next((run.ranking_metric for run in reversed(outcomes) if run.configurations), "")
     entries = []
-    for outcome, letter, grid in zip(outcomes, letters, grids, strict=True):
+    for outcome, letter, grid in zip(outcomes, _letters(outcomes), _grids(outcomes), strict=True):
         by = chosen
-        followed, figure = _followed(workspace, outcome, by, configuration)
-        if figure is None and metric is None and outcome.configurations:
+        followed, estimate = _followed(workspace, outcome, by, configuration)
+        if estimate is None and metric is None and outcome.configurations:
             by = outcome.ranking_metric
-            followed, figure = _followed(workspace, outcome, by, configuration)
+            followed, estimate = _followed(workspace, outcome, by, configuration)
         entries.append(
             HistoryEntry(
                 run=outcome.run,
@@ -117,7 +116,7 @@ def history(
                 configurations=len(outcome.configurations),
                 failures=len(outcome.failures),
                 configuration=followed,
-                estimate=figure,
+                estimate=estimate,
                 is_baseline=outcome.run in baselines,
             )
         )
@@ -139,7 +138,7 @@ def sparkline(values: Sequence[float]) -> str:
 def _followed(
     workspace: Workspace, outcome: BenchmarkOutcome, metric: str, configuration: str | None
 ) -> tuple[str | None, Estimate | None]:
-    """The configuration named, or the best by the metric, and its estimate; None twice when there is no such score."""
+    """Return the configuration, or the best by the metric, and its estimate; None twice without such a score."""
     try:
         scores = read_scores(workspace, outcome, metric)
     except ArtifactError:
@@ -155,7 +154,7 @@ def _followed(
 def _from_summary(
     outcome: BenchmarkOutcome, metric: str, configuration: str | None
 ) -> tuple[str | None, Estimate | None]:
-    """As ``_followed``, without an interval: the scores of single queries are gone."""
+    """Do as ``_followed``, without an interval: the scores of single queries are gone."""
     scored = [one for one in outcome.ranked() if metric in one.metrics and configuration in (None, one.name)]
     if not scored:
         return None, None
@@ -165,7 +164,7 @@ def _from_summary(
 
 
 def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
-    """A letter for each run, A for the data of the first; after Z come Z1, Z2, …"""
+    """Return a letter for each run, A for the data of the first; after Z come Z1, Z2, …"""
     kinds: list[BenchmarkOutcome] = []
     letters = []
     for outcome in outcomes:
@@ -177,7 +176,7 @@ def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
 
 
 def _grids(outcomes: Sequence[BenchmarkOutcome]) -> list[int]:
-    """A number for each run, 1 for the configurations of the first, those that failed included."""
+    """Return a number for each run, 1 for the configurations of the first, those that failed included."""
     known: dict[frozenset[str], int] = {}
     grids = [frozenset([*(one.name for one in outcome.configurations), *outcome.failures]) for outcome in outcomes]
     return [known.setdefault(grid, len(known) + 1) for grid in grids]

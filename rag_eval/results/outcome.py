@@ -43,7 +43,7 @@ DECIDING = (
 
 
 def versions() -> dict[str, str]:
-    """The version of Python and of each deciding package that is installed."""
+    """Return the version of Python and of each deciding package that is installed."""
     known = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
     return {name: version for name, version in known.items() if version is not None}
 
@@ -221,7 +221,7 @@ class BenchmarkOutcome(_Outcome):
         return [name for name in others if split_name(name)[1].hits in (nearest, None)]
 
     def by(self, metric: str) -> "BenchmarkOutcome":
-        """The same, ranked by another metric; raises ``ConfigurationError`` where that was not measured."""
+        """Return the same, ranked by another metric; raises ``ConfigurationError`` where that was not measured."""
         known = self.configurations[0].metrics if self.configurations else {metric: 0.0}
         if metric not in known:
             hint = f"{suggestion(metric, known)}: {choices(known, metric)}"
@@ -229,7 +229,7 @@ class BenchmarkOutcome(_Outcome):
         return self.model_copy(update={"config": self.config.model_copy(update={"objective": metric})})
 
     def ranked(self) -> list[ConfigurationOutcome]:
-        """The configurations, best first by the ranking metric.
+        """Return the configurations, best first by the ranking metric.
 
         Of equal ones the one with the smaller context comes first where that was measured, then the better one by the
         further metrics at the same cut, in their order, then the first by name.
@@ -248,14 +248,14 @@ class BenchmarkOutcome(_Outcome):
         return [given[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
 
     def work(self) -> tuple[int, int]:
-        """How many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
+        """Return how many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
         by_stage = self.work_by_stage().values()
         return sum(computed for computed, _, _ in by_stage), sum(reused for _, reused, _ in by_stage)
 
     def work_by_stage(self) -> dict[str, tuple[int, int, list[Effort]]]:
-        """For each stage how often it was computed, in vain or not, how often reused, and what the computed ones took.
+        """Return for each step how often it was computed, how often reused, and the efforts of the computed ones.
 
-        They are in the order of the pipeline. Configurations that failed count too.
+        Steps are in the order of the pipeline. Configurations that failed count too.
         """
         done = [one.stages for one in self.configurations]
         failed = [failure.stages for failure in self.failures.values()]

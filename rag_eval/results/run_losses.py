@@ -1,10 +1,10 @@
 """Where the configurations of a run lose recall, and in which stage one loses more than it did in another run.
 
-A stage is named by a paired test. For every stage that both runs have, the loss of each query in one run is held
-against that in the other, a search apart for each retriever; the sign-flip test of ``rag_eval.stats.comparison`` asks
-whether the loss grew, over documents (over queries where there are few documents), and Holm's correction is over the
-stages looked at. What a stage loses, those after it cannot find: of the stages whose loss grew significantly, the first
-is the one that is named. Where nothing is wrong, a stage is named in 5 % of comparisons at most.
+For every stage that both runs have, the loss of each query in one run is compared with that in the other, a search
+apart for each retriever; the sign-flip test asks whether the loss grew, over documents (over queries where there are
+few documents), and Holm's correction is over the stages. What a stage loses, those after it cannot find: of the stages
+whose loss grew significantly, the first is named. Where nothing is wrong, a stage is named in at most 5 % of the
+comparisons.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.config.models import SECTIONS
+from rag_eval.config.models import SECTIONS, ConfigurationRecord
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
@@ -39,47 +39,55 @@ def configuration_losses(
     ks: Sequence[int],
     kind: Literal["hits", "tokens"] = "hits",
 ) -> Losses | None:
-    """The losses of a configuration from the hits that the run kept; None for a whole system, which shows no stages.
+    """Return the losses of a configuration from the hits of its run; None for a whole system, which shows no stages.
 
-    ``ks`` are numbers of hits, or budgets of tokens.
-
-    The hits of exact search are those of a configuration with the same chunks, vectors and searches and the exact
-    store, where the run has one.
+    ``ks`` are numbers of hits, or budgets of tokens. The hits of exact search are those of a configuration with the
+    same chunks, vectors and searches and the exact store, where the run has one.
     """
-    parts, truth, exact = one.configuration, outcome.inputs.truth, {}
-    if parts.system is not None:
+    if one.configuration.system is not None:
         return None
-    if parts.store is not None and parts.store.label != SECTIONS["stores"].plain:
-        for other in outcome.configurations:
-            same = all(getattr(other.configuration, name) == getattr(parts, name) for name in SEARCHED_WITH)
-            store = other.configuration.store
-            if same and store is not None and store.label == SECTIONS["stores"].plain:
-                exact["vector"] = workspace.read_table(other.hits_by_stage["vector"])
-                break
+    truth, level = workspace.read_truth(outcome.inputs.truth), outcome.inputs.evaluation_type
     hits = {stage: workspace.read_table(table) for stage, table in one.hits_by_stage.items()}
-    tables = workspace.read_truth(truth)
-    # Others than those of a document of the truth reach none of it.
-    seen, near = [*hits.values(), *exact.values()], tables.answers.column("doc_id").unique()
-    chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type, seen, near)
+    exact = _exact_hits(workspace, outcome, one.configuration)
     passages = None if one.passages is None else workspace.read_table(one.passages)
-    allowed: dict[str, pa.Array] = {}
-    if one.allowed is not None and one.searches is not None:
-        left = workspace.read_table(one.allowed)
-        by_filter = {row: left.column("doc_ids")[n].values for n, row in enumerate(left.column("filter").to_pylist())}
-        searches = workspace.read_table(one.searches).select(["query_id", "filter"]).to_pylist()
-        allowed = {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
+    # Chunks of other documents than those of the truth reach none of it.
+    retrieved, near = [*hits.values(), *exact.values()], truth.answers.column("doc_id").unique()
+    chunks = read_chunks(workspace, one.chunk_tables, level, retrieved, near)
     documents = None
-    if kind == "tokens" and truth.evaluation_type == "token-level":
-        named = [near, *(table.column("doc_id").unique() for table in seen)]
+    if kind == "tokens" and level == "token-level":
+        named = [near, *(table.column("doc_id").unique() for table in retrieved)]
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
         documents = StoredDocuments(shards, pa.concat_arrays(named).drop_null())
-    stages = HitStages(hits, exact, passages, allowed)
+    stages = HitStages(hits, exact, passages, _allowed(workspace, one))
     with Context(workspace).token_counts() as counts:
-        return losses_of(truth.evaluation_type, chunks, tables, stages, ks, kind, documents, counts)
+        return losses_of(level, chunks, truth, stages, ks, kind, documents, counts)
+
+
+def _exact_hits(workspace: Workspace, outcome: BenchmarkOutcome, parts: ConfigurationRecord) -> dict[str, pa.Table]:
+    """Return the hits of exact search in the place of an approximate index's, where the run has them."""
+    plain = SECTIONS["stores"].plain
+    if parts.store is None or parts.store.label == plain:
+        return {}
+    for other in outcome.configurations:
+        same = all(getattr(other.configuration, name) == getattr(parts, name) for name in SEARCHED_WITH)
+        store = other.configuration.store
+        if same and store is not None and store.label == plain:
+            return {"vector": workspace.read_table(other.hits_by_stage["vector"])}
+    return {}
+
+
+def _allowed(workspace: Workspace, one: ConfigurationOutcome) -> dict[str, pa.Array]:
+    """Return the documents that the filters of queries leave."""
+    if one.allowed is None or one.searches is None:
+        return {}
+    table = workspace.read_table(one.allowed)
+    by_filter = {row: table.column("doc_ids")[n].values for n, row in enumerate(table.column("filter").to_pylist())}
+    searches = workspace.read_table(one.searches).select(["query_id", "filter"]).to_pylist()
+    return {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
 
 
 def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"]]:
-    """At what the losses are told that explain a ranking: the cut of its objective, or the largest k of one without."""
+    """Return the cut of the losses that explain a ranking: that of its objective, or the largest k without one."""
     cut = split_name(outcome.ranking_metric)[1]
     if cut.kind == "tokens":
         return cut.size, "tokens"
@@ -87,7 +95,7 @@ def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"
 
 
 def stage_losses(losses: Losses, k: int) -> dict[str, Values]:
-    """The loss of every stage at one k, by query; a search for each retriever, such as ``search (words)``."""
+    """Return the loss of every stage at one k, by query; a search for each retriever, such as ``search (words)``."""
     parts = losses.parts.filter(pc.field("k") == k)
     searches = losses.searches.filter(pc.field("k") == k)
     found: dict[str, Values] = {}
@@ -143,7 +151,7 @@ def compare_stages(
 
 
 def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedConfigurations) -> list[StageChange]:
-    """Where a configuration loses more or less than in the run before, on the queries that both have.
+    """Return where a configuration loses more or less than in the run before, on the queries that both have.
 
     At the cut that the run is ranked by. [] where a run does not show its stages.
     """
@@ -163,9 +171,9 @@ def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedCo
 
 
 def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
-    """For each configuration that is worse by the first metric, the stage that the drop is in, where one is named.
+    """Name for each configuration that is worse by the first metric the stage that the drop is in, if there is one.
 
-    Where the tables of a run are gone, that is said in its place.
+    Where the tables of a run are gone, the sentence says so.
     """
     told = []
     for row in compared.by_metric(compared.metrics[0]):
@@ -183,5 +191,5 @@ def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
 
 
 def named_stage(changes: Sequence[StageChange]) -> StageChange | None:
-    """The first stage that loses significantly more; None where none does."""
+    """Return the first stage that loses significantly more; None where none does."""
     return next((one for one in changes if one.growth > 0 and is_significant(one.p_adjusted)), None)

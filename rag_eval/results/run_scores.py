@@ -54,7 +54,7 @@ class RunScores:
     values: NDArray[np.float64]
 
     def paired(self, metric: str) -> PairedScores:
-        """The scores of all configurations by one metric.
+        """Return the scores of all configurations by one metric.
 
         Raises ``ConfigurationError`` when the run was not scored by it, or has no scores.
         """
@@ -67,7 +67,7 @@ class RunScores:
         return PairedScores(self.configurations, query_ids, documents, self.values[known.index(metric)])
 
     def estimates(self, metrics: Sequence[str] | None = None) -> dict[str, dict[str, Estimate]]:
-        """``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
+        """Return ``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
 
         Raises ``ConfigurationError`` on a metric that the run was not scored by.
         """
@@ -81,7 +81,7 @@ class RunScores:
         return {name: {metric: by_metric[metric][name] for metric in chosen} for name in self.configurations}
 
     def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
-        """The configurations, best first, with intervals and the group of those that may be the best.
+        """Return the configurations, best first, with intervals and the group of those that may be the best.
 
         Equal ones stand as in ``order``, or else as in the run. Raises as ``paired`` does.
         """
@@ -127,7 +127,7 @@ def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str,
 
 
 def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: TruthTables) -> list[ScoredQuery]:
-    """The answerable queries in the order of the dataset, which is that of the scores."""
+    """Return the answerable queries in the order of the dataset, which is that of the scores."""
     # Members of one group say the same: the first of each decides.
     answers = truth.answers.filter(pc.field("member") == 0)
     documents: Mapping[str, str] = {}
@@ -141,7 +141,7 @@ def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: Trut
 
 
 def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
-    """The metrics of a scores table and the values by them, under each of which stand all queries in order."""
+    """Return the metrics of a scores table and the values by them, under each of which stand all queries in order."""
     count = len(query_ids)
     heads = scores.select(["metric", "cut", "size"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
     metrics = [score_name(*head.values()) for head in heads]
@@ -216,7 +216,7 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
 
 
 def _read_scores(path: Path, metric: str | None) -> RunScores:
-    """The scores in the file of a run; raises ``ArtifactError`` when rows are missing or out of order."""
+    """Return the scores in the file of a run; raises ``ArtifactError`` when rows are missing or out of order."""
     rows = None
     if metric is not None:
         name, at = split_name(metric)
@@ -257,7 +257,7 @@ def _read_scores(path: Path, metric: str | None) -> RunScores:
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
-    """The texts as numbers in the order in which they first occur, and the texts by number."""
+    """Return the texts as numbers in the order in which they first occur, and the texts by number."""
     encoded = column.unify_dictionaries().combine_chunks()
     occurring = encoded.indices.unique()
     numbers = pc.index_in(encoded.indices, value_set=occurring).to_numpy()

@@ -70,7 +70,7 @@ class Baseline(BaseModel):
 
 
 def run_names(workspace: Workspace) -> list[str]:
-    """The names of the finished runs, oldest first."""
+    """Return the names of the finished runs, oldest first."""
     paths = (Path(name) for name in workspace.storage.names("runs"))
     return sorted(path.parent.name for path in paths if path.name == SUMMARY and len(path.parts) == 3)
 
@@ -118,9 +118,9 @@ def read_both(workspace: Workspace, before: str, after: str) -> tuple[BenchmarkO
 
 
 def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence[str]) -> dict[str, str] | None:
-    """The digests of the documents, by name, that the newest run on a corpus found; None where there is no such run.
+    """Return the digests of the documents of the newest run on a corpus, by name; None if there is no such run.
 
-    Runs and tables that cannot be read count as if they were not there.
+    Runs and tables that cannot be read are ignored.
     """
     for name in reversed(run_names(workspace)):
         with suppress(ArtifactError, ConfigurationError):
@@ -145,18 +145,18 @@ def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
 
 
 def _baseline_file(workspace: Workspace, benchmark: str | None) -> Path:
-    """The file that has the baseline of a benchmark."""
+    """Return the file that has the baseline of a benchmark."""
     name = slug(benchmark or "", LONGEST_NAME)
     return workspace.root / (f"{BASELINES}/{name}.json" if name else BASELINE_FILE)
 
 
 def has_baseline(workspace: Workspace, benchmark: str | None) -> bool:
-    """Whether a baseline was chosen for a benchmark."""
+    """Return whether a baseline was chosen for a benchmark."""
     return workspace.fetch_newest(_baseline_file(workspace, benchmark)).exists()
 
 
 def baseline_runs(workspace: Workspace) -> set[str]:
-    """The baselines of all benchmarks; raises ``ArtifactError`` as ``read_baseline`` does."""
+    """Return the baselines of all benchmarks; raises ``ArtifactError`` as ``read_baseline`` does."""
     others = [Path(name).stem for name in workspace.storage.names(BASELINES)]
     return {read_baseline(workspace, one).run for one in (None, *others) if has_baseline(workspace, one)}
 
@@ -224,7 +224,7 @@ def data_differences(
 
 
 def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
-    """Which documents were changed, are new or are gone, in brackets; empty where none is, or their tables are gone."""
+    """Name documents that changed, are new or are gone, in brackets; empty if none is, or the tables are gone."""
     if workspace is None:
         return ""
     try:
@@ -274,5 +274,5 @@ def check_comparable(
 
 
 def truth_digests(run: BenchmarkOutcome) -> tuple[str, str]:
-    """The digests of the queries and of the answers, as they were read."""
+    """Return the digests of the queries and of the answers, as they were read."""
     return run.inputs.truth.queries.digest, run.inputs.truth.answers.digest

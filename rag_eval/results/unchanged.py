@@ -64,7 +64,7 @@ def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bo
     """
     names = run_names(workspace)
     publishes = config.langsmith_dataset is not None or traces_address() is not None
-    files = [one for one in config.ground_truth if isinstance(one, FileTruth)]
+    files = [source for source in config.ground_truth if isinstance(source, FileTruth)]
     if workspace.refresh or publishes or not names or len(files) < len(config.ground_truth):
         return None
     truth = source_digest([one.observe(config.evaluation_type).digest for one in files])

@@ -126,7 +126,7 @@ class Estimates:
         return SearchEstimate(name, len(some), self._costs.of(some), self._costs.of(some, self._left), seconds)
 
     def _planned(self, name: Search, inputs: InMemoryInputs) -> Sequence[Configuration] | None:
-        """The configurations that a sweep evaluates; None, with a note, where it cannot serve this benchmark."""
+        """Return the configurations that a sweep evaluates; None, with a note, where it cannot serve this benchmark."""
         if name == "full":
             return self._every
         own = self._config.model_copy(update={"search": name})
@@ -184,7 +184,7 @@ class Estimates:
         return TextCosts(texts, failed)
 
     def _pace(self, inputs: InMemoryInputs) -> Pace:
-        """The pace of the latest run on these documents, else of a search by words here and now."""
+        """Return the pace of the latest run on these documents, else of a search by words here and now."""
         with suppress(RagEvalError):  # there is none, or none that can be read
             latest = read_run(self._workspace)
             if latest.corpus == self._source and latest.configurations:

@@ -231,7 +231,7 @@ def _chunkings_to_embed(embedded: Sequence[Configuration], notes: list[str], *, 
 
 
 def _ranked(embedded: Sequence[Configuration], expected: Mapping[str, float], costs: TextCosts) -> list[Key]:
-    """The chunkings by the best that any configuration with them is expected to find, and by what they cost."""
+    """Return the chunkings by the best that any configuration with them is expected to find, and by what they cost."""
     members: dict[Key, list[Configuration]] = {}
     for one in embedded:
         members.setdefault(chunking_key(one), []).append(one)
