@@ -72,10 +72,10 @@ class ForeignMetric(ForeignFunction):
     def check_level(self, level: EvaluationType) -> None:
         """Raise ``ConfigurationError`` when the object says that it is a metric of the other level."""
         levels: dict[type, EvaluationType] = {ChunkLevelMetric: "chunk-level", TokenLevelMetric: "token-level"}
-        told = [levels[base] for base in type(self.source).__mro__ if base in levels]
-        told = list(self.source.levels) if isinstance(self.source, RetrievalMetric) else told
-        if told and level not in told:
-            raise ConfigurationError(f"{self.name} is a {told[0]} metric and this is a {level} evaluation")
+        declared = [levels[base] for base in type(self.source).__mro__ if base in levels]
+        declared = list(self.source.levels) if isinstance(self.source, RetrievalMetric) else declared
+        if declared and level not in declared:
+            raise ConfigurationError(f"{self.name} is a {declared[0]} metric and this is a {level} evaluation")
 
     def calculate(self, retrieved: Sequence[Any], ground_truth: Sequence[Any]) -> float:
         """Return the value of one query; raises ``ConfigurationError`` when the metric fails."""
@@ -139,19 +139,19 @@ class QueryTexts:
 
     def in_groups(self, rows: SpanRows, first: int, last: int) -> list[Any]:
         """Return the same, the members of a group of several as a tuple."""
-        found = self.of(rows, first, last)
+        members = self.of(rows, first, last)
         if rows.group is None:
-            return found
+            return members
         groups: dict[int, list[Any]] = {}
-        for group, one in zip(rows.group[first:last].tolist(), found, strict=True):
-            groups.setdefault(group, []).append(one)
-        return [one[0] if len(one) == 1 else tuple(one) for one in groups.values()]
+        for group, member in zip(rows.group[first:last].tolist(), members, strict=True):
+            groups.setdefault(group, []).append(member)
+        return [group[0] if len(group) == 1 else tuple(group) for group in groups.values()]
 
     def _span(self, place: tuple[int, int, int]) -> CharacterSpan:
         number, start, end = place
         doc_id = DocumentId(self._ids[number])
-        found = self._known[place] = CharacterSpan(doc_id, start, end, self._documents[doc_id].content[start:end])
-        return found
+        span = self._known[place] = CharacterSpan(doc_id, start, end, self._documents[doc_id].content[start:end])
+        return span
 
 
 def calculate_each(

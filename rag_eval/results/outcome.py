@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
@@ -82,6 +82,18 @@ class ChunkStatistics(_Outcome):
     shortest: int
     longest: int
     skipped: int = 0
+
+    @classmethod
+    def of(cls, shards: Sequence[ChunksRef], skipped: int) -> "ChunkStatistics":
+        """Return the statistics of the chunks of all shards."""
+        count = sum(shard.rows for shard in shards)
+        return cls(
+            count=count,
+            mean=sum(shard.characters for shard in shards) / count if count else 0.0,
+            shortest=min((shard.shortest for shard in shards if shard.rows), default=0),
+            longest=max((shard.longest for shard in shards), default=0),
+            skipped=skipped,
+        )
 
 
 LEAST_RECALL = 0.95
@@ -322,37 +334,37 @@ class Evaluated:
         """Return the outcome of the configuration, for so many queries."""
         stages = {name: work.of(results) for name, results in self.steps.items()}
         efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
-        tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
-        costs = [effort.cost for effort in efforts if effort.cost is not None]
         answering = sum(effort.query_seconds for effort in efforts)
-        count = sum(one.rows for one in self.chunks)
-        is_plain = self.configuration.queries is None and (self.searched is None or self.searched.allowed is None)
+        searched, is_plain = self.searched, self.configuration.queries is None
         return ConfigurationOutcome(
             name=self.configuration.name,
             configuration=self.configuration.record(),
             metrics=self.scores.means,
             queries=self.scores.queries,
-            chunks=ChunkStatistics(
-                count=count,
-                mean=sum(one.characters for one in self.chunks) / count if count else 0.0,
-                shortest=min((one.shortest for one in self.chunks if one.rows), default=0),
-                longest=max((one.longest for one in self.chunks), default=0),
-                skipped=sum(effort.skipped for effort in efforts),
-            ),
-            chunk_tables=[one.table for one in self.chunks],
+            chunks=ChunkStatistics.of(self.chunks, sum(effort.skipped for effort in efforts)),
+            chunk_tables=[chunks.table for chunks in self.chunks],
             indexes=list(self.indexes),
             hits=self.hits.last,
             hits_by_stage=self.hits.stages,
             scores=self.scores.table,
             stages=stages,
             latency_ms=round(1_000 * answering / queries, 6) if queries else None,
-            tokens=sum(tokens) if len(tokens) == len(efforts) else None,
-            cost=sum(costs) if len(costs) == len(efforts) else None,
+            tokens=_total([effort.tokens for effort in efforts]),
+            cost=_total([effort.cost for effort in efforts]),
             unplaced=self.hits.unplaced,
-            searches=None if is_plain or self.searched is None else self.searched.searches,
+            searches=None if searched is None or (is_plain and searched.allowed is None) else searched.searches,
             passages=self.hits.passages,
-            allowed=None if self.searched is None else self.searched.allowed,
+            allowed=None if searched is None else searched.allowed,
         )
+
+
+N = TypeVar("N", int, float)
+
+
+def _total(values: Sequence[N | None]) -> N | None:
+    """Return the sum; None if a value is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def keep_outcome(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from rag_eval.config.models import LONGEST_NAME
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import asked, slug, suggestion
-from rag_eval.ground_truth.copies import Copies, NearCopies
+from rag_eval.ground_truth.copies import NearCopies
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.storage.files import patterns_of
@@ -193,34 +193,46 @@ def data_differences(
     Files are the same when their bytes are, or when what was read from them is: a blank line in a ground-truth file
     makes no other truth. The first documents that differ are named where a workspace with their tables is given.
     """
-    found = []
-    corpora, truths = (before.corpus, after.corpus), (before.ground_truth, after.ground_truth)
-    is_read_alike = before.inputs.documents_digest == after.inputs.documents_digest
-    if corpora[0].digest != corpora[1].digest and not is_read_alike:
-        sides = (
-            f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
-        )
-        found.append(f"the corpus differs: {' and '.join(sides)}{_named(workspace, before, after)}")
-    elif not is_read_alike:
-        read = [
-            ", ".join(f"{key} by {one.label} ({one.digest[:_DIGITS]}…)" for key, one in run.corpus.loaders.items())
-            for run in (before, after)
-        ]
-        named = _named(workspace, before, after)
-        # What the same loaders read has another digest in another number of shards.
-        if named or read[0] != read[1] or len(before.inputs.documents) == len(after.inputs.documents):
-            sides = (f"{told or 'no loaders'} in {run.run}" for told, run in zip(read, (before, after), strict=True))
-            found.append(f"the same files were read to other texts: {' and '.join(sides)}{named}")
-    if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
-        sides = (
-            f"{asked(run.answerable, run.unanswerable)} ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
-            for run in (before, after)
-        )
-        found.append(f"the ground truth differs: {' and '.join(sides)}")
-    elif before.config.copies != after.config.copies and truth_digests(before) != truth_digests(after):
-        sides = (f"{_told(run.config.copies)} in {run.run}" for run in (before, after))
-        found.append(f"the copies that count as evidence differ: {' and '.join(sides)}")
-    return found
+    runs = (before, after)
+    found = [_corpus_difference(workspace, before, after)]
+    if truth_digests(before) != truth_digests(after):
+        if before.ground_truth.digest != after.ground_truth.digest:
+            sides = [f"{asked(run.answerable, run.unanswerable)} ({_short(run.ground_truth.digest)})" for run in runs]
+            found.append(_sentence("the ground truth differs", sides, runs))
+        elif before.config.copies != after.config.copies:
+            copies = [run.config.copies for run in runs]
+            sides = [f"near {one.near:g}" if isinstance(one, NearCopies) else one for one in copies]
+            found.append(_sentence("the copies that count as evidence differ", sides, runs))
+    return list(filter(None, found))
+
+
+def _corpus_difference(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
+    """Say how the documents differ; empty if they do not."""
+    runs = (before, after)
+    if before.inputs.documents_digest == after.inputs.documents_digest:
+        return ""
+    named = _named(workspace, before, after)
+    if before.corpus.digest != after.corpus.digest:
+        sides = [f"{run.documents:,} documents ({_short(run.corpus.digest)})" for run in runs]
+        return _sentence("the corpus differs", sides, runs) + named
+    loaders = [
+        ", ".join(f"{key} by {loader.label} ({_short(loader.digest)})" for key, loader in run.corpus.loaders.items())
+        for run in runs
+    ]
+    # What the same loaders read has another digest in another number of shards.
+    if not named and loaders[0] == loaders[1] and len(before.inputs.documents) != len(after.inputs.documents):
+        return ""
+    return (
+        _sentence("the same files were read to other texts", [read or "no loaders" for read in loaders], runs) + named
+    )
+
+
+def _short(digest: str) -> str:
+    return f"{digest[:_DIGITS]}…"
+
+
+def _sentence(what: str, sides: Sequence[str], runs: Sequence[BenchmarkOutcome]) -> str:
+    return f"{what}: {' and '.join(f'{side} in {run.run}' for side, run in zip(sides, runs, strict=True))}"
 
 
 def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
@@ -244,10 +256,6 @@ def _named(workspace: Workspace | None, before: BenchmarkOutcome, after: Benchma
         if ids
     ]
     return f" ({'; '.join(told)})" if told else ""
-
-
-def _told(copies: Copies) -> str:
-    return f"near {copies.near:g}" if isinstance(copies, NearCopies) else copies
 
 
 def check_comparable(

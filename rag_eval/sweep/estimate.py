@@ -188,26 +188,27 @@ class Estimates:
         with suppress(RagEvalError):  # there is none, or none that can be read
             latest = read_run(self._workspace)
             if latest.corpus == self._source and latest.configurations:
-                known = {
-                    f"{name} {work.effort.model_dump_json()}": (name, label(one.configuration.embedder), work.effort)
+                work = {
+                    f"{name} {stage.effort.model_dump_json()}": (name, label(one.configuration.embedder), stage.effort)
                     for one in latest.configurations
-                    for name, work in one.stages.items()
-                    if work.effort is not None
+                    for name, stage in one.stages.items()
+                    if stage.effort is not None
                 }
                 self.notes.append(f"times are those of run {latest.run}, without starting a server")
-                return Pace.of(known.values(), len(latest.configurations))
-        local = [one for one in self._config.chunkers if not is_remote(one)][:2]  # the first loads what all use
-        pace = Pace(0.0, {})
-        for chunker in local:
+                return Pace.of(work.values(), len(latest.configurations))
+        chunkers = [chunker for chunker in self._config.chunkers if not is_remote(chunker)][:2]
+        if not chunkers:
+            self.notes.append("how long this takes is known after a first run")
+            return Pace(0.0, {})
+        for chunker in chunkers:  # the first loads what all use
             words, begun = Configuration(chunker=chunker, retrieval=WordSearch()), time.perf_counter()
             chunks = evaluate(words, replace(inputs), self._context).chunks
             pace = Pace(time.perf_counter() - begun, {})
-            texts = [] if chunks is None else searched_texts(chunks).to_pylist()[:TIMED]
-            for part in (part for part in self._config.embedders if not is_remote(part)):
-                begun = time.perf_counter()
-                fresh(part).embed(texts)
-                tokens = sum(count_tokens(text, DEFAULT_ENCODING) for text in texts)
-                pace.token[label(part)] = (time.perf_counter() - begun) / tokens
-        told = f"times are those of {words.name}, measured here, without starting a server" if local else ""
-        self.notes.append(told or "how long this takes is known after a first run")
+        texts = [] if chunks is None else searched_texts(chunks).to_pylist()[:TIMED]
+        tokens = sum(count_tokens(text, DEFAULT_ENCODING) for text in texts)
+        for embedder in (part for part in self._config.embedders if not is_remote(part)):
+            begun = time.perf_counter()
+            fresh(embedder).embed(texts)
+            pace.token[label(embedder)] = (time.perf_counter() - begun) / tokens
+        self.notes.append(f"times are those of {words.name}, measured here, without starting a server")
         return pace

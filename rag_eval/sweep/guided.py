@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rag_eval.config.models import BenchmarkConfig, Configuration
 from rag_eval.config.sweep_settings import CostLimit, Holdout, SearchRecord, total_usage
@@ -20,7 +19,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
-from rag_eval.metrics.metric import split_name
+from rag_eval.metrics.metric import Values, split_name
 from rag_eval.parts import digest, is_remote, label
 from rag_eval.results.run_scores import main_documents
 from rag_eval.retrieval.searching import HybridSearch, WordSearch
@@ -28,7 +27,6 @@ from rag_eval.stores import STORE
 from rag_eval.tables import TruthTables, has_places
 from rag_eval.types.ids import text_sha256
 
-Values = NDArray[np.float64]
 Key = tuple[str, str]
 
 GUIDED = 3
@@ -187,35 +185,48 @@ def choose(
     """
     embedded, notes = [one for one in configurations if one.name in expected], list[str]()
     count = _chunkings_to_embed(embedded, notes, by_local=is_local_guide(config))
-    limit = None if config.max_cost is None else CostLimit.parse(config.max_cost)
-    chosen: list[Configuration] = []
-    ranked = _ranked(embedded, expected, costs)
-    for number, key in enumerate(ranked[:count]):
-        more = [*chosen, *(one for one in embedded if chunking_key(one) == key)]
-        if limit is not None and not limit.allows(costs.of(more)):
-            notes.append(f"max_cost left {number} of {count} chunkings")
-            break
-        chosen = more
-    if embedded and not chosen:
-        first = [one for one in embedded if chunking_key(one) == ranked[0]]
-        raise ConfigurationError(
-            f"max_cost is {config.max_cost} and the first chunking alone takes {costs.of(first).tokens:,} tokens: "
-            "allow more"
-        )
-    left = {one.name: expected[one.name] for one in embedded if one not in chosen}
+    chosen = _within_limit(config.max_cost, embedded, _ranked(embedded, expected, costs)[:count], costs, notes)
+    estimated = {one.name: expected[one.name] for one in embedded if one not in chosen}
     grid, spent = costs.of(configurations), costs.of(chosen)
     record = SearchRecord(
         strategy=config.search,
         objective=config.objective,
         configurations=len(configurations),
-        estimated=left,
+        estimated=estimated,
         tokens=spent.tokens or 0,
         full_tokens=grid.tokens or 0,
         cost=spent.cost,
         full_cost=grid.cost,
         notes=[*notes, *costs.failed.values(), *cost_notes(configurations)],
     )
-    return Choice([one for one in configurations if one.name not in left], record, held_out)
+    return Choice([one for one in configurations if one.name not in estimated], record, held_out)
+
+
+def _within_limit(
+    max_cost: str | None,
+    embedded: Sequence[Configuration],
+    ranked: Sequence[Key],
+    costs: TextCosts,
+    notes: list[str],
+) -> list[Configuration]:
+    """Return the configurations of the first chunkings whose embedding is within the limit; note where it ends.
+
+    Raises ``ConfigurationError`` if not even the first chunking is.
+    """
+    limit = None if max_cost is None else CostLimit.parse(max_cost)
+    chosen: list[Configuration] = []
+    for number, key in enumerate(ranked):
+        more = [*chosen, *(one for one in embedded if chunking_key(one) == key)]
+        if limit is not None and not limit.allows(costs.of(more)):
+            if not chosen:
+                raise ConfigurationError(
+                    f"max_cost is {max_cost} and the first chunking alone takes {costs.of(more).tokens:,} tokens: "
+                    "allow more"
+                )
+            notes.append(f"max_cost left {number} of {len(ranked)} chunkings")
+            break
+        chosen = more
+    return chosen
 
 
 def _chunkings_to_embed(embedded: Sequence[Configuration], notes: list[str], *, by_local: bool) -> int:

@@ -20,7 +20,6 @@ from rag_eval.results.runs import (
     read_summary,
     run_names,
 )
-from rag_eval.sweep.guided import full_record
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,22 +104,6 @@ def test_a_summary_of_another_kind_is_one_sentence(own_store: Store, changes: di
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
     with pytest.raises(ArtifactError, match=sentence):
         read_summary(path)
-
-
-def test_a_summary_of_an_earlier_version_is_read_without_what_is_gone(own_store: Store) -> None:
-    path = own_store.workspace.runs / own_store.good.run / SUMMARY
-    content = json.loads(path.read_bytes())
-    record = full_record(own_store.config, 2).model_dump() | {"strategy": "sure"}
-    gone = {"excluded": {LARGE_NAME: 0.4}, "open": {}, "unbounded": {}, "gap": 0.1, "is_stopped": False}
-    effort = {"fresh": 1, "total": 1, "unit": "queries", "fallbacks": 3}
-    content["search"] = record | gone
-    content["config"] |= {"search": "sure", "tolerance": 0.02}
-    content["configurations"][0]["stages"]["retrieve"] = {"work": "computed", "effort": effort, "seconds": 1.0}
-    path.write_text(json.dumps(content))
-    read = read_summary(path)
-    assert read.search is not None
-    assert (read.search.strategy, read.config.tolerance) == ("sure", 0.02)
-    assert [one.notes for one in read.configurations] == [[], []]
 
 
 def test_a_cut_or_missing_summary_is_one_sentence(own_store: Store) -> None:
