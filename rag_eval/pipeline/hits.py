@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import Found
+from rag_eval.retrieval.fusion import Found, Fusion
 from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_of, rerank
 from rag_eval.retrieval.scoring import Renumbered, Scoring
 from rag_eval.retrieval.selection import Selection, selected
@@ -18,6 +18,9 @@ from rag_eval.tables import HITS, PLACE, chunks_from_table, has_places, table_of
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType, generate_chunk_id
+
+if TYPE_CHECKING:
+    import polars as pl
 
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
 """The columns by which a hit is the chunk that it is."""
@@ -64,7 +67,7 @@ def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
     return pc.index_in(keys[0], value_set=keys[1].combine_chunks())
 
 
-def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) -> pa.Table:
+def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Fusion, depth: int) -> pa.Table:
     """The hits of all variants of each of these queries as one ranking."""
     hits = hits_of(hits, queries)
     column, place = hits.column("variant"), hits.schema.get_field_index("variant")
@@ -79,7 +82,7 @@ def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) ->
 def fuse_tables(
     rankings: Sequence[pa.Table],
     searches: pa.Table,
-    fusion: Any,
+    fusion: Fusion,
     depth: int,
     stage: str = "fused",
     chunks: Sequence[pa.Table] = (),
@@ -183,7 +186,7 @@ def _in_chunks(hits: pa.Table, chunks: pa.Table, searches: pa.Table) -> Ranking:
     return _ranking(hits, rows, searches)
 
 
-def _rows_of(hits: Sequence[Any], places: Any) -> list[Numbers]:
+def _rows_of(hits: Sequence["pl.DataFrame"], places: "pl.DataFrame") -> list[Numbers]:
     """The row of each hit's place among ``places``, in polars frames of the same columns."""
     rows = places.with_row_index("row")
     return [

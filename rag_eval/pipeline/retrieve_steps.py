@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.embedding.embedder import Vectors, embed_queries
+from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.pipeline.caches import CachedReranker
 from rag_eval.pipeline.document_steps import StoredDocuments
@@ -41,12 +41,16 @@ from rag_eval.pipeline.search_steps import (
 )
 from rag_eval.pipeline.step import Context, Shards, spent, step
 from rag_eval.retrieval.bm25 import WordScoring
-from rag_eval.retrieval.retriever import Numbers, Retriever, checked_hits
+from rag_eval.retrieval.fusion import Fusion
+from rag_eval.retrieval.passages import Passages, Place
+from rag_eval.retrieval.queries import Rewriter
+from rag_eval.retrieval.retriever import Numbers, Reranker, Retriever, checked_hits
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
-from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
+from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Selection
-from rag_eval.retrieval.systems import AnswerReader
+from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
+from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     PASSAGES,
     PLACE,
@@ -62,16 +66,16 @@ from rag_eval.types.ids import EvaluationType
 class RetrievalSettings(Protocol):
     """The parts of a configuration that say how it retrieves."""
 
-    retrieval: Any
-    embedder: Any
-    store: Any
-    queries: Any
+    retrieval: HybridSearch | SingleSearch
+    embedder: Embedder
+    store: VectorStore
+    queries: Rewriter | None
     selection: Selection | None
-    reranker: Any
-    returns: Any
+    reranker: Reranker | None
+    returns: Passages | None
 
     @property
-    def searches(self) -> list[Any]:
+    def searches(self) -> list[SingleSearch]:
         """The retrievers whose rankings are fused; one where there is one."""
 
 
@@ -124,8 +128,9 @@ def retrieve(
         else:
             keep(name, _merged(settings, tables, index, searches, depth, allowed, context))
     if isinstance(settings.retrieval, HybridSearch):
-        keep("fused", _fused(settings, list(stages.values()), indexes, searches, depth, context))
-    if settings.queries is not None and settings.queries.several:
+        fusion, tables = settings.retrieval.fusion, list(stages.values())
+        keep("fused", _fused(settings, fusion, tables, indexes, searches, depth, context))
+    if settings.queries is not None and settings.queries.fusion is not None:
         keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, context))
     if settings.selection is not None and settings.selection.cuts:
         keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, context))
@@ -187,6 +192,7 @@ def _merged(
 
 def _fused(
     settings: RetrievalSettings,
+    fusion: Fusion,
     rankings: Shards,
     indexes: Sequence[Index],
     searches: pa.Table,
@@ -194,7 +200,7 @@ def _fused(
     context: Context,
 ) -> tuple[pa.Table, Effort]:
     """Fuse several rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
-    fusion, chunks = settings.retrieval.fusion, indexes[0]["chunks"]
+    chunks = indexes[0]["chunks"]
     scorings: list[Scoring | None] = []
     if fusion.reads_scores:
         texts = searches.column("text").to_pylist()
@@ -208,7 +214,9 @@ def _fused(
     )
 
 
-def _scoring(retriever: Any, index: Index, texts: Sequence[str], embedder: Any, context: Context) -> Scoring | None:
+def _scoring(
+    retriever: SingleSearch, index: Index, texts: Sequence[str], embedder: Embedder, context: Context
+) -> Scoring | None:
     if isinstance(retriever, WordSearch):
         return WordScoring(word_index(retriever, index, texts), texts)
     if not isinstance(retriever, VectorSearch):
@@ -225,7 +233,7 @@ def _scoring(retriever: Any, index: Index, texts: Sequence[str], embedder: Any, 
 
 
 def _one_ranking(
-    hits: pa.Table, queries: pa.Table, depth: int, fusion: Any, context: Context
+    hits: pa.Table, queries: pa.Table, depth: int, fusion: Fusion, context: Context
 ) -> tuple[pa.Table, Effort]:
     """Fuse the hits of all variants of each query by their ranks."""
     count = pc.max(hits.column("rank")).as_py() or depth
@@ -244,7 +252,7 @@ def _selected(
 
 
 def _reranked(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Any, first: int, context: Context
+    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Reranker, first: int, context: Context
 ) -> tuple[pa.Table, Effort]:
     """Put the ``first`` hits of every query into the reranker's order, the others after them."""
     table = found_chunks(chunks, hits)
@@ -257,7 +265,7 @@ def _reranked(
         return found, effort
 
 
-def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Any) -> tuple[pa.Table, Effort]:
+def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passages) -> tuple[pa.Table, Effort]:
     """Return the passage of every hit at its rank; the hit itself where the passage is beyond the limit."""
     doc_ids = pc.unique(hits.column("doc_id"))
     read = StoredDocuments(documents, doc_ids)
@@ -267,7 +275,7 @@ def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Any) -
     for doc_id, ordinal in hit_places:
         ordinals.setdefault(doc_id, set()).add(ordinal)
     own: dict[tuple[str, int], tuple[int, int]] = {}
-    returned: dict[str, Any] = {}
+    returned: dict[str, dict[int, Place | None]] = {}
     for shard in chunks:
         some = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
         for doc_id, rows in groupby(_columns(some, *PLACE), key=itemgetter(0)):
@@ -294,7 +302,13 @@ def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 @step(version=2)
 def ask_system(
-    documents: Shards, queries: pa.Table, system: Any, level: EvaluationType, depth: int, *, context: Context
+    documents: Shards,
+    queries: pa.Table,
+    system: System | Retriever[Any],
+    level: EvaluationType,
+    depth: int,
+    *,
+    context: Context,
 ) -> tuple[Retrieved, Effort]:
     """Ask a whole retrieval system, which is given the documents to index if it takes them.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.embedding.embedder import Vectors, embed_queries
+from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, asked
 from rag_eval.pipeline.hits import (
@@ -20,10 +20,13 @@ from rag_eval.pipeline.hits import (
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen
 from rag_eval.pipeline.step import Context, Shards, step
 from rag_eval.retrieval.bm25 import BM25Index, Postings, search_words, word_statistics
+from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
+from rag_eval.retrieval.queries import Rewriter
 from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.retrieval.scoring import VectorSums
-from rag_eval.retrieval.searching import VectorSearch, WordSearch
+from rag_eval.retrieval.searching import SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
+from rag_eval.retrieval.tokenizers import Tokenizer
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.exact_search import Mask, unit_vectors
 from rag_eval.stores.store import BuiltInStore, VectorStore
@@ -72,7 +75,7 @@ Index = Mapping[str, Any]
 
 @step(version=4)
 def index_vectors(
-    chunks: Shards, vectors: Shards, store: Any, *, context: Context
+    chunks: Shards, vectors: Shards, store: VectorStore, *, context: Context
 ) -> tuple[Callable[[VectorStore], None], Effort]:
     """Put chunks with their vectors into one store: returns the function that fills an empty one."""
     rows = sum(shard.num_rows for shard in chunks)
@@ -152,7 +155,7 @@ def sum_vectors(chunks: pa.Table, vectors: pa.Table, *, context: Context) -> tup
 
 
 @step(version=1)
-def index_words(chunks: pa.Table, tokenizer: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+def index_words(chunks: pa.Table, tokenizer: Tokenizer, *, context: Context) -> tuple[pa.Table, Effort]:
     """Count which chunks of a shard have which words how often."""
     counted = Postings.of(searched_texts(chunks).to_pylist(), tokenizer.words).to_table()
     return counted, Effort.of(chunks.num_rows, "chunks")
@@ -174,7 +177,7 @@ class PreparedQueries(NamedTuple):
 
 @step(version=1)
 def prepare_queries(
-    queries: pa.Table, rewriter: Any, selection: Selection | None, documents: Shards, *, context: Context
+    queries: pa.Table, rewriter: Rewriter | None, selection: Selection | None, documents: Shards, *, context: Context
 ) -> tuple[PreparedQueries, Effort]:
     """Rewrite the queries and find the documents that their filters allow."""
     searches, effort = _rewritten(queries, rewriter, context)
@@ -194,7 +197,7 @@ def prepare_queries(
     return PreparedQueries(searches, allowed), effort.model_copy(update={"fallbacks": effort.fallbacks | told})
 
 
-def _rewritten(queries: pa.Table, rewriter: Any, context: Context) -> tuple[pa.Table, Effort]:
+def _rewritten(queries: pa.Table, rewriter: Rewriter | None, context: Context) -> tuple[pa.Table, Effort]:
     if rewriter is None:
         return as_searches(queries), Effort.of(queries.num_rows, "queries")
     ids, questions = (queries.column(name).to_pylist() for name in ("query_id", "text"))
@@ -214,12 +217,12 @@ def fallback_count(sentence: str, count: int) -> dict[str, int]:
 
 @step(version=5)
 def search(
-    retriever: Any,
+    retriever: SingleSearch,
     index: Index,
     searches: pa.Table,
     allowed: pa.Table | None,
-    embedder: Any,
-    store: Any,
+    embedder: Embedder,
+    store: VectorStore,
     depth: int,
     shards: int | None = None,
     *,
@@ -244,7 +247,7 @@ def likely_hits(most: int, shards: int | None) -> int:
 
 
 @contextmanager
-def _searchable(store: Any, index: Index, context: Context) -> Iterator[VectorStore]:
+def _searchable(store: VectorStore, index: Index, context: Context) -> Iterator[VectorStore]:
     if index.get("index") is not None:
         yield context.opened(store, index["index"])
         return
@@ -257,8 +260,8 @@ def _searchable(store: Any, index: Index, context: Context) -> Iterator[VectorSt
 def nearest(
     index: Index,
     searches: pa.Table,
-    embedder: Any,
-    store: Any,
+    embedder: Embedder,
+    store: VectorStore,
     count: int,
     allowed: pa.Table | None,
     context: Context,
@@ -309,7 +312,7 @@ def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Inde
 
 
 def _search_chunks(
-    retriever: Any, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None
+    retriever: ForeignRetriever, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None
 ) -> tuple[pa.Table, Effort]:
     """Ask a retriever that is not built in; with filters it is asked for more."""
     table = _whole(index["chunks"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Numbers, Ranking
 from rag_eval.retrieval.scoring import Moments, moments_of
-from rag_eval.retrieval.tokenizers import WordTokenizer
+from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.evidence import Query
@@ -40,13 +40,6 @@ FREQUENT, MOST_WEIGHTS = 8, 2**23
 
 SCORES_A_LOOK = 32
 """Of so many scores a first look for the highest takes one."""
-
-
-class Tokenizer(Protocol):
-    """Gives the words of a text."""
-
-    def words(self, text: str) -> list[str]:
-        """Return the words, in their order."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from numbers import Real
 from statistics import NormalDist
-from typing import Annotated, Any, ClassVar, Generic, overload
+from typing import Annotated, Any, ClassVar, Generic, Protocol, overload
 
 import numpy as np
 from pydantic import AfterValidator, Field, StrictFloat
@@ -43,7 +43,7 @@ from rag_eval.types.evidence import Query
 
 @dataclass(frozen=True)
 class Found:
-    """What several retrievers found for so many searches, and how each scores any chunk.
+    """The rankings of several retrievers for so many searches, and how each scores any chunk.
 
     ``scorings`` has None for a retriever that tells no scores but those of its hits, or none at all; it is empty where
     no fusion asks. ``chunks`` says how many chunks there are to find.
@@ -53,6 +53,17 @@ class Found:
     searches: int
     scorings: Sequence[Scoring | None] = ()
     chunks: int = 0
+
+
+class Fusion(Protocol):
+    """Makes one ranking of several."""
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether it is given each retriever's score of every candidate."""
+
+    def fuse(self, found: Found, depth: int) -> Ranking:
+        """Return the first ``depth`` chunks of the rankings as one; equal scores by number."""
 
 
 def _check_weights(given: list[float]) -> list[float]:
@@ -83,7 +94,6 @@ class ReciprocalRankFusion:
     """
 
     reads_scores: ClassVar[bool] = False
-    """Whether it is given each retriever's score of every candidate."""
 
     _: KW_ONLY
     constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
@@ -254,7 +264,7 @@ class HybridRetriever(Generic[C]):
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
-        fusion: Any = None,
+        fusion: object = None,
     ) -> None: ...
 
     @overload
@@ -264,7 +274,7 @@ class HybridRetriever(Generic[C]):
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
-        fusion: Any = None,
+        fusion: object = None,
     ) -> None: ...
 
     def __init__(
@@ -273,7 +283,7 @@ class HybridRetriever(Generic[C]):
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
-        fusion: Any = None,
+        fusion: object = None,
     ) -> None:
         if len(retrievers) < 2:
             raise ConfigurationError(f"a hybrid needs two retrievers or more, it was given {len(retrievers)}")
@@ -286,7 +296,7 @@ class HybridRetriever(Generic[C]):
         self._retrievers: tuple[Retriever[C], ...] = tuple(retrievers)
         self._reranker = reranker
         self._fetch_k = fetch_k
-        self._fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
+        self._fusion: Fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
 
     @property
     def name(self) -> str:

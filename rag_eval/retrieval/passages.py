@@ -6,7 +6,7 @@ touch are one, at the rank of its best hit: no character is returned, paid for o
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
@@ -22,6 +22,13 @@ from rag_eval.types.documents import Document
 Place = tuple[int, int]
 
 
+class Passages(Protocol):
+    """Gives the place of what is returned for a hit."""
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
+        """Return the place of the passage of each hit, of chunks by number; None where it is beyond a limit."""
+
+
 @part
 class WindowPassage:
     """The chunk with its neighbours in the document."""
@@ -29,7 +36,6 @@ class WindowPassage:
     count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit."""
         found: dict[int, Place | None] = {}
         for hit in hits:
             near = chunks[max(0, hit - self.count) : hit + self.count + 1]
@@ -52,7 +58,6 @@ class SectionPassage:
     level: Annotated[Count, Field(le=6, description="The lowest level of a heading that begins a section.")] = 6
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit; None where it is beyond the limit."""
         outline = Outline(document)
         places = {hit: outline.section(*chunks[hit], self.level) for hit in hits}
         fitting = {place: _fits(document, place, self.max_tokens) for place in set(places.values())}
@@ -68,7 +73,6 @@ class DocumentPassage:
     ] = MOST_TOKENS
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit; None where it is beyond the limit."""
         place = 0, len(document.content)
         fits = _fits(document, place, self.max_tokens)
         return dict.fromkeys(hits, place if fits else None)

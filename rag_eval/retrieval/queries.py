@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field
 
@@ -12,7 +12,18 @@ from rag_eval.parts import PartOf, Shown, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.part_settings import Count
 from rag_eval.retrieval import FUSION
-from rag_eval.retrieval.fusion import ReciprocalRankFusion
+from rag_eval.retrieval.fusion import Fusion, ReciprocalRankFusion
+
+
+class Rewriter(Protocol):
+    """Gives what is searched in the place of a question."""
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """What fuses the hits of the texts; None where a question has one text."""
+
+    def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
+        """Return the texts to search for each question."""
 
 
 @part
@@ -20,8 +31,7 @@ class RewrittenQueries(TextWriter):
     """Each question as a model rewrites it for a search; as asked, and counted, where the model gives nothing."""
 
     prompt = "rewritten"
-    several = False
-    """Whether a question may be searched by several texts, whose hits are fused."""
+    fusion: ClassVar[Fusion | None] = None
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question; raises as ``Answers.of``."""
@@ -45,7 +55,6 @@ class QueryVariants(TextWriter):
     """Each question with other wordings of a model beside it; their hits are fused by their ranks."""
 
     prompt = "variants"
-    several = True
 
     count: Annotated[Count, Shown, Field(le=20, description="How many wordings beside the question.")] = 3
     _: KW_ONLY
@@ -72,7 +81,6 @@ class ForeignQueries(ForeignFunction):
     methods = ("rewrite",)
     wanted = "a function of a question"
     section = "queries"
-    several = True
     fusion = ReciprocalRankFusion()
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:

@@ -9,8 +9,9 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import PartOf, PartsOf, label, part, parts_in
 from rag_eval.parts.definition import settings_label
 from rag_eval.retrieval import FUSION, RETRIEVER, TOKENIZER
-from rag_eval.retrieval.fusion import ZScoreFusion
-from rag_eval.retrieval.tokenizers import WordTokenizer
+from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
+from rag_eval.retrieval.fusion import Fusion, ZScoreFusion
+from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 
 
 @part
@@ -25,7 +26,7 @@ class WordSearch:
     k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
     b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
     _: KW_ONLY
-    tokenizer: Annotated[Any, PartOf(TOKENIZER), Field(description="What gives the words of a text.")] = Field(
+    tokenizer: Annotated[Tokenizer, PartOf(TOKENIZER), Field(description="What gives the words of a text.")] = Field(
         default_factory=WordTokenizer
     )
 
@@ -38,7 +39,7 @@ class HybridSearch:
     retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="What is fused, two or more.")] = Field(
         default_factory=lambda: [VectorSearch(), WordSearch()]
     )
-    fusion: Annotated[Any, PartOf(FUSION), Field(description="How rankings become one.")] = Field(
+    fusion: Annotated[Fusion, PartOf(FUSION), Field(description="How rankings become one.")] = Field(
         default_factory=ZScoreFusion
     )
 
@@ -62,7 +63,11 @@ class HybridSearch:
 
     def fuses_scores_of(self, retriever: object) -> bool:
         """Whether a retriever is fused by the scores that it has for any chunk."""
-        return bool(self.fusion.reads_scores) and isinstance(retriever, VectorSearch | WordSearch)
+        return self.fusion.reads_scores and isinstance(retriever, VectorSearch | WordSearch)
+
+
+SingleSearch = VectorSearch | WordSearch | ForeignRetriever
+"""A search of one ranking."""
 
 
 def searches_by_vector(retrieval: object) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.placement import SkippedChunkWarning
@@ -162,6 +162,13 @@ class AnswerReader:
             aligned = self._aligned[document.id]
             for start in _starts(aligned.form, form):
                 yield document.span(*aligned.span(start, start + len(form)))
+
+
+class System(Protocol):
+    """A whole retrieval system, which may also have ``index(corpus)``."""
+
+    def search_many(self, queries: Sequence[Query], k: int) -> Sequence[object]:
+        """Return the answers to every query, each a list of what ``AnswerReader`` reads."""
 
 
 class ForeignSystem(Foreign):

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field, StrictBool
 
@@ -67,12 +67,18 @@ def leakage_kind(share: float) -> str:
     return next(kind for kind, most in LEAKAGE_KINDS.items() if share <= most)
 
 
+class Tokenizer(Protocol):
+    """Gives the words of a text."""
+
+    def words(self, text: str) -> list[str]:
+        """Return the words, in their order."""
+
+
 @part
 class WordTokenizer:
     """Runs of letters and digits, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text, in their order."""
         return words(text)
 
 
