@@ -55,7 +55,7 @@ class LocalEmbedder(BuiltInEmbedder):
     def embed_as_ready(
         self, texts: Sequence[str], places: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Vectors, NDArray[np.int64]]]:
-        """The vectors of the texts at these places and how many tokens each has, batch by batch."""
+        """Return the vectors of the texts at these places and how many tokens each has, batch by batch."""
         from scipy.sparse import csr_array
 
         weights = _model().weights
@@ -77,12 +77,12 @@ class LocalEmbedder(BuiltInEmbedder):
             yield batch, vectors, lengths
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens it reads of each text."""
+        """Return how many tokens it reads of each text."""
         return [len(token_ids(text)) for text in texts]
 
 
 def token_ids(text: str) -> list[int]:
-    """The tokens of a text, each a row of the weights."""
+    """Return the tokens of a text, each a row of the weights."""
     model = _model()
     if not text or model.marks.search(text):
         return model.tokenizer.encode(text, add_special_tokens=False).ids
@@ -101,7 +101,7 @@ def token_ids(text: str) -> list[int]:
 
 
 def token_vectors(ids: Sequence[int]) -> Vectors:
-    """The vectors of tokens, as they are: the more a token says, the longer its vector."""
+    """Return the vectors of tokens, as they are: the more a token says, the longer its vector."""
     return _model().weights[np.asarray(ids, np.int64)]
 
 

@@ -26,7 +26,7 @@ LANDMARKS = ("config.json", "modules.json", "config_sentence_transformers.json")
 
 
 def model_name(model: str, revision: str | None = None, owners: tuple[str, ...] = ()) -> str:
-    """The model with what tells its files from others of that name.
+    """Return the model with what tells its files from others of that name.
 
     For a folder that is its own name and the digest of its files, wherever it lies; for a model of the Hugging Face hub
     the commit that is on this machine, found under its name or as one of ``owners``; else the revision, if any.
@@ -41,7 +41,7 @@ def model_name(model: str, revision: str | None = None, owners: tuple[str, ...] 
 
 
 def _folder_sha256(folder: Path) -> str:
-    """Of all files but hidden ones, which tools leave beside a model."""
+    """Return of all files but hidden ones, which tools leave beside a model."""
     try:
         paths = sorted(
             path
@@ -56,7 +56,7 @@ def _folder_sha256(folder: Path) -> str:
 
 
 def _commit(repository: str, revision: str | None) -> str | None:
-    """The commit of a model in the cache of the hub; None where it is not there."""
+    """Return the commit of a model in the cache of the hub; None where it is not there."""
     try:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
@@ -147,7 +147,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the questions, in their order."""
+        """Return the vectors of the questions, in their order."""
         return self._encode(texts, "encode_query")
 
     def _encode(self, texts: Sequence[str], method: str) -> Vectors:
@@ -175,7 +175,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int] | None:
-        """How many tokens it reads of each text, without its prompts; None where that cannot be told here."""
+        """Return how many tokens it reads of each text, without its prompts; None where that cannot be told here."""
         try:
             model = self._model()
         except ConfigurationError:  # kept vectors are of use without it
@@ -183,7 +183,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return self._count_tokens(model, texts)
 
     def _count_tokens(self, model: Any, texts: Sequence[str], *, is_told: bool = False) -> list[int] | None:
-        """How many tokens the model reads of each text, without its prompts; what it cuts is told in the log."""
+        """Return how many tokens the model reads of each text, without its prompts; what it cuts is told in the log."""
         tokenizer = getattr(model, "tokenizer", None)
         if not callable(tokenizer):
             return None

@@ -32,12 +32,12 @@ RETRIEVED = "retrieved"
 
 
 def _place_columns(chunks: Sequence[pa.Table]) -> list[str]:
-    """The columns by which the place of a hit is that of one of these chunks."""
+    """Return the columns by which the place of a hit is that of one of these chunks."""
     return list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
 
 
 def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) -> pa.Table:
-    """The hits of a stage; the ranking numbers the rows of ``chunks`` and of ``searches``."""
+    """Return the hits of a stage; the ranking numbers the rows of ``chunks`` and of ``searches``."""
     found = chunks.select(IDENTITY).take(pa.array(ranking.chunks))
     columns = {name: found.column(name) for name in IDENTITY} | {
         **{name: searches.column(name).take(pa.array(ranking.searches)) for name in ("query_id", "variant")},
@@ -49,7 +49,7 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
 
 
 def hits_of(hits: pa.Table, searches: pa.Table, but: Numbers | None = None) -> pa.Table:
-    """The hits of these searches, or of these but some, by their numbers."""
+    """Return the hits of these searches, or of these but some, by their numbers."""
     numbers = _numbers(hits, searches)
     if but is None:
         return hits if numbers.null_count == 0 else hits.filter(pc.is_valid(numbers))
@@ -57,7 +57,7 @@ def hits_of(hits: pa.Table, searches: pa.Table, but: Numbers | None = None) -> p
 
 
 def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
-    """The number of each hit's search, by query and variant; null where it is none of them."""
+    """Return the number of each hit's search, by query and variant; null where it is none of them."""
     if not pc.any(pc.not_equal(searches.column("variant"), 0)).as_py():
         return pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
     keys = [
@@ -68,7 +68,7 @@ def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
 
 
 def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Fusion, depth: int) -> pa.Table:
-    """The hits of all variants of each of these queries as one ranking."""
+    """Return the hits of all variants of each of these queries as one ranking."""
     hits = hits_of(hits, queries)
     column, place = hits.column("variant"), hits.schema.get_field_index("variant")
     rankings = []
@@ -88,7 +88,7 @@ def fuse_tables(
     chunks: Sequence[pa.Table] = (),
     scorings: Sequence[Scoring | None] = (),
 ) -> pa.Table:
-    """Several tables of hits as one; equal scores by place. ``scorings`` number the rows of all ``chunks``."""
+    """Return several tables of hits as one; equal scores by place. ``scorings`` number the rows of all ``chunks``."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
@@ -110,7 +110,7 @@ def fuse_tables(
 def rerank_table(
     hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker, first: int | None = None
 ) -> pa.Table:
-    """The ``first`` hits of every search in the reranker's order, then the others, with 1 / rank as their score."""
+    """Rerank the ``first`` hits of every search; the others follow, and every score is 1 / rank."""
     found = _in_chunks(hits, chunks, searches)
     # The other chunks, which are most, are left alone.
     distinct = np.unique(found.chunks)
@@ -121,7 +121,7 @@ def rerank_table(
 
 
 def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array | None = None) -> pa.Table:
-    """The chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
+    """Return the chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
     import polars as pl
 
     place, every = _place_columns(chunks), pa.concat_tables(chunks)
@@ -139,7 +139,7 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
 
 
 def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> tuple[pa.Table, Numbers]:
-    """What was found in all shards as one ranking of so many hits a search, equal scores by place; and by which."""
+    """Merge the hits of all shards to ``depth`` hits a search, and return the shard of each; equal scores by place."""
     hits = pa.concat_tables(shards)
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
@@ -159,7 +159,7 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
 
 
 def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -> Iterator[tuple[int, Numbers]]:
-    """The shards of which all ``fetched`` hits are among the merged ones, and the searches for which.
+    """Return the shards of which all ``fetched`` hits are among the merged ones, and the searches for which.
 
     They may have more; what comes after a hit that is not among them is not either.
     """
@@ -170,7 +170,7 @@ def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -
 
 
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:
-    """The hits that a selection keeps, at their scores."""
+    """Return the hits that a selection keeps, at their scores."""
     texts = chunks.column("content")
     found = _in_chunks(hits, chunks, searches)
     kept = selected(selection, found, searches.num_rows, lambda chunk: texts[chunk].as_py())
@@ -178,7 +178,7 @@ def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection
 
 
 def _in_chunks(hits: pa.Table, chunks: pa.Table, searches: pa.Table) -> Ranking:
-    """The hits by the rows of their chunks and searches."""
+    """Return the hits by the rows of their chunks and searches."""
     import polars as pl
 
     place = _place_columns([chunks])
@@ -187,7 +187,7 @@ def _in_chunks(hits: pa.Table, chunks: pa.Table, searches: pa.Table) -> Ranking:
 
 
 def _rows_of(hits: Sequence["pl.DataFrame"], places: "pl.DataFrame") -> list[Numbers]:
-    """The row of each hit's place among ``places``, in polars frames of the same columns."""
+    """Return the row of each hit's place among ``places``, in polars frames of the same columns."""
     rows = places.with_row_index("row")
     return [
         one.join(rows, on=places.columns, how="left", maintain_order="left", nulls_equal=True)["row"].to_numpy()
@@ -202,7 +202,7 @@ def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
 
 
 def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:
-    """What a whole system answered: at its place, or with its text alone; at chunk level by the ids of the texts.
+    """Return the answers of a whole system as hits, at their places or by their texts; at chunk level by ids of texts.
 
     Without a document it is a text that is not in the corpus, or an id alone.
     """
@@ -228,7 +228,7 @@ _CHUNK_ID = re.compile("chunk_[0-9a-f]{12}")
 def hits_table(
     level: EvaluationType, queries: Sequence[Query], found: Sequence[Sequence[Hit[Any]]], corpus: Corpus
 ) -> pa.Table:
-    """The hits of a retriever that does not tell its stages, for each query.
+    """Return the hits of a retriever that does not tell its stages, for each query.
 
     Raises ``SpanMismatchError`` when a chunk is not what its document has at its place, and ``ConfigurationError``
     when its document is not in the corpus; at chunk level, when an ordinal is missing.

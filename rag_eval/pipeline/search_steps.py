@@ -101,7 +101,7 @@ def place_order(chunks: Shards) -> Numbers:
 
 
 def _whole(chunks: Shards, columns: Sequence[str] = CHUNKS.names) -> pa.Table:
-    """Columns of the chunks of all shards, in the order of their positions."""
+    """Return columns of the chunks of all shards, in the order of their positions."""
     table = pa.concat_tables(chunks).select(columns)
     return table if len(chunks) == 1 else table.take(pa.array(place_order(chunks)))
 

@@ -141,12 +141,12 @@ class Postings:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array, which is not copied where it is one."""
+    """Return the column as one array, which is not copied where it is one."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _ranges(starts: Numbers, sizes: Numbers) -> Numbers:
-    """The numbers from each start on, so many of each."""
+    """Return the numbers from each start on, so many of each."""
     numbers: Numbers = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     return numbers
 
@@ -175,7 +175,7 @@ def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Block:
 
 
 def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
-    """The row of each of the words wanted; -1 of one that is not there."""
+    """Return the row of each of the words wanted; -1 of one that is not there."""
     asked = pa.array(list(wanted), words.type)
     # All words are sooner looked up among the few that are asked for than these among all.
     places, found = pc.index_in(words, value_set=asked).combine_chunks(), np.full(len(asked), -1, np.int64)
@@ -202,7 +202,7 @@ def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.T
 
 
 def _sums(lists: pa.ChunkedArray) -> pa.Array:
-    """The sum of each list, none of which is empty."""
+    """Return the sum of each list, none of which is empty."""
     read = _whole(lists)
     starts = read.offsets.to_numpy()[:-1]
     values = read.values.to_numpy()
@@ -291,7 +291,7 @@ class BM25Index:
                 first = last
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """The score of every text; 0 where no word is shared."""
+        """Return the score of every text; 0 where no word is shared."""
         scores = np.zeros(len(self))
         for word in self._words(query):
             where, weights = self._kept.get(word) or self._weighted(word)
@@ -299,7 +299,7 @@ class BM25Index:
         return scores
 
     def _weighted(self, word: str) -> tuple[Any, NDArray[np.float64]]:
-        """The texts whose scores a word adds to, and what; kept for the next query while there is room."""
+        """Return the texts whose scores a word adds to, and what; kept for the next query while there is room."""
         texts, frequencies = self._postings(word)
         found: tuple[Any, Any] = texts, self._weights(word, texts, frequencies)
         if len(texts) > len(self) // FREQUENT:  # adding to all is faster than to many
@@ -309,7 +309,7 @@ class BM25Index:
         return found
 
     def scores_of(self, query: str, texts: Numbers) -> NDArray[np.float64]:
-        """The scores of some of the texts, by their numbers: those that ``scores`` gives, to the last bit."""
+        """Return the scores of some of the texts, by their numbers: those that ``scores`` gives, to the last bit."""
         scores = np.zeros(len(texts))
         for word in self._words(query):
             having, frequencies = self._postings(word)
@@ -348,7 +348,7 @@ def check_parameters(k1: float, b: float) -> None:
 def best_first(
     scores: NDArray[np.float64], k: int, place: Numbers | None = None, least: float = 0.0
 ) -> NDArray[np.int64]:
-    """The numbers of the k highest scores above 0, highest first, equal ones by place (default: by number).
+    """Return the numbers of the k highest scores above 0, highest first, equal ones by place (default: by number).
 
     Those below ``least`` are left out.
     """
@@ -373,7 +373,7 @@ def search_words(
     among: NDArray[np.bool_] | None = None,
     order: Numbers | None = None,
 ) -> Ranking:
-    """The k best texts of the index for every text searched; one that shares no word with it is not found.
+    """Return the k best texts of the index for every text searched; one that shares no word with it is not found.
 
     ``among`` says which texts may be found, ``order`` has their numbers in the order that decides between equal scores.
     """

@@ -154,7 +154,7 @@ class ScoreFusion(ABC):
 
 
 def _ranks(hits: Numbers, chunks: Numbers) -> Numbers:
-    """The rank of each chunk among the hits, 0 where it is not."""
+    """Return the rank of each chunk among the hits, 0 where it is not."""
     ranks = np.zeros(len(chunks), np.int64)
     ranks[np.searchsorted(chunks, hits)] = np.arange(1, len(hits) + 1)
     return ranks
@@ -307,7 +307,7 @@ class HybridRetriever(Generic[C]):
         return f"{label(self._fusion)}({'; '.join(parts)}{depth}){reranker}"
 
     def _reads_scores(self, retriever: Retriever[C]) -> bool:
-        """Whether a retriever is fused as the fusion has it: by the scores that it has for any chunk, or by ranks."""
+        """Return whether a retriever need not be fused by rank for want of scores."""
         return not self._fusion.reads_scores or getattr(retriever, "scores_any_chunk", False)
 
     @property
@@ -321,7 +321,7 @@ class HybridRetriever(Generic[C]):
             retriever.index(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query the k best chunks of the fused ranking, reranked where there is a reranker.
+        """Return for each query the k best chunks of the fused ranking, reranked where there is a reranker.
 
         Raises ``ConfigurationError`` on k below 1, and when a part does not give hits for every query or the parts
         give chunks of different kinds.
@@ -346,7 +346,7 @@ class HybridRetriever(Generic[C]):
 
     @staticmethod
     def _scoring(retriever: Any, queries: Sequence[Query], chunks: Sequence[C]) -> Scoring | None:
-        """How a retriever scores these chunks, where it tells."""
+        """Return how a retriever scores these chunks, where it tells."""
         if not getattr(retriever, "scores_any_chunk", False):
             return None
         numbers = {place_of(chunk): number for number, chunk in enumerate(retriever.indexed_chunks())}
@@ -355,7 +355,7 @@ class HybridRetriever(Generic[C]):
 
 
 def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C], list[Ranking]]:
-    """The chunks of several retrievers' hits, numbered by place, and the hits of each; a place counts once a query."""
+    """Number the chunks of several retrievers' hits by place; a place counts once in a ranking."""
     chunks: dict[tuple[str, int, int], C] = {}
     for hit in chain.from_iterable(chain.from_iterable(found)):
         chunks.setdefault(place_of(hit.chunk), hit.chunk)
@@ -366,7 +366,7 @@ def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C
 
 
 def _numbered(hits: Sequence[Hit[C]], numbers: Mapping[Any, int]) -> tuple[Numbers, Scores]:
-    """The chunks and scores of hits; a chunk that is there twice counts where it is first."""
+    """Return the chunks and scores of hits; a chunk that is there twice counts where it is first."""
     scores: dict[int, float] = {}
     for hit in hits:
         scores.setdefault(numbers[place_of(hit.chunk)], hit.score)

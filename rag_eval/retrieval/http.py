@@ -136,7 +136,7 @@ def _filled(template: Any, query: str, k: int) -> Any:
 
 
 def _at(data: Any, path: str) -> Any:
-    """What is at a dotted path; None where there is nothing."""
+    """Return what is at a dotted path; None where there is nothing."""
     for step in path.split(".") if path else ():
         if isinstance(data, Mapping):
             data = data.get(step)

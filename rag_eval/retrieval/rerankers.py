@@ -38,7 +38,6 @@ class LexicalReranker:
         return f"LexicalReranker(k1={self.k1}, b={self.b})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
         return _best(BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query), chunks, top_k)
 
 
@@ -68,7 +67,6 @@ class MaxSimReranker:
         return f"MaxSimReranker(weight={self.weight})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
         similar = _similarities(query, [chunk.content for chunk in chunks])
         width = np.ptp(similar) if len(similar) else 0
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
@@ -78,7 +76,7 @@ class MaxSimReranker:
 
 
 def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Σ over the query's tokens of length · (highest cosine among a text's tokens), for each text."""
+    """Return Σ over the query's tokens of length · (highest cosine among a text's tokens), for each text."""
     asked = token_ids(query)
     tokens = [list(dict.fromkeys(token_ids(text))) for text in texts]
     similar = np.zeros(len(texts))
@@ -142,7 +140,7 @@ class CohereReranker:
         return f"CohereReranker({self.model})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
+        """Return the ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
         if not chunks:
             return []
         client, texts = self._client(), [chunk.content for chunk in chunks]
@@ -162,7 +160,7 @@ class CohereReranker:
         return [chunks[number] for number in order]
 
     def _ask(self, client: Any, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | Failure:
-        """The numbers and scores of the best, or why there are none."""
+        """Return the numbers and scores of the best, or why there are none."""
         import httpx
         from cohere.core.api_error import ApiError
 
@@ -205,7 +203,7 @@ class CrossEncoderModel(Protocol):
     """What is needed of a model; ``sentence_transformers.CrossEncoder`` has it."""
 
     def predict(self, pairs: list[tuple[str, str]], /) -> Any:
-        """A score for each (query, text), higher is better."""
+        """Return a score for each (query, text), higher is better."""
 
 
 @part
@@ -253,7 +251,6 @@ class CrossEncoderReranker:
         return self.allow_download
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
         scores = np.asarray(
             self._predictor().predict([(query, chunk.content) for chunk in chunks]), np.float64
         ).reshape(-1)

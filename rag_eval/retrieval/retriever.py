@@ -64,7 +64,7 @@ class Reranker(Protocol):
         """The reranker and its settings."""
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; all of them where they are fewer."""
+        """Return the ``top_k`` best of the chunks, best first; all of them where they are fewer."""
 
 
 DEEPER = 10
@@ -72,12 +72,12 @@ LEAST_CANDIDATES = 50
 
 
 def candidates_for(k: int, fetch_k: int | None) -> int:
-    """How many candidates to fetch for a final k: ``fetch_k``, else ten times k and at least 50; never below k."""
+    """Return how many candidates to fetch for a final k: ``fetch_k``, or ten times k and at least 50."""
     return max(k, DEEPER * k, LEAST_CANDIDATES) if fetch_k is None else max(k, fetch_k)
 
 
 def place_of(chunk: Chunk | PositionAwareChunk) -> tuple[str, int, int]:
-    """What makes a chunk that chunk and no other: its place, or its number within its document.
+    """Return what identifies a chunk: its place, or its number within its document.
 
     Raises ``ConfigurationError`` on a ``Chunk`` without ``metadata["ordinal"]``.
     """
@@ -113,7 +113,7 @@ def check_k(k: int, what: str = "k") -> None:
 
 
 def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[list[Hit[Any]]]:
-    """What a retriever gave, read once: a list of hits with chunks of these kinds for every query.
+    """Return the answer of a retriever as a list of hits for every query, with chunks of these kinds.
 
     Raises ``ConfigurationError``, naming the retriever, when it is anything else.
     """
@@ -166,16 +166,16 @@ class Ranking:
         return np.arange(1, len(self.searches) + 1) - np.searchsorted(self.searches, self.searches)
 
     def first(self, depth: int) -> "Ranking":
-        """The first ``depth`` hits of each search."""
+        """Return the first ``depth`` hits of each search."""
         kept = self.ranks <= depth
         return self if kept.all() else Ranking(self.searches[kept], self.chunks[kept], self.scores[kept])
 
     def by_search(self, searches: int) -> list[Numbers]:
-        """The chunks of each of so many searches."""
+        """Return the chunks of each of so many searches."""
         return np.split(self.chunks, np.searchsorted(self.searches, np.arange(1, searches)))
 
     def hits(self, chunks: Sequence[C], searches: int) -> list[list[Hit[C]]]:
-        """The hits of each of so many searches, whose chunks are numbered as in the sequence."""
+        """Return the hits of each of so many searches, whose chunks are numbered as in the sequence."""
         found: list[list[Hit[C]]] = [[] for _ in range(searches)]
         for search, chunk, score in zip(
             self.searches.tolist(), self.chunks.tolist(), self.scores.tolist(), strict=True
@@ -205,7 +205,7 @@ def rerank(
 
 
 def reranked(reranker: Reranker, query: str, chunks: Sequence[C]) -> list[int]:
-    """The positions of all chunks in the order that a reranker gives them.
+    """Return the positions of all chunks in the order that a reranker gives them.
 
     Raises ``ConfigurationError``, naming the reranker, when it does not give all of them, each once.
     """
@@ -232,14 +232,14 @@ class TextSplitter(Protocol):
     """A text splitter in LangChain's manner."""
 
     def split_text(self, text: str, /) -> Iterable[object]:
-        """The pieces, as strings or as objects with a text."""
+        """Return the texts of the chunks, as strings or as objects with a text."""
 
 
 class NamelessChunker(Protocol):
     """A chunker in chonkie's manner: without a name of its own."""
 
     def chunk(self, text: str, /) -> Iterable[object]:
-        """The pieces, as strings or as objects with a text."""
+        """Return the texts of the chunks, as strings or as objects with a text."""
 
 
 AnyChunker = Chunker | PositionAwareChunker | TextSplitter | NamelessChunker | Callable[[str], Iterable[object]]
@@ -247,7 +247,7 @@ AnyChunker = Chunker | PositionAwareChunker | TextSplitter | NamelessChunker | C
 
 
 def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) -> list[Any]:
-    """The chunks of the corpus that the evaluation needs, in the order that breaks ties: by document, then place.
+    """Cut a corpus into the chunks that the evaluation needs, in the order that breaks ties: by document, then place.
 
     They are ``PositionAwareChunk`` for token-level and ``Chunk`` for chunk-level evaluation.
     Raises ``ConfigurationError`` when there are none.
@@ -270,7 +270,7 @@ def no_chunks(chunker: str, documents: int, skipped: int) -> ConfigurationError:
 
 
 def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:
-    """The chunker as the evaluation uses it: with a name, and with the adapter where one is needed.
+    """Return the chunker as the evaluation uses it: with a name, and with the adapter where one is needed.
 
     Raises ``ConfigurationError`` when the object is not a chunker.
     """
@@ -281,7 +281,7 @@ def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chun
 
 
 def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
-    """The chunks by document and place; a place that is given twice is kept once."""
+    """Return the chunks by document and place; a place that is given twice is kept once."""
     places: dict[tuple[str, int, int], PositionAwareChunk] = {}
     for chunk in chunks:
         places.setdefault((chunk.doc_id, chunk.start, chunk.end), chunk)
@@ -289,7 +289,7 @@ def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareCh
 
 
 def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
-    """The chunks by their text alone, numbered within their documents in the order given; none is dropped."""
+    """Return the chunks by their text alone, numbered within their documents in the order given; none is dropped."""
     numbered: dict[DocumentId, list[Chunk]] = {}
     for chunk in chunks:
         others = numbered.setdefault(chunk.doc_id, [])

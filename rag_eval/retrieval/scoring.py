@@ -44,7 +44,7 @@ SCORE_BITS = 18
 
 
 def moments_of(scores: Scores) -> Moments:
-    """Mean and deviation of scores, rounded to 2⁻¹⁸ of the highest; 0 and 0 of none."""
+    """Return mean and deviation of scores, rounded to 2⁻¹⁸ of the highest; 0 and 0 of none."""
     step = math.frexp(float(np.abs(scores).max(initial=0)))[1] - SCORE_BITS
     whole = np.rint(np.ldexp(scores[scores != 0], -step)).astype(np.int64)
     count, total, squares = max(1, len(scores)), int(whole.sum()), int((whole * whole).sum())

@@ -62,7 +62,7 @@ class HybridSearch:
         return f"{told} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else told
 
     def fuses_scores_of(self, retriever: object) -> bool:
-        """Whether a retriever is fused by the scores that it has for any chunk."""
+        """Return whether a retriever is fused by the scores that it has for any chunk."""
         return self.fusion.reads_scores and isinstance(retriever, VectorSearch | WordSearch)
 
 
@@ -71,5 +71,5 @@ SingleSearch = VectorSearch | WordSearch | ForeignRetriever
 
 
 def searches_by_vector(retrieval: object) -> bool:
-    """Whether a retriever needs an embedder and a store."""
+    """Return whether a retriever needs an embedder and a store."""
     return any(isinstance(one, VectorSearch) for one in parts_in(retrieval))

@@ -90,7 +90,7 @@ def _checked_values(field: str, given: object) -> Any:
 
 
 def _plain(value: object, field: str) -> Any:
-    """A value as metadata have it: text, a number, true or false."""
+    """Return a value as metadata have it: text, a number, true or false."""
     if isinstance(value, date | time):
         return value.isoformat()
     if type(value) not in _KINDS:
@@ -179,7 +179,7 @@ class Selection:
 
 
 def _condition_in_words(field: str, condition: Any) -> str:
-    """A condition as a name has it, such as ``folder guides or api`` or ``year at_least 2023``; no comma parts it."""
+    """Return a condition in words for a label, such as ``folder guides or api`` or ``year at_least 2023``."""
     by = condition if isinstance(condition, Mapping) else {"": condition}
     told = []
     for name, given in by.items():
@@ -189,7 +189,7 @@ def _condition_in_words(field: str, condition: Any) -> str:
 
 
 def _bare(value: Any) -> str:
-    """A word as it is, anything else as JSON."""
+    """Return a word as it is, anything else as JSON."""
     is_word = isinstance(value, str) and re.fullmatch(r"[\w./*-]*[^\W\d][\w./*-]*", value) and value not in _JOINING
     return str(value) if is_word else json.dumps(value, ensure_ascii=False)
 
@@ -248,7 +248,7 @@ def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping
 
 
 def _front_matter(document: Document) -> dict[str, Any]:
-    """The top level of the YAML between the dashes at the start of a document; what aliases repeat is not read."""
+    """Return the top level of the YAML front matter of a document; aliases are not followed."""
     text = front_matter(document.content)
     if not text:
         return {}
@@ -368,7 +368,7 @@ def allowed_documents(filters: Iterable[str], documents: Documents, selection: S
 
 
 def where_in_words(selection: Selection, corpus: Corpus, asked: Sequence[TokenLevelGroundTruth]) -> str:
-    """How many documents ``where`` leaves, and for how many questions nothing relevant; empty without it.
+    """Return how many documents ``where`` leaves, and for how many questions nothing relevant; empty without it.
 
     Raises as ``allowed_documents``.
     """
@@ -433,7 +433,7 @@ DEEPER = 4
 
 
 def search_deeper(search: Callable[[int], Ranking], searches: int, mask: Mask, k: int) -> Ranking:
-    """The k best chunks within a mask by something that takes no filter: it is asked for more until there are enough.
+    """Return the k best chunks within a mask from a search without filters, which is asked for more until there are k.
 
     ``search`` gives so many best chunks of each of ``searches``; fewer mean that there are no more to be had.
     """

@@ -116,7 +116,7 @@ class AnswerReader:
         )
 
     def _known_document(self, told: Any) -> str | None:
-        """The id of the document that another library names, perhaps by its whole path; None where there is none."""
+        """Return the id of the document that another library names, perhaps by its whole path; None if unknown."""
         path = str(told).replace("\\", "/")
         ending = [doc_id for doc_id in self._documents if path == doc_id or path.endswith(f"/{doc_id}")]
         return max(ending, key=len) if told is not None and ending else None
@@ -149,7 +149,7 @@ class AnswerReader:
         return SystemAnswer(first, text, score, chunk_id, "" if first else "is not in the corpus")
 
     def _places(self, text: str, documents: Sequence[Document]) -> Iterator[CharacterSpan]:
-        """Where the documents have the text: to the letter, or where none has it so, evened out."""
+        """Return where the documents have the text: to the letter, or where none has it so, evened out."""
         is_found = False
         for document in documents:
             for start in _starts(document.content, text):
@@ -223,7 +223,7 @@ class CallableRetriever:
         self._reader, self.unplaced = AnswerReader(self.name, corpus.documents), 0
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
-        """For each query what the system returns, cut at k.
+        """Return for each query what the system returns, cut at k.
 
         Raises ``SpanError`` when a place is not in the corpus or has another text, and ``ConfigurationError`` before
         ``index``, on k below 1, and on an answer of another kind.
@@ -252,7 +252,7 @@ def _is_whole(number: object) -> TypeGuard[int]:
 
 
 def _starts(content: str, text: str) -> Iterator[int]:
-    """The places where the text starts."""
+    """Return the places where the text starts."""
     start = content.find(text) if text else -1
     while start >= 0:
         yield start

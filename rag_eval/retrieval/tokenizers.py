@@ -26,7 +26,7 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
+    """Return the words of a text, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
     if text.isascii():  # most texts, for which the rules below come to this
         return _ASCII_WORD.findall(text.lower())
     evened = unicodedata.normalize("NFKC", text).casefold()
@@ -47,7 +47,7 @@ RUN = 3
 
 
 def leakage(question: str, *excerpts: str) -> float:
-    """The share of the question's words that stand in a run of three or more which an excerpt holds too; 0 to 1.
+    """Return the share of the question's words that stand in a run of three or more which an excerpt holds too; 0 to 1.
 
     0 for a question without words. Scripts without spaces count pairs of characters as words.
     """
@@ -63,7 +63,7 @@ LEAKAGE_KINDS = {"none": 0.0, "up to 25 %": 0.25, "25 to 50 %": 0.5, "more than 
 
 
 def leakage_kind(share: float) -> str:
-    """The kind of a question of whose words such a share is copied."""
+    """Return the kind of a question of whose words such a share is copied."""
     return next(kind for kind, most in LEAKAGE_KINDS.items() if share <= most)
 
 
@@ -84,7 +84,7 @@ class WordTokenizer:
 
 @cache
 def stop_words() -> dict[str, frozenset[str]]:
-    """The words that carry no topic, by language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
+    """Return the words that carry no topic, by language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
     lines = resources.files("rag_eval.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
     return {language: frozenset(listed.split()) for language, _, listed in (line.partition(":") for line in lines)}
 
