@@ -1,5 +1,6 @@
 """Embeddings by a model of the sentence-transformers library, which comes with the extra of that name."""
 
+import importlib
 import logging
 import os
 import threading
@@ -74,6 +75,23 @@ def _commit(repository: str, revision: str | None) -> str | None:
     return None
 
 
+def load_model(kind: str, model: str, allow_download: bool, **options: object) -> Any:
+    """Load a ``SentenceTransformer`` or ``CrossEncoder``; raises ``ConfigurationError`` when it cannot be loaded."""
+    try:
+        library = importlib.import_module("sentence_transformers")
+    except ImportError:
+        raise ConfigurationError(
+            f"sentence-transformers is not installed: {install_command('sentence-transformers')}"
+        ) from None
+    try:
+        return getattr(library, kind)(model, local_files_only=not allow_download, **options)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the model {model!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
+            "allow_download=True if it is to be downloaded"
+        ) from None
+
+
 OWNER = "sentence-transformers"
 """Whose models the library finds by their bare names."""
 
@@ -84,7 +102,7 @@ logger = logging.getLogger(__name__)
 class SentenceTransformersEmbedder(BuiltInEmbedder):
     """A sentence-transformers model, by its name, its folder or as a loaded object.
 
-    A name is loaded at the first use, and only from this machine unless ``local_files_only=False``. An object has
+    A name is loaded at the first use, and only from this machine unless ``allow_download=True``. An object has
     ``encode`` as a ``SentenceTransformer`` has it, or ``encode_document`` and ``encode_query``, which put the model's
     own prompts before texts and questions, and needs a ``name`` that no other model has; with a ``tokenizer`` tokens
     are counted. Texts longer than the model takes are cut by it, which is said in the log.
@@ -107,7 +125,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     batch_size: Annotated[Count, Running, Field(description="How many texts are embedded at once.")] = 32
     normalize: Annotated[StrictBool, Field(description="Whether vectors are scaled to length 1.")] = False
     truncate_dim: Annotated[OptionalCount, Field(description="How many leading numbers are kept.")] = None
-    local_files_only: Annotated[StrictBool, Running, Field(description="false lets it download the model.")] = True
+    allow_download: Annotated[StrictBool, Running, Field(description="true lets it download the model.")] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) and not self.given_name:
@@ -130,7 +148,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     @property
     def remote(self) -> bool:
         """Where the model may be downloaded."""
-        return not self.local_files_only
+        return self.allow_download
 
     @property
     def dimension(self) -> int:
@@ -202,26 +220,6 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     def _model(self) -> Any:
         with self._loading:
             if self._loaded is None:
-                self._loaded = self._load()
+                options = {"revision": self.revision, "device": self.device, "truncate_dim": self.truncate_dim}
+                self._loaded = load_model("SentenceTransformer", self.model, self.allow_download, **options)
             return self._loaded
-
-    def _load(self) -> Any:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise ConfigurationError(
-                f"sentence-transformers is not installed: {install_command('sentence-transformers')}"
-            ) from None
-        try:
-            return SentenceTransformer(
-                self.model,
-                revision=self.revision,
-                device=self.device,
-                truncate_dim=self.truncate_dim,
-                local_files_only=self.local_files_only,
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"the model {self.model!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
-                "local_files_only=False if it is to be downloaded"
-            ) from None

@@ -70,12 +70,8 @@ def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
 def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Fusion, depth: int) -> pa.Table:
     """Return the hits of all variants of each of these queries as one ranking."""
     hits = hits_of(hits, queries)
-    column, place = hits.column("variant"), hits.schema.get_field_index("variant")
-    rankings = []
-    for variant in sorted(pc.unique(column).to_pylist()):
-        one = hits.filter(pc.equal(column, variant))
-        alone = pa.repeat(pa.scalar(0, pa.int32()), one.num_rows)
-        rankings.append(one.set_column(place, hits.schema.field(place), alone))
+    column = hits.column("variant")
+    rankings = [hits.filter(pc.equal(column, variant)) for variant in sorted(pc.unique(column).to_pylist())]
     return fuse_tables(rankings, queries, fusion, depth, "variants", scorings=[None] * len(rankings))
 
 

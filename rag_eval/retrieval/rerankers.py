@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictFloat
 
 from rag_eval.distribution import install_command
 from rag_eval.embedding.local import LocalEmbedder, token_ids, token_vectors
-from rag_eval.embedding.sentence_transformers import model_name
+from rag_eval.embedding.sentence_transformers import load_model, model_name
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.part_settings import Address, Name, Secret, Whole, name_or_object, revealed
@@ -212,7 +212,7 @@ class CrossEncoderReranker:
 
     ``model`` is a name or folder, loaded at the first use with the extra ``sentence-transformers`` from what is on
     this machine (``allow_download=True`` lets it fetch the model), or an object with ``predict``.
-    Raises ``ConfigurationError`` when the extra is missing, the model is not there, or a score is not a number.
+    Raises ``ConfigurationError`` when the extra or the model is missing, or a score is not a number.
     """
 
     packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -263,21 +263,5 @@ class CrossEncoderReranker:
 
     def _predictor(self) -> CrossEncoderModel:
         with self._loading:
-            self._loaded = self._loaded or self._load()
+            self._loaded = self._loaded or load_model("CrossEncoder", str(self.model), self.allow_download)
             return self._loaded
-
-    def _load(self) -> CrossEncoderModel:
-        try:
-            from sentence_transformers import CrossEncoder
-        except ImportError:
-            raise ConfigurationError(
-                f"a cross-encoder by name needs sentence-transformers: {install_command('sentence-transformers')}"
-            ) from None
-        try:
-            loaded: CrossEncoderModel = CrossEncoder(self.model, local_files_only=not self.allow_download)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"the cross-encoder {self.model!r} is not on this machine ({error}): "
-                "give its folder, or allow_download=True"
-            ) from None
-        return loaded

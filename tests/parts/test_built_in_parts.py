@@ -109,7 +109,7 @@ def test_only_what_uses_the_network_is_remote() -> None:
         *("langsmith", "generate", "openai", "cohere", "http"),
         *("written", "rewritten", "variants", "hyde"),
     }
-    assert is_remote(SentenceTransformersEmbedder(model="m", local_files_only=False))
+    assert is_remote(SentenceTransformersEmbedder(model="m", allow_download=True))
     assert is_remote(CrossEncoderReranker(model="m", allow_download=True))
     assert is_remote(SemanticChunker(embedder=OpenAIEmbedder()))
 

@@ -7,7 +7,7 @@ from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.retrieval.bm25 import BM25Retriever
-from rag_eval.retrieval.fusion import Found, HybridRetriever, ReciprocalRankFusion, number_by_place
+from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import C, Hit, Retriever, candidates_for
 from rag_eval.retrieval.systems import CallableRetriever
@@ -135,15 +135,6 @@ def test_candidates_are_deeper_than_k() -> None:
     assert candidates_for(20, None) == 200
     assert candidates_for(5, 7) == 7
     assert candidates_for(5, 2) == 5
-
-
-def test_fusion_sums_reciprocal_ranks() -> None:
-    one, two, three = (PositionAwareChunk(None, "x", DocumentId("a.md"), n, n + 1) for n in range(3))  # type: ignore[arg-type]
-    found = [[[Hit(two, 9.0), Hit(one, 8.0)]], [[Hit(three, 0.3), Hit(two, 0.2), Hit(one, 0.1)]]]
-    chunks, rankings = number_by_place(found)
-    (fused,) = ReciprocalRankFusion().fuse(Found(rankings, 1), 9).hits(chunks, 1)
-    assert [hit.chunk for hit in fused] == [two, one, three]
-    assert fused[0].score == pytest.approx(1 / 61 + 1 / 62)
 
 
 def test_before_a_corpus_there_is_nothing_to_find() -> None:
