@@ -34,9 +34,9 @@ def checked_vectors(vectors: object, count: int, name: str, dimension: int | Non
         with np.errstate(over="ignore"):
             rows: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        told = preview(str(error), 100)
+        reason = preview(str(error), 100)
         raise ConfigurationError(
-            f"the embedder {name} gave no array of numbers for {count} texts ({told}): {wanted}"
+            f"the embedder {name} gave no array of numbers for {count} texts ({reason}): {wanted}"
         ) from None
     if rows.ndim != 2 or len(rows) != count or not rows.shape[1] or dimension not in (None, rows.shape[1]):
         raise ConfigurationError(f"the embedder {name} gave an array of shape {rows.shape} for {count} texts: {wanted}")

@@ -45,8 +45,8 @@ class ForeignEmbedder(Foreign):
     @property
     def known_dimension(self) -> int | None:
         """The dimension where the object tells it, or once it has embedded."""
-        told = getattr(self.source, "dimension", None) if self._dimension is None else None
-        return told if isinstance(told, int) and not isinstance(told, bool) else self._dimension
+        known = getattr(self.source, "dimension", None) if self._dimension is None else None
+        return known if isinstance(known, int) and not isinstance(known, bool) else self._dimension
 
     @property
     def dimension(self) -> int:

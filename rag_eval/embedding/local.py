@@ -63,7 +63,7 @@ class LocalEmbedder(BuiltInEmbedder):
             batch = places[begin : begin + BATCH]
             ids = [token_ids(texts[place]) for place in batch]
             vectors = np.zeros((len(batch), self.dimension), np.float32)
-            lengths = np.array([len(one) for one in ids])
+            lengths = np.array([len(tokens) for tokens in ids])
             flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
             # Row by row in the order of the tokens: the same bits as the sum of each text alone.
             counted = csr_array(
@@ -127,5 +127,5 @@ def _model() -> _Model:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     weights = load_file(folder / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
-    marks = [re.escape(one.content) for one in tokenizer.get_added_tokens_decoder().values()]
+    marks = [re.escape(token.content) for token in tokenizer.get_added_tokens_decoder().values()]
     return _Model(tokenizer, np.ascontiguousarray(weights, np.float32), re.compile("|".join(marks)), {})

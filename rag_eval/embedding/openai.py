@@ -309,8 +309,8 @@ class OpenAIEmbedder(BuiltInEmbedder):
             if known != vectors.shape[1]:
                 raise BadAnswerError(f"answered vectors of {vectors.shape[1]} numbers, and of {known} before")
         except BadAnswerError as error:
-            told = f"{self._client.host} {error}"
-            return Failure(told, "check that model, dimensions and encoding_format suit the server")
+            reason = f"{self._client.host} {error}"
+            return Failure(reason, "check that model, dimensions and encoding_format suit the server")
         tokens = read_tokens(answer)
         if tokens is None:
             tokens = sum(count_tokens(text, self.encoding) for text in batch.texts)

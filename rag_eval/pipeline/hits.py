@@ -61,8 +61,8 @@ def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
     if not pc.any(pc.not_equal(searches.column("variant"), 0)).as_py():
         return pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
     keys = [
-        pc.binary_join_element_wise(one.column("query_id"), one.column("variant").cast(pa.string()), "\0")
-        for one in (hits, searches)
+        pc.binary_join_element_wise(table.column("query_id"), table.column("variant").cast(pa.string()), "\0")
+        for table in (hits, searches)
     ]
     return pc.index_in(keys[0], value_set=keys[1].combine_chunks())
 
@@ -98,7 +98,7 @@ def fuse_tables(
             here = numbered.join(pl.DataFrame(shard.select(key)).with_row_index("row"), on=key)
             rows[here["place"].to_numpy()] = here["row"].to_numpy().astype(np.int64) + begin
             begin += shard.num_rows
-        scorings = [one and Renumbered(one, rows) for one in scorings]
+        scorings = [scoring and Renumbered(scoring, rows) for scoring in scorings]
     fused = fusion.fuse(Found(found, searches.num_rows, scorings, count), depth)
     return hits_at(stage, places.to_arrow(), searches, fused)
 
@@ -140,7 +140,7 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
     found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
-    least = [np.partition(one, len(one) - depth)[-depth] if len(one) >= depth else -np.inf for one in found]
+    least = [np.partition(part, len(part) - depth)[-depth] if len(part) >= depth else -np.inf for part in found]
     # Most are far from the best of all, and only those that may be among them are sorted by place.
     near = np.flatnonzero(scores >= np.array(least)[numbers])
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
@@ -186,8 +186,8 @@ def _rows_of(hits: Sequence["pl.DataFrame"], places: "pl.DataFrame") -> list[Num
     """Return the row of each hit's place among ``places``, in polars frames of the same columns."""
     rows = places.with_row_index("row")
     return [
-        one.join(rows, on=places.columns, how="left", maintain_order="left", nulls_equal=True)["row"].to_numpy()
-        for one in hits
+        frame.join(rows, on=places.columns, how="left", maintain_order="left", nulls_equal=True)["row"].to_numpy()
+        for frame in hits
     ]
 
 
@@ -204,16 +204,16 @@ def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequen
     """
     rows: list[tuple[object, ...]] = []
     for query_id, answers in zip(query_ids, found, strict=True):
-        for rank, one in enumerate(answers, start=1):
-            span, chunk_id = one.span, None
+        for rank, answer in enumerate(answers, start=1):
+            span, chunk_id = answer.span, None
             place: tuple[object, ...] = (
-                (None, None, None, one.text) if span is None else (span.doc_id, span.start, span.end, None)
+                (None, None, None, answer.text) if span is None else (span.doc_id, span.start, span.end, None)
             )
             if level == "chunk-level":
-                is_id = one.chunk_id is None and _CHUNK_ID.fullmatch(one.text)
-                chunk_id = one.chunk_id or (one.text if is_id else generate_chunk_id(one.text))
-                place = (span and span.doc_id, None, None, "" if is_id else one.text)
-            rows.append((query_id, rank, 1 / rank if one.score is None else one.score, chunk_id, *place))
+                is_id = answer.chunk_id is None and _CHUNK_ID.fullmatch(answer.text)
+                chunk_id = answer.chunk_id or (answer.text if is_id else generate_chunk_id(answer.text))
+                place = (span and span.doc_id, None, None, "" if is_id else answer.text)
+            rows.append((query_id, rank, 1 / rank if answer.score is None else answer.score, chunk_id, *place))
     columns = ("query_id", "rank", "score", "chunk_id", *PLACE, "text")
     return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
 

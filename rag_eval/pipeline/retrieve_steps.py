@@ -153,7 +153,7 @@ def _last(stages: Mapping[str, pa.Table]) -> pa.Table:
 
 def _unused(name: str, used: Mapping[str, object]) -> str:
     numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
-    return next(one for one in [name, *numbered] if one not in used)
+    return next(stage for stage in [name, *numbered] if stage not in used)
 
 
 def _merged(
@@ -186,7 +186,7 @@ def _merged(
     if efforts[1:]:
         best, more = merged()
         efforts.append(more)
-    seconds = round(sum(one.query_seconds for one in efforts), 6)
+    seconds = round(sum(part.query_seconds for part in efforts), 6)
     return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
 
@@ -205,11 +205,11 @@ def _fused(
     if fusion.reads_scores:
         texts = searches.column("text").to_pylist()
         pairs = zip(settings.searches, indexes, strict=True)
-        scorings = [_scoring(one, index, texts, settings.embedder, context) for one, index in pairs]
+        scorings = [_scoring(retriever, index, texts, settings.embedder, context) for retriever, index in pairs]
     return context.answered(
         searches,
         lambda some: fuse_tables(
-            [hits_of(one, some) for one in rankings], some, fusion, depth, "fused", chunks, scorings
+            [hits_of(ranking, some) for ranking in rankings], some, fusion, depth, "fused", chunks, scorings
         ),
     )
 
@@ -246,9 +246,9 @@ def _selected(
     """Keep the hits that reach the threshold and repeat no better one."""
     table = found_chunks(chunks, hits)
     found, effort = context.answered(queries, lambda some: select_table(hits_of(hits, some), table, some, selection))
-    had, left = (len(pc.unique(one.column("query_id"))) for one in (hits, found))
-    told = fallback_count("questions have no hit left: all were below score_threshold", had - left)
-    return found, effort.model_copy(update={"fallbacks": told})
+    had, left = (len(pc.unique(table.column("query_id"))) for table in (hits, found))
+    fallback = fallback_count("questions have no hit left: all were below score_threshold", had - left)
+    return found, effort.model_copy(update={"fallbacks": fallback})
 
 
 def _reranked(
@@ -291,8 +291,10 @@ def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passag
         "hit_ranks": pa.array([[rank] for rank in hits.column("rank").to_pylist()], PASSAGES.field("hit_ranks").type),
     }
     seconds = round(time.perf_counter() - started, 6)
-    told = fallback_count("hits are returned as they are: the text around them has over max_tokens", given.count(None))
-    effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=told)
+    fallback = fallback_count(
+        "hits are returned as they are: the text around them has over max_tokens", given.count(None)
+    )
+    effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=fallback)
     return table_with(PASSAGES, columns, hits.num_rows), effort
 
 

@@ -60,7 +60,7 @@ class SearchDepth(Frozen):
 
     def hits(self, chunks: Sequence[ChunksRef]) -> int:
         """Return the number of hits to fetch from chunks of this length."""
-        return self.hits_of_length(sum(one.characters for one in chunks), sum(one.rows for one in chunks))
+        return self.hits_of_length(sum(shard.characters for shard in chunks), sum(shard.rows for shard in chunks))
 
     def hits_of_length(self, characters: int, count: int) -> int:
         """Return the number of hits to fetch from so many chunks that have so many characters together."""
@@ -129,7 +129,7 @@ class ChunkVectors:
     def of(self, numbers: Numbers) -> Vectors:
         """Return the vectors of chunks, in the order asked for."""
         # Of no texts an embedder need not know the dimension.
-        filled = next((one for one in self._embeddings if one.num_rows), self._embeddings[0])
+        filled = next((table for table in self._embeddings if table.num_rows), self._embeddings[0])
         dimension = filled.schema.field("vector").type.list_size
         vectors = np.empty((len(numbers), dimension), np.float32)
         homes = np.searchsorted(self._begins, numbers, side="right") - 1
@@ -148,7 +148,9 @@ class ChunkVectors:
 def sum_vectors(chunks: pa.Table, vectors: pa.Table, *, context: Context) -> tuple[pa.Table, Effort]:
     """Sum up the vectors of a shard: mean and deviation of the scores of any query follow from the sums."""
     rows, matrices = ChunkVectors([chunks], [vectors]).shard(0)
-    times = np.split(np.bincount(rows, minlength=vectors.num_rows), np.cumsum([len(one) for one in matrices])[:-1])
+    times = np.split(
+        np.bincount(rows, minlength=vectors.num_rows), np.cumsum([len(matrix) for matrix in matrices])[:-1]
+    )
     units = (unit_vectors(matrix, "embeddings") for matrix in matrices)
     sums = VectorSums.of(zip(units, times, strict=True))
     return sums.to_table(), Effort.of(sums.count, "chunks")
@@ -184,8 +186,8 @@ def prepare_queries(
     if selection is None:
         return PreparedQueries(searches, None), effort
     read = queries_from_table(queries)
-    filters = search_filters(selection, ((one.id, one.metadata) for one in read))
-    column = pa.array([filters[one] for one in searches.column("query_id").to_pylist()], pa.string())
+    filters = search_filters(selection, ((query.id, query.metadata) for query in read))
+    column = pa.array([filters[query_id] for query_id in searches.column("query_id").to_pylist()], pa.string())
     place = SEARCHES.get_field_index("filter")
     searches = searches.set_column(place, SEARCHES.field(place), column)
     used = searches.column("filter")
@@ -193,8 +195,8 @@ def prepare_queries(
     left = pc.list_value_length(allowed.column("doc_ids"))
     without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
     empty = len(pc.unique(without.column("query_id")))
-    told = fallback_count("questions find nothing: their filter matches no document", empty)
-    return PreparedQueries(searches, allowed), effort.model_copy(update={"fallbacks": effort.fallbacks | told})
+    fallback = fallback_count("questions find nothing: their filter matches no document", empty)
+    return PreparedQueries(searches, allowed), effort.model_copy(update={"fallbacks": effort.fallbacks | fallback})
 
 
 def _rewritten(queries: pa.Table, rewriter: Rewriter | None, context: Context) -> tuple[pa.Table, Effort]:
@@ -204,9 +206,13 @@ def _rewritten(queries: pa.Table, rewriter: Rewriter | None, context: Context) -
     started = time.perf_counter()
     with context.answers() as answers:
         found = rewriter.searches(questions, answers)
-    rows = [(one, variant, text) for one, texts in zip(ids, found, strict=True) for variant, text in enumerate(texts)]
-    told = "questions are searched as they are asked: the model gave nothing to use in their place"
-    effort = asked(answers, len(ids), "queries", told, time.perf_counter() - started)
+    rows = [
+        (query_id, variant, text)
+        for query_id, texts in zip(ids, found, strict=True)
+        for variant, text in enumerate(texts)
+    ]
+    fallback = "questions are searched as they are asked: the model gave nothing to use in their place"
+    effort = asked(answers, len(ids), "queries", fallback, time.perf_counter() - started)
     return table_of(SEARCHES, rows, ("query_id", "variant", "text")), effort
 
 
@@ -286,8 +292,8 @@ def nearest(
 
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
-    told = "questions have fewer hits than were fetched: their filter leaves no more"
-    return effort.model_copy(update={"fallbacks": fallback_count(told, eligible.lacking(ranking, depth))})
+    fallback = "questions have fewer hits than were fetched: their filter leaves no more"
+    return effort.model_copy(update={"fallbacks": fallback_count(fallback, eligible.lacking(ranking, depth))})
 
 
 def _search_words(
@@ -322,7 +328,9 @@ def _search_chunks(
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         def best(count: int) -> Ranking:
             found = retriever.search_chunks(read, [texts[row] for row in rows], count)
-            return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
+            return Ranking.of(
+                (np.array([n for n, _ in pairs], np.int64), np.array([s for _, s in pairs])) for pairs in found
+            )
 
         return best(depth) if among is None else search_deeper(best, len(rows), among, depth)
 

@@ -118,10 +118,10 @@ class Postings:
         """Return a row a word, with the texts that have it and how often they do."""
         schema = postings_schema(pa.from_numpy_dtype(self.frequencies.dtype))
         offsets = pa.array(np.append(self.starts, len(self.texts)))
-        lists = [pa.LargeListArray.from_arrays(offsets, pa.array(one)) for one in (self.texts, self.frequencies)]
+        lists = [pa.LargeListArray.from_arrays(offsets, pa.array(column)) for column in (self.texts, self.frequencies)]
         columns = [pa.array(list(self.rows), pa.string()), *lists]
         return pa.Table.from_arrays(
-            [one.cast(field.type) for one, field in zip(columns, schema, strict=True)], schema=schema
+            [column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
         )
 
     @cached_property
@@ -188,12 +188,12 @@ def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.T
     sizes = pa.concat_tables(
         pa.table(
             {
-                "word": one.column("word"),
-                "texts": pc.list_value_length(one.column("texts")).cast(pa.int64()),
-                "occurrences": _sums(one.column("frequencies")),
+                "word": table.column("word"),
+                "texts": pc.list_value_length(table.column("texts")).cast(pa.int64()),
+                "occurrences": _sums(table.column("frequencies")),
             }
         )
-        for one in postings
+        for table in postings
     )
     summed = sizes.group_by("word", use_threads=False).aggregate([("texts", "sum"), ("occurrences", "sum")])
     totals = table_of(WORDS, [(None, sum(counts), pc.sum(sizes.column("occurrences")).as_py() or 0)])
@@ -258,7 +258,7 @@ class BM25Index:
         index._words = tokenizer.words
         words = dict.fromkeys(word for text in searched for word in tokenizer.words(text))
         wanted = {word: row for row, word in enumerate(words)}
-        shards = [Postings.from_table(one, count, wanted) for one, count in zip(postings, counts, strict=True)]
+        shards = [Postings.from_table(table, count, wanted) for table, count in zip(postings, counts, strict=True)]
         index._begin(shards, WordStatistics.from_table(statistics, wanted), k1, b)
         return index
 

@@ -128,7 +128,7 @@ class ScoreFusion(ABC):
         lists = [ranking.by_search(found.searches) for ranking in found.rankings]
         fused = []
         for search in range(found.searches):
-            ranked = [one[search] for one in lists]
+            ranked = [numbers[search] for numbers in lists]
             chunks = np.unique(np.concatenate(ranked))
             scores = np.zeros(len(chunks))
             for weight, hits, scoring in zip(weights, ranked, found.scorings, strict=True):
@@ -186,7 +186,7 @@ class ZScoreFusion(ScoreFusion):
     def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
         """Return the normal quantiles of the ranks."""
         at = np.where(ranks > 0, ranks - 0.5, (found + chunks) / 2) / chunks
-        return np.array([NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / chunks)) for one in at.tolist()])
+        return np.array([NormalDist().inv_cdf(1 - min(quantile, 1 - 0.5 / chunks)) for quantile in at.tolist()])
 
 
 @part
@@ -229,10 +229,10 @@ class ForeignFusion(ForeignFunction):
         rankings, searches = found.rankings, found.searches
         fused = []
         for search in range(searches):
-            rows = [one.searches == search for one in rankings]
+            rows = [ranking.searches == search for ranking in rankings]
             given = [
-                list(zip(one.chunks[row].tolist(), one.scores[row].tolist(), strict=True))
-                for one, row in zip(rankings, rows, strict=True)
+                list(zip(ranking.chunks[row].tolist(), ranking.scores[row].tolist(), strict=True))
+                for ranking, row in zip(rankings, rows, strict=True)
             ]
             scores = self.ask(self._call, given)
             known = {chunk for ranking in given for chunk, _ in ranking}
@@ -303,7 +303,9 @@ class HybridRetriever(Generic[C]):
         """The names of the parts, and ``fetch_k`` where it is said."""
         depth = f"; fetch_k={self._fetch_k}" if self._fetch_k is not None else ""
         reranker = f" + {self._reranker.name}" if self._reranker else ""
-        parts = [one.name + ("" if self._reads_scores(one) else " by rank") for one in self._retrievers]
+        parts = [
+            retriever.name + ("" if self._reads_scores(retriever) else " by rank") for retriever in self._retrievers
+        ]
         return f"{label(self._fusion)}({'; '.join(parts)}{depth}){reranker}"
 
     def _reads_scores(self, retriever: Retriever[C]) -> bool:
@@ -329,16 +331,21 @@ class HybridRetriever(Generic[C]):
         check_k(k)
         depth = candidates_for(k, self._fetch_k)
         found: list[list[list[Hit[C]]]] = [
-            checked_hits(one.retrieve(queries, depth), len(queries), one.name, Chunk, PositionAwareChunk)
-            for one in self._retrievers
+            checked_hits(retriever.retrieve(queries, depth), len(queries), retriever.name, Chunk, PositionAwareChunk)
+            for retriever in self._retrievers
         ]
         if len({isinstance(hit.chunk, Chunk) for hit in chain.from_iterable(chain.from_iterable(found))}) > 1:
             raise ConfigurationError(f"{self.name} has chunk-level and token-level parts: use retrievers of one type")
         chunks, rankings = number_by_place(found)
         scorings = (
-            [self._scoring(one, queries, chunks) for one in self._retrievers] if self._fusion.reads_scores else []
+            [self._scoring(retriever, queries, chunks) for retriever in self._retrievers]
+            if self._fusion.reads_scores
+            else []
         )
-        held = max((len(one.indexed_chunks()) for one in self._retrievers if hasattr(one, "indexed_chunks")), default=0)
+        held = max(
+            (len(retriever.indexed_chunks()) for retriever in self._retrievers if hasattr(retriever, "indexed_chunks")),
+            default=0,
+        )
         fused = self._fusion.fuse(Found(rankings, len(queries), scorings, held), depth)
         if self._reranker is not None:
             fused = rerank(fused, self._reranker, [query.text for query in queries], chunks)

@@ -99,9 +99,9 @@ class HttpSystem:
                 return Failure(f"it cannot be reached ({type(error).__name__})", "check the address", True)
             if answer.status_code >= 400:
                 passing = status_may_pass(answer.status_code)
-                told = f"it answered {answer.status_code}: {preview(answer.text)}"
+                reason = f"it answered {answer.status_code}: {preview(answer.text)}"
                 after = retry_after_of(answer.headers)
-                return Failure(told, "see its log", passing, after, is_refusal=answer.status_code < 500)
+                return Failure(reason, "see its log", passing, after, is_refusal=answer.status_code < 500)
             try:
                 return answer.json()
             except ValueError:
@@ -120,8 +120,8 @@ class HttpSystem:
             raise ServiceError(f"the system {self.name} gave {preview(repr(listed))} {where}: expected a list of hits")
         paths = _FIELDS | self.fields
         return [
-            {"text": one} if isinstance(one, str) else {name: _at(one, path) for name, path in paths.items()}
-            for one in listed
+            {"text": hit} if isinstance(hit, str) else {name: _at(hit, path) for name, path in paths.items()}
+            for hit in listed
         ]
 
 

@@ -99,7 +99,7 @@ class ForeignPassage(ForeignFunction):
         if given is None:
             return start, end
         place = (given.start, given.end) if isinstance(given, CharacterSpan | PositionAwareChunk) else given
-        is_pair = isinstance(place, list | tuple) and len(place) == 2 and all(type(one) is int for one in place)
+        is_pair = isinstance(place, list | tuple) and len(place) == 2 and all(type(offset) is int for offset in place)
         if not is_pair or getattr(given, "doc_id", document.id) != document.id:
             raise ConfigurationError(
                 f"the {self.label} gave {preview(repr(given))} for a chunk of {document.id!r}: give (start, end) in "

@@ -90,7 +90,7 @@ class ForeignQueries(ForeignFunction):
     def _of(self, question: str, answers: Answers) -> list[str]:
         given = self.ask(self._call, question)
         texts = [given] if isinstance(given, str) else [] if given is None else given
-        if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or a list of texts")
         answers.total += 1
         answers.fresh += 1

@@ -80,7 +80,7 @@ def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
     asked = token_ids(query)
     tokens = [list(dict.fromkeys(token_ids(text))) for text in texts]
     similar = np.zeros(len(texts))
-    having = [number for number, one in enumerate(tokens) if one]
+    having = [number for number, ids in enumerate(tokens) if ids]
     if asked and having:
         distinct, places = np.unique(np.concatenate([tokens[number] for number in having]), return_inverse=True)
         vectors, wanted = token_vectors(distinct.tolist()), token_vectors(asked)

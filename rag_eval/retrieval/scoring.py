@@ -75,8 +75,8 @@ class VectorSums:
         for vectors, times in parts:
             for begin in range(0, max(1, len(vectors)), VECTORS_AT_ONCE):
                 part = slice(begin, begin + VECTORS_AT_ONCE)
-                one = cls._of_some(vectors[part], times[part])
-                total = one if total is None else total.plus(one)
+                part_sums = cls._of_some(vectors[part], times[part])
+                total = part_sums if total is None else total.plus(part_sums)
         if total is None:
             raise TableError("there is no vector to sum up: embed the chunks first")
         return total

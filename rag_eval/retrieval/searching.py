@@ -44,7 +44,7 @@ class HybridSearch:
     )
 
     def __post_init__(self) -> None:
-        if len(self.retrievers) < 2 or any(isinstance(one, HybridSearch) for one in self.retrievers):
+        if len(self.retrievers) < 2 or any(isinstance(retriever, HybridSearch) for retriever in self.retrievers):
             raise ConfigurationError("a hybrid needs two retrievers or more, none of them a hybrid itself")
         if len(set(self.retrievers)) < len(self.retrievers):
             raise ConfigurationError("a hybrid has a retriever twice: name each once")
@@ -57,9 +57,9 @@ class HybridSearch:
     @property
     def label(self) -> str:
         """Its settings, the fusion by its own label, and which retrievers are fused by rank for want of scores."""
-        ranked = [label(one) for one in self.retrievers if not self.fuses_scores_of(one)]
-        told = settings_label(self).replace(f"fusion=({label(self.fusion)})", label(self.fusion))
-        return f"{told} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else told
+        ranked = [label(retriever) for retriever in self.retrievers if not self.fuses_scores_of(retriever)]
+        named = settings_label(self).replace(f"fusion=({label(self.fusion)})", label(self.fusion))
+        return f"{named} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else named
 
     def fuses_scores_of(self, retriever: object) -> bool:
         """Return whether a retriever is fused by the scores that it has for any chunk."""
@@ -72,4 +72,4 @@ SingleSearch = VectorSearch | WordSearch | ForeignRetriever
 
 def searches_by_vector(retrieval: object) -> bool:
     """Return whether a retriever needs an embedder and a store."""
-    return any(isinstance(one, VectorSearch) for one in parts_in(retrieval))
+    return any(isinstance(part_inside, VectorSearch) for part_inside in parts_in(retrieval))

@@ -171,21 +171,23 @@ class Selection:
     @property
     def label(self) -> str:
         """Its settings; the table by the name of its file."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "_"}
-        told |= {"metadata": self.metadata and self.metadata.name, "query_filters": self.query_filters or None}
-        where = told.pop("where")
-        words = [] if where is None else [f"where {' and '.join(_condition_in_words(*one) for one in where.items())}"]
-        return " ".join(["select", *words, *(f"{name}={shown(one)}" for name, one in told.items() if one is not None)])
+        settings = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "_"}
+        settings |= {"metadata": self.metadata and self.metadata.name, "query_filters": self.query_filters or None}
+        where = settings.pop("where")
+        words = [] if where is None else [f"where {' and '.join(_condition_in_words(*item) for item in where.items())}"]
+        return " ".join(
+            ["select", *words, *(f"{name}={shown(value)}" for name, value in settings.items() if value is not None)]
+        )
 
 
 def _condition_in_words(field: str, condition: Any) -> str:
     """Return a condition in words for a label, such as ``folder guides or api`` or ``year at_least 2023``."""
     by = condition if isinstance(condition, Mapping) else {"": condition}
-    told = []
+    conditions = []
     for name, given in by.items():
-        values = " or ".join(_bare(one) for one in (given if isinstance(given, list) else [given]))
-        told.append(f"{name} {values}".strip())
-    return f"{_bare(field)} {' and '.join(told)}"
+        values = " or ".join(_bare(value) for value in (given if isinstance(given, list) else [given]))
+        conditions.append(f"{name} {values}".strip())
+    return f"{_bare(field)} {' and '.join(conditions)}"
 
 
 def _bare(value: Any) -> str:
@@ -211,8 +213,8 @@ def read_metadata(path: Path) -> dict[str, dict[str, Any]]:
     try:
         frame = getattr(polars, reader)(path, **options)
     except (OSError, polars.exceptions.PolarsError) as error:
-        told = str(error).partition("\n")[0]
-        raise ConfigurationError(f"the metadata {path.name} cannot be read ({told}): mend the file") from None
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"the metadata {path.name} cannot be read ({reason}): mend the file") from None
     if DOC_ID not in frame.columns or frame.schema[DOC_ID] != polars.String:
         raise ConfigurationError(
             f"the metadata {path.name} has no column {DOC_ID} of texts, it has {preview(', '.join(frame.columns))}: "
@@ -260,23 +262,23 @@ def _front_matter(document: Document) -> dict[str, Any]:
         plain = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode) and _is_plain(value)]
         return {key.value: loader.construct_object(value, deep=True) for key, value in plain}
     except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:  # a tag that does not fit its value
-        told = getattr(error, "problem", None) or str(error)
+        reason = getattr(error, "problem", None) or str(error)
         raise ConfigurationError(
-            f"the front matter of {document.id!r} is not YAML ({told}): mend it, its fields are to be filtered by"
+            f"the front matter of {document.id!r} is not YAML ({reason}): mend it, its fields are to be filtered by"
         ) from None
 
 
 def _is_plain(node: yaml.Node) -> bool:
     inside = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    return all(isinstance(one, yaml.ScalarNode) for one in inside)
+    return all(isinstance(item, yaml.ScalarNode) for item in inside)
 
 
 def _values(given: object, field: str, doc_id: str) -> list[Any]:
     listed = given if isinstance(given, list | tuple) else [given]
-    if any(isinstance(one, Mapping | list | tuple) for one in listed):
+    if any(isinstance(value, Mapping | list | tuple) for value in listed):
         return []  # nested: no condition is about it
     try:
-        return [_plain(one, field) for one in listed if one is not None]
+        return [_plain(value, field) for value in listed if value is not None]
     except ValueError as error:
         raise ConfigurationError(f"the metadata of {doc_id!r}: {error}") from None
 
@@ -303,10 +305,15 @@ def matching(given: Filter, documents: Sequence[str], metadata: Sequence[Metadat
 def _meets(values: list[Any], condition: Any, field: str, doc_id: str) -> bool:
     if not isinstance(condition, Mapping):
         wanted = condition if isinstance(condition, list) else [condition]
-        return any(_compared(operator.eq, value, one, field, doc_id) for value in values for one in wanted)
+        return any(
+            _compared(operator.eq, value, wanted_value, field, doc_id) for value in values for wanted_value in wanted
+        )
     for name, given in condition.items():
         wanted = given if isinstance(given, list) else [given]
-        each = [[_compared(COMPARISONS[name], value, one, field, doc_id) for one in wanted] for value in values]
+        each = [
+            [_compared(COMPARISONS[name], value, wanted_value, field, doc_id) for wanted_value in wanted]
+            for value in values
+        ]
         if not (all(map(all, each)) if name == "not" else any(map(all, each))):
             return False
     return True
@@ -361,9 +368,9 @@ def allowed_documents(filters: Iterable[str], documents: Documents, selection: S
             f"where={shown(selection.where)} matches none of {len(ids)} documents: give what some of them have"
         )
     rows = []
-    for one in filters:
-        kept = [set(matching(part, ids, metadata)) for part in json.loads(one)]
-        rows.append((one, [doc_id for doc_id in ids if all(doc_id in each for each in kept)]))
+    for condition in filters:
+        kept = [set(matching(part, ids, metadata)) for part in json.loads(condition)]
+        rows.append((condition, [doc_id for doc_id in ids if all(doc_id in each for each in kept)]))
     return table_of(ALLOWED, rows)
 
 
@@ -412,12 +419,12 @@ class Eligible:
         if len(self.groups) == 1:
             numbers, mask = self.groups[0]
             return search(numbers[:count], mask)
-        found = []
+        columns = []
         for numbers, mask in self.groups:
-            asked = numbers[numbers < count]
-            one = search(asked, mask)
-            found.append(Ranking(asked[one.searches], one.chunks, one.scores))
-        searches, chunks, scores = (np.concatenate([getattr(one, name) for one in found]) for name in _COLUMNS)
+            part = numbers[numbers < count]
+            ranking = search(part, mask)
+            columns.append((part[ranking.searches], ranking.chunks, ranking.scores))
+        searches, chunks, scores = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(searches, kind="stable")
         return Ranking(searches[order], chunks[order], scores[order])
 
@@ -428,7 +435,6 @@ class Eligible:
         return int(sum((found[numbers] < min(depth, count)).sum() for numbers, count in masks))
 
 
-_COLUMNS = ("searches", "chunks", "scores")
 DEEPER = 4
 
 

@@ -50,7 +50,9 @@ class AnswerReader:
 
     def __init__(self, name: str, documents: Iterable[Document]) -> None:
         self._name = name
-        self._documents = {str(one.id): one for one in sorted(documents, key=lambda one: str(one.id))}
+        self._documents = {
+            str(document.id): document for document in sorted(documents, key=lambda document: str(document.id))
+        }
         self._aligned: dict[str, AlignedText] = {}
         self._taken: set[CharacterSpan] = set()
 
@@ -87,7 +89,9 @@ class AnswerReader:
         found = text_of(answer)
         if found is None:
             raise self._unknown(answer, query_id)
-        kept = next((one for name in ("metadata", "meta") if isinstance(one := getattr(answer, name, None), dict)), {})
+        kept = next(
+            (metadata for name in ("metadata", "meta") if isinstance(metadata := getattr(answer, name, None), dict)), {}
+        )
         score = getattr(answer, "score", None) if score is None else score
         known = self._known_document(next((kept[key] for key in _DOCUMENT if key in kept), None))
         begin = next((kept[key] for key in _START if _is_whole(kept.get(key))), None)
@@ -100,14 +104,14 @@ class AnswerReader:
         given = answer.get("score") if score is None else score
         if given is not None and (not isinstance(given, Real) or isinstance(given, bool)):
             raise ConfigurationError(f"{self._name} returned the score {preview(repr(given))}: give a number")
-        told = None if given is None else float(given)
+        number = None if given is None else float(given)
         if doc_id is not None and start is not None and end is not None:
-            return self._placed(doc_id, start, end, text, told)
+            return self._placed(doc_id, start, end, text, number)
         chunk_id = answer.get("chunk_id")
         if isinstance(text, str):
-            return self._found(text, doc_id, told, chunk_id if isinstance(chunk_id, str) else None)
+            return self._found(text, doc_id, number, chunk_id if isinstance(chunk_id, str) else None)
         if isinstance(chunk_id, str):
-            return SystemAnswer(None, "", told, chunk_id, "has no text")
+            return SystemAnswer(None, "", number, chunk_id, "has no text")
         raise self._unknown(answer, query_id)
 
     def _unknown(self, answer: Any, query_id: str) -> ConfigurationError:
@@ -115,11 +119,11 @@ class AnswerReader:
             f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
         )
 
-    def _known_document(self, told: Any) -> str | None:
+    def _known_document(self, named: Any) -> str | None:
         """Return the id of the document that another library names, perhaps by its whole path; None if unknown."""
-        path = str(told).replace("\\", "/")
+        path = str(named).replace("\\", "/")
         ending = [doc_id for doc_id in self._documents if path == doc_id or path.endswith(f"/{doc_id}")]
-        return max(ending, key=len) if told is not None and ending else None
+        return max(ending, key=len) if named is not None and ending else None
 
     def _document(self, doc_id: object) -> Document:
         if str(doc_id) not in self._documents:
@@ -239,8 +243,8 @@ class CallableRetriever:
         for answer in answers:
             if answer.span is None:
                 self.unplaced += 1
-                told = f"{self.name} returned a text for {query.id} that {answer.reason} and is left out"
-                warnings.warn(f"{told}: {preview(answer.text, 50)}", SkippedChunkWarning, stacklevel=4)
+                message = f"{self.name} returned a text for {query.id} that {answer.reason} and is left out"
+                warnings.warn(f"{message}: {preview(answer.text, 50)}", SkippedChunkWarning, stacklevel=4)
                 continue
             doc_id, start, end, text = answer.span.doc_id, answer.span.start, answer.span.end, answer.span.text
             chunks.append(PositionAwareChunk(generate_pa_chunk_id(text), text, doc_id, start, end))

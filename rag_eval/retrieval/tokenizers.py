@@ -52,8 +52,8 @@ def leakage(question: str, *excerpts: str) -> float:
     0 for a question without words. Scripts without spaces count pairs of characters as words.
     """
     asked, runs = words(question), set()
-    for told in map(words, excerpts):
-        runs |= {tuple(told[place : place + RUN]) for place in range(len(told) - RUN + 1)}
+    for excerpt_words in map(words, excerpts):
+        runs |= {tuple(excerpt_words[place : place + RUN]) for place in range(len(excerpt_words) - RUN + 1)}
     starts = [place for place in range(len(asked) - RUN + 1) if tuple(asked[place : place + RUN]) in runs]
     return len({place + step for place in starts for step in range(RUN)}) / len(asked) if asked else 0.0
 
@@ -110,9 +110,9 @@ class StemmedTokenizer:
     def __post_init__(self) -> None:
         listed = stop_words()
         if self.stop_words and self.language not in listed:
-            told = suggestion(self.language, listed)
+            hint = suggestion(self.language, listed)
             raise ConfigurationError(
-                f"there is no list of stop words for {preview(self.language)}{told}: {choices(listed)}; "
+                f"there is no list of stop words for {preview(self.language)}{hint}: {choices(listed)}; "
                 "or set stop_words to false"
             )
         self._stems: dict[str, str] = dict.fromkeys(listed[self.language], "") if self.stop_words else {}
@@ -132,8 +132,8 @@ class StemmedTokenizer:
             raise ConfigurationError(f"stemmed words need snowballstemmer: {install_command('stemming')}") from None
         known = snowballstemmer.algorithms()
         if self.language not in known:
-            told = suggestion(self.language, known)
-            raise ConfigurationError(f"there is no stemmer for {preview(self.language)}{told}: {choices(known)}")
+            hint = suggestion(self.language, known)
+            raise ConfigurationError(f"there is no stemmer for {preview(self.language)}{hint}: {choices(known)}")
         stem: Callable[[str], str] = snowballstemmer.stemmer(self.language).stemWord
         return stem
 
