@@ -192,24 +192,29 @@ def known_dimension(embedder: Embedder) -> int | None:
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Return the vectors of many questions, together where the embedder can; raises as ``checked_vectors`` does."""
     if not texts:
-        return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
-    given: object
+        return _no_vectors(embedder)
     if hasattr(embedder, "embed_queries"):
-        given = embedder.embed_queries(texts)
-    elif getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
-        given = embedder.embed(texts)
-    else:
-        given = [embedder.embed_query(text) for text in texts]
-    return checked_vectors(given, len(texts), embedder.name, getattr(embedder, "dimension", None))
+        return _checked(embedder, embedder.embed_queries(texts), len(texts))
+    if getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
+        return _checked(embedder, embedder.embed(texts), len(texts))
+    return _checked(embedder, [embedder.embed_query(text) for text in texts], len(texts))
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Return the vectors of texts, each distinct one embedded once; raises as ``checked_vectors`` does."""
     if not texts:
-        return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
+        return _no_vectors(embedder)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    # Asked for its dimension afterwards, an embedder that learns it from its first vectors knows it.
-    given = embedder.embed(list(numbers))
-    distinct = checked_vectors(given, len(numbers), embedder.name, getattr(embedder, "dimension", None))
-    vectors: Vectors = distinct[[numbers[text] for text in texts]]
+    vectors: Vectors = _checked(embedder, embedder.embed(list(numbers)), len(numbers))[
+        [numbers[text] for text in texts]
+    ]
     return vectors
+
+
+def _no_vectors(embedder: Embedder) -> Vectors:
+    return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
+
+
+def _checked(embedder: Embedder, vectors: object, count: int) -> Vectors:
+    # Asked for its dimension afterwards, an embedder that learns it from its first vectors knows it.
+    return checked_vectors(vectors, count, embedder.name, getattr(embedder, "dimension", None))

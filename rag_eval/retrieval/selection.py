@@ -182,11 +182,7 @@ class Selection:
 
 def _condition_in_words(field: str, condition: Any) -> str:
     """Return a condition in words for a label, such as ``folder guides or api`` or ``year at_least 2023``."""
-    by = condition if isinstance(condition, Mapping) else {"": condition}
-    conditions = []
-    for name, given in by.items():
-        values = " or ".join(_bare(value) for value in (given if isinstance(given, list) else [given]))
-        conditions.append(f"{name} {values}".strip())
+    conditions = [f"{name} {' or '.join(map(_bare, values))}".strip() for name, values in _comparisons(condition)]
     return f"{_bare(field)} {' and '.join(conditions)}"
 
 
@@ -303,29 +299,28 @@ def matching(given: Filter, documents: Sequence[str], metadata: Sequence[Metadat
 
 
 def _meets(values: list[Any], condition: Any, field: str, doc_id: str) -> bool:
-    if not isinstance(condition, Mapping):
-        wanted = condition if isinstance(condition, list) else [condition]
-        return any(
-            _compared(operator.eq, value, wanted_value, field, doc_id) for value in values for wanted_value in wanted
-        )
-    for name, given in condition.items():
-        wanted = given if isinstance(given, list) else [given]
-        each = [
-            [_compared(COMPARISONS[name], value, wanted_value, field, doc_id) for wanted_value in wanted]
-            for value in values
-        ]
-        if not (all(map(all, each)) if name == "not" else any(map(all, each))):
+    for name, wanted in _comparisons(condition):
+        compare: Callable[[Any, Any], bool] = COMPARISONS[name] if name else operator.eq
+        results = [compare(value, _alike(other, value, field, doc_id)) for value in values for other in wanted]
+        if not (all(results) if name == "not" else any(results)):
             return False
     return True
 
 
-def _compared(compare: Callable[[Any, Any], bool], value: Any, wanted: Any, field: str, doc_id: str) -> bool:
+def _comparisons(condition: Any) -> list[tuple[str, list[Any]]]:
+    """Return what a condition compares by, with the values; a bare value or list compares by the name ``""``."""
+    by_name = condition if isinstance(condition, Mapping) else {"": condition}
+    return [(name, values if isinstance(values, list) else [values]) for name, values in by_name.items()]
+
+
+def _alike(wanted: Any, value: Any, field: str, doc_id: str) -> Any:
+    """Return a value of a filter; raises ``ConfigurationError`` unless it is of the type of the document's."""
     if _KINDS[type(value)] != _KINDS[type(wanted)]:
         raise ConfigurationError(
             f"the filter compares {field} with {value_in_words(wanted)}, and {doc_id!r} has {value_in_words(value)}: "
             "write it as the metadata have it"
         )
-    return compare(value, wanted)
+    return wanted
 
 
 def search_filters(selection: Selection, queries: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, str | None]:

@@ -24,7 +24,7 @@ from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import generate_chunk_id
-from tests import pipeline
+from tests import chain
 
 CHUNKER = RecursiveTokenChunker(12)
 TOPICS = ("bus", "ferry", "train")
@@ -176,7 +176,7 @@ def test_losses_of_selected_hits_add_up_and_an_index_says_what_it_misses(
         ", select where kind new metadata=about.csv near_duplicates=0.8",
         ", select query_filters=true",
     ]
-    run = pipeline.run_benchmark(workspace, config)
+    run = chain.run_benchmark(workspace, config)
     assert [one.name for one in run.configurations] == names
     for outcome, configuration in zip(run.configurations, config.configurations(), strict=True):
         own = configuration.selection or Selection(near_duplicates=1.0)
@@ -223,7 +223,7 @@ def test_questions_for_which_a_selection_leaves_too_little_are_counted_and_told(
     parts, sentence, count = FALLBACKS[kind]
     config, workspace = benchmark(tmp_path, corpus, "token-level", "none"), Workspace(root=tmp_path / "work")
     one = Configuration.model_validate({"chunker": CHUNKER, "retrieval": "bm25"} | parts)
-    (outcome,) = pipeline.run_benchmark(workspace, config, [one]).configurations
+    (outcome,) = chain.run_benchmark(workspace, config, [one]).configurations
     assert outcome.notes == [f"{outcome.name}: {count} {sentence}."]
     found = rows(workspace.read_table(outcome.hits))
     by_id = corpus.by_id()
@@ -260,7 +260,7 @@ def test_a_notebook_takes_the_same_parts_and_gives_the_numbers_of_a_benchmark(
         config.model_dump() | listed | {"stores": ["memory"], "retrieval": ["vector"]}
     )
     workspace = Workspace(root=tmp_path / "work")
-    stored = pipeline.evaluate(workspace, config.configurations()[0], pipeline.load_inputs(workspace, config))
+    stored = chain.evaluate(workspace, config.configurations()[0], chain.load_inputs(workspace, config))
     kind: Any = TokenLevelEvaluation if level == "token-level" else ChunkLevelEvaluation
     result = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], metrics=METRICS[level], **given)
     # A benchmark is scored within a budget of tokens too.
