@@ -38,6 +38,7 @@ class LexicalReranker:
         return f"LexicalReranker(k1={self.k1}, b={self.b})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
         return _best(BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query), chunks, top_k)
 
 
@@ -67,6 +68,7 @@ class MaxSimReranker:
         return f"MaxSimReranker(weight={self.weight})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
         similar = _similarities(query, [chunk.content for chunk in chunks])
         width = np.ptp(similar) if len(similar) else 0
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
@@ -251,6 +253,7 @@ class CrossEncoderReranker:
         return self.allow_download
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
         scores = np.asarray(
             self._predictor().predict([(query, chunk.content) for chunk in chunks]), np.float64
         ).reshape(-1)
