@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +50,8 @@ def _read_json_lines(text: str, path: Path) -> dict[str, list[Any]]:
                 place = Place(f"{str(path)!r}, line {number}").inside(fault["loc"][:1])
                 raise ConfigurationError(f"{place.file}: {place.path}: {reason_of(fault)}") from None
             keys = [key.strip() for key in (recorded.query_id, recorded.query) if key]
+            if not keys:
+                raise ConfigurationError(f"{str(path)!r}, line {number}: give the text of the query, or its query_id")
             found |= dict.fromkeys(keys, recorded.answers)
     return found
 
@@ -64,6 +67,8 @@ def _read_trec(text: str, path: Path) -> dict[str, list[Any]]:
             try:
                 query_id, _, document, _, score, _ = line.split()
                 hit: dict[str, Any] = {"score": float(score)}
+                if not isfinite(hit["score"]):
+                    raise ValueError
             except ValueError:
                 raise ConfigurationError(
                     f"{str(path)!r}, line {number}: expected six columns of a TREC run, found {preview(line)}"

@@ -98,6 +98,8 @@ def test_a_query_that_is_not_in_the_file_is_named(tmp_path: Path) -> None:
         ("hits.jsonl", lines({"query": "q", "hits": "x"}), "line 1: hits: expected a list, found the text 'x'"),
         ("hits.run", "q1 Q0 a.md 1 0.5", "line 1: expected six columns of a TREC run"),
         ("hits.run", "q1 Q0 a.md 1 high tag", "line 1: expected six columns of a TREC run"),
+        ("hits.run", "q1 Q0 a.md 1 nan tag", "line 1: expected six columns of a TREC run"),
+        ("hits.jsonl", lines({"hits": []}), "line 1: give the text of the query, or its query_id"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:
