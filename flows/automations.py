@@ -54,23 +54,23 @@ PAGE = 200
 """How much one answer of a server has at most."""
 
 
-def find_all(client: SyncPrefectClient, what: str, kind: type[M], asked: dict[str, Any]) -> list[M]:
+def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: dict[str, Any]) -> list[M]:
     """Return the ``what`` of a server, such as deployments, that a filter of its API selects."""
     path: Any = f"/{what}/filter"  # one of those that the client lists as its own
-    found: list[M] = []
-    while page := client.request("POST", path, json={what: asked, "limit": PAGE, "offset": len(found)}).json():
-        found += map(kind.model_validate, page)
-    return found
+    objects: list[M] = []
+    while page := client.request("POST", path, json={what: criteria, "limit": PAGE, "offset": len(objects)}).json():
+        objects += map(kind.model_validate, page)
+    return objects
 
 
 def find_runs(
     client: SyncPrefectClient, *states: StateType, sort: str, deployment: str | None = None, most: int = PAGE
 ) -> list[FlowRun]:
     """Return the runs in these states, of all deployments or of one."""
-    asked: dict[str, Any] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
+    query: dict[str, Any] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
     if deployment is not None:
-        asked["deployments"] = {"id": {"any_": [deployment]}}
-    return [FlowRun.model_validate(one) for one in client.request("POST", "/flow_runs/filter", json=asked).json()]
+        query["deployments"] = {"id": {"any_": [deployment]}}
+    return [FlowRun.model_validate(run) for run in client.request("POST", "/flow_runs/filter", json=query).json()]
 
 
 def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
@@ -80,24 +80,24 @@ def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
 
 def keep_automations(client: SyncPrefectClient, tag: str, wanted: Sequence[AutomationCore]) -> None:
     """Have these automations and no others with a tag: by name, each in the place of what it was."""
-    found = {one.name: one.id for one in automations_of(client, tag)}
-    for one in wanted:
+    ids = {automation.name: automation.id for automation in automations_of(client, tag)}
+    for automation in wanted:
         # From data, so that every field counts as given: those that do not are not sent, the types of actions too.
-        data = one.model_dump(mode="json", exclude={"owner_resource"})
+        data = automation.model_dump(mode="json", exclude={"owner_resource"})
         tagged = AutomationCore.model_validate(data | {"tags": [TAG, tag]})
-        if one.name in found:
-            client.update_automation(found.pop(one.name), tagged)
+        if automation.name in ids:
+            client.update_automation(ids.pop(automation.name), tagged)
         else:
             client.create_automation(tagged)
-    for number in found.values():
+    for number in ids.values():
         client.delete_automation(number)
 
 
 def run_on(trigger: dict[str, Any], name: str, deployment: UUID, resource: str) -> AutomationCore:
     """Return the automation that runs a deployment as a trigger of ``prefect.yaml`` says, for one resource alone."""
-    made = DeploymentEventTrigger(**trigger | {"name": name, "match": {"prefect.resource.id": resource}})
-    made.set_deployment_id(deployment)
-    return made.as_automation()
+    event_trigger = DeploymentEventTrigger(**trigger | {"name": name, "match": {"prefect.resource.id": resource}})
+    event_trigger.set_deployment_id(deployment)
+    return event_trigger.as_automation()
 
 
 def crash_dead_runs(seconds: float) -> AutomationCore:
@@ -188,9 +188,9 @@ def notification_address(variable: str) -> str:
             f"notify names the environment variable {variable}, which holds no address: set it to that of a webhook, "
             "https://…, or of mail, mailtos://USER:PASSWORD@SERVER?from=…&to=…"
         )
-    asked = [(f"-{name}", value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
+    fields = [(f"-{name}", value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
     shape = [(":message", "text"), *((f":{field}", "") for field in ("version", "title", "attachments", "type"))]
-    query = urlencode([*asked, *shape], quote_via=quote)
+    query = urlencode([*fields, *shape], quote_via=quote)
     return parts._replace(scheme=parts.scheme.replace("http", "json"), query=query, fragment="").geturl()
 
 
@@ -216,9 +216,9 @@ def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) 
 
 def remove_blocks(client: SyncPrefectClient, project: str) -> list[str]:
     """Remove the blocks that ``messages`` made for a project; return their names."""
-    asked = {"name": {"like_": f"{block_prefix(project)}%"}}
-    found = {str(one.name): one.id for one in find_all(client, "block_documents", BlockDocument, asked)}
-    ours = [name for name in found if name.startswith(block_prefix(project))]
+    like = {"name": {"like_": f"{block_prefix(project)}%"}}
+    ids = {str(block.name): block.id for block in find_all(client, "block_documents", BlockDocument, like)}
+    ours = [name for name in ids if name.startswith(block_prefix(project))]
     for name in ours:
-        client.delete_block_document(found[name])
+        client.delete_block_document(ids[name])
     return ours

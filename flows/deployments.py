@@ -99,11 +99,11 @@ def work_pool() -> str:
 class Project:
     """A benchmark as a server is to know it; its paths are those of the machines that run it, in ``folder``.
 
-    ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what ``prefect.yaml`` says, and
-    ``environment`` is added to that of its runs, and ``secrets`` are variables that runs get from Secret blocks. Those
-    in ``notify`` are told of runs that failed. A run is cancelled after ``time_limit`` seconds, and counts as crashed
-    when nothing was heard of it for ``dead_after``. With ``job_template``, the base job template of a Kubernetes work
-    pool, runs are Kubernetes jobs, else processes of a worker.
+    ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what ``prefect.yaml`` says,
+    ``environment`` is added to that of its runs, and ``secrets`` are variables that runs get from Secret blocks.
+    ``notify`` names who learns of runs that failed. A run is cancelled after ``time_limit`` seconds, and counts as
+    crashed after ``dead_after`` seconds without a heartbeat. With ``job_template``, the base job template of a
+    Kubernetes work pool, runs are Kubernetes jobs, else processes of a worker.
     """
 
     name: str
@@ -184,7 +184,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
                 for trigger in spec.get("triggers", [])
             ]
         for deployment in before.values():
-            if deployment.id not in {each.id for each in deployed.values()}:  # of another version of this package
+            if deployment.id not in {other.id for other in deployed.values()}:  # of another version of this package
                 client.delete_deployment(deployment.id)
         keep_automations(client, tag, automations)
         keep_automations(client, SHARED, [crash_dead_runs(project.dead_after)])

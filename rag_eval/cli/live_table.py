@@ -55,8 +55,8 @@ class LiveTable:
     def lines(self, width: int, height: int) -> list[Text]:
         """Return the lines to show, no wider and together no higher than this size."""
         runs = list(self._runs.values())
-        steps = list(dict.fromkeys(one.step for one in runs))
-        rows = list(dict.fromkeys(one.row for one in runs))
+        steps = list(dict.fromkeys(run.step for run in runs))
+        rows = list(dict.fromkeys(run.row for run in runs))
         elapsed = self._clock() - self._began
         below = [
             Text(f"{counted(self._count, 'configurations')}, {int(elapsed // MINUTE)}:{int(elapsed % MINUTE):02}"),
@@ -65,14 +65,14 @@ class LiveTable:
         cells = {step: max(len(step), 9) + 1 for step in steps}
         names = min(max(map(len, rows), default=0), max(12, width - sum(cells.values()) - 1))
         lines = [Text.assemble(" " * names, *((f" {step}".ljust(cells[step]), "dim") for step in steps))]
-        # Those that are at work, where there is no room for all.
-        active = [row for row in rows if any(one.row == row and one.state in ("Running", "Failed") for one in runs)]
+        # The active rows, where there is no room for all.
+        active = [row for row in rows if any(run.row == row and run.state in ("Running", "Failed") for run in runs)]
         room = max(1, height - len(below) - 1)
         shown = rows if len(rows) <= room else (active + rows)[:room]
         for row in dict.fromkeys(shown):
             line = Text(cut_in_the_middle(row, names).ljust(names))
             for step in steps:
-                states = Counter(one.state for one in runs if one.row == row and one.step == step)
+                states = Counter(run.state for run in runs if run.row == row and run.step == step)
                 line.append_text(_cell(states, cells[step]))
             lines.append(line)
         lines += below
@@ -133,7 +133,7 @@ class RunFollower:
 
     def _follow(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
-            with suppress(Exception):  # a server that does not answer is told of by the run itself
+            with suppress(Exception):  # the run itself reports a server that does not answer
                 self._read(_steps_by_key())
 
     def _read(self, steps: Mapping[str, str]) -> None:
@@ -165,6 +165,6 @@ def _steps_by_key() -> dict[str, str]:
     steps: dict[str, str] = {}
     for name in tasks.STEPS:
         module = import_module(f"tasks.{name}")
-        own = (one for one in vars(module).values() if isinstance(getattr(one, "task_key", None), str))
-        steps |= {one.task_key: name.replace("_", " ") for one in own if one.fn.__module__ == module.__name__}
+        objects = (value for value in vars(module).values() if isinstance(getattr(value, "task_key", None), str))
+        steps |= {task.task_key: name.replace("_", " ") for task in objects if task.fn.__module__ == module.__name__}
     return steps

@@ -39,13 +39,14 @@ class Commands(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the group, with those that typer adds to it; those of its commands are named alike."""
-        own = super().get_params(ctx)
-        for parameter in [*own, *(one for command in self.commands.values() for one in command.get_params(ctx))]:
+        parameters = super().get_params(ctx)
+        of_commands = [parameter for command in self.commands.values() for parameter in command.get_params(ctx)]
+        for parameter in [*parameters, *of_commands]:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None:
                 parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
-        return own
+        return parameters
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -98,13 +99,13 @@ def main() -> None:
         leave(stop.exit_code)
     except RagEvalError as error:
         # Where each configuration has its own reason, the last line still says that it is the disk.
-        told = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
-        _say(*shown_sentences(error), *([told] if told else []))
+        fault = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
+        _say(*shown_sentences(error), *([fault] if fault else []))
         leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
     except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
-        told = disk_fault(error)
-        _say(told or f"{as_sentence(error)}; run with --debug before the command to see where")
-        leave(1 if told is None else 2)
+        fault = disk_fault(error)
+        _say(fault or f"{as_sentence(error)}; run with --debug before the command to see where")
+        leave(1 if fault is None else 2)
 
 
 def _say(*sentences: str) -> None:

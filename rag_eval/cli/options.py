@@ -32,8 +32,8 @@ def _workspace_at(place: str) -> Workspace:
 
 
 DEFAULT_WORKSPACE: Any = ".rag-eval"
-_KEPT_IN = "Folder or s3://bucket/path that keeps work between runs."
-WorkspaceOption = Annotated[Workspace, typer.Option("--workspace", parser=_workspace_at, help=_KEPT_IN)]
+_WORKSPACE_HELP = "Folder or s3://bucket/path that keeps results between runs."
+WorkspaceOption = Annotated[Workspace, typer.Option("--workspace", parser=_workspace_at, help=_WORKSPACE_HELP)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AllowDifferentOption = Annotated[
     bool,
@@ -65,8 +65,8 @@ def read_documents(corpus: Path, glob: list[str]) -> "Corpus":
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
         documents = Corpus.from_folder(*documents_at(corpus, glob))
-    for one in caught:
-        say(Console(stderr=True), f"rag-eval: {one.message}")
+    for warning in caught:
+        say(Console(stderr=True), f"rag-eval: {warning.message}")
     return documents
 
 
@@ -116,7 +116,7 @@ class FileOptions:
         list[str] | None,
         typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
     ] = None
-    workspace: Annotated[str, typer.Option(help=_KEPT_IN)] = DEFAULT_WORKSPACE
+    workspace: Annotated[str, typer.Option(help=_WORKSPACE_HELP)] = DEFAULT_WORKSPACE
 
     def benchmark(self, file: Path | None, **others: Any) -> "BenchmarkConfig":
         """Return the benchmark of a file with these and other settings; raise ``ConfigurationError``."""
@@ -161,15 +161,15 @@ class DeploymentOptions(BenchmarkOptions):
         from flows.deployments import Project
         from rag_eval.config.loading import project_name
 
-        given = {"benchmark_file": file} | {one.name: getattr(self, one.name) for one in fields(self)}
+        options = {"benchmark_file": file} | {option.name: getattr(self, option.name) for option in fields(self)}
         parameters = {
             name: value if isinstance(value, float | list) else str(value)
-            for name, value in (given | settings.pop("parameters", {})).items()
+            for name, value in (options | settings.pop("parameters", {})).items()
             if value is not None
         }
-        own: dict[str, Any] = {"folder": Path.cwd(), "corpus": config.corpus, "notify": config.notify}
-        own |= {"cron": self.cron, "secrets": self.secret or (), "time_limit": self.time_limit * 3600}
-        return Project(project_name(config, file), parameters=parameters, **own | settings)
+        defaults: dict[str, Any] = {"folder": Path.cwd(), "corpus": config.corpus, "notify": config.notify}
+        defaults |= {"cron": self.cron, "secrets": self.secret or (), "time_limit": self.time_limit * 3600}
+        return Project(project_name(config, file), parameters=parameters, **defaults | settings)
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -179,18 +179,19 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     options = get_type_hints(group, include_extras=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(one.name, kind, default=one.default, annotation=options[one.name]) for one in fields(group)
+        inspect.Parameter(field.name, kind, default=field.default, annotation=options[field.name])
+        for field in fields(group)
     ]
     written = inspect.signature(command).parameters.values()
-    own = [one.replace(kind=kind, annotation=hints[one.name]) for one in written if one.name != "given"]
+    own = [option.replace(kind=kind, annotation=hints[option.name]) for option in written if option.name != "given"]
 
     @functools.wraps(command)
     def called(**values: Any) -> None:
-        command(given=group(**{one.name: values.pop(one.name) for one in shared}), **values)
+        command(given=group(**{option.name: values.pop(option.name) for option in shared}), **values)
 
     # Arguments before options, as they were written, and the options of the command after those that it shares.
     called.__signature__ = inspect.Signature([*own[:1], *shared, *own[1:]])  # type: ignore[attr-defined]  # what it is for
-    called.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    called.__annotations__ = {option.name: option.annotation for option in (*own, *shared)}
     return called
 
 

@@ -35,12 +35,12 @@ def parts(
         print_json(Console(), benchmark_schema())
         return
     kinds = _kinds()
-    found = {name: _rows_of(name, kinds[name]) for name in ([_kind_of(kind, kinds)] if kind else kinds)}
+    rows_by_kind = {name: _rows_of(name, kinds[name]) for name in ([_kind_of(kind, kinds)] if kind else kinds)}
     if as_json:
-        print_json(Console(), found)
+        print_json(Console(), rows_by_kind)
         return
     console = Console()
-    for name, rows in found.items():
+    for name, rows in rows_by_kind.items():
         if kind is None:
             console.rule(f"[bold]{name}[/]", align="left")
         for row in rows:
@@ -56,8 +56,8 @@ def _kinds() -> dict[str, Any]:
     from rag_eval.retrieval import FUSION, TOKENIZER
     from rag_eval.stores import INDEX
 
-    registered = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
-    return {one.name: one for one in registered} | dict.fromkeys(("metric", "evaluator"))
+    registered = (LOADER, TRUTH_SOURCE, *(section.kind for section in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
+    return {kind.name: kind for kind in registered} | dict.fromkeys(("metric", "evaluator"))
 
 
 def _kind_of(written: str, kinds: Iterable[str]) -> str:
@@ -89,14 +89,14 @@ def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
             for name, evaluator in EVALUATORS.items()
         ]
-    return [one.as_data() for one in describe(registered)]
+    return [part.as_data() for part in describe(registered)]
 
 
 def _parameters(evaluator: Callable[..., object]) -> list[dict[str, str]]:
     return [
-        {"name": one.name, "default": "required" if one.default is one.empty else repr(one.default)}
-        for one in inspect.signature(evaluator).parameters.values()
-        if one.name not in ("name", "client", "retries")
+        {"name": setting.name, "default": "required" if setting.default is setting.empty else repr(setting.default)}
+        for setting in inspect.signature(evaluator).parameters.values()
+        if setting.name not in ("name", "client", "retries")
     ]
 
 
@@ -104,10 +104,10 @@ def _print_part(console: Console, row: dict[str, Any]) -> None:
     """Print a part and its settings with default and meaning, in columns where there is room."""
     remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
     console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
-    settings = [(one["name"], one["default"], one.get("description", "")) for one in row["settings"]]
+    settings = [(setting["name"], setting["default"], setting.get("description", "")) for setting in row["settings"]]
     if settings:
-        taken = sum(max(len(one[column]) for one in settings) for column in (0, 1)) + 8
-        if console.width - taken >= min(ROOM, max(len(one[2]) for one in settings)):
+        taken = sum(max(len(setting[column]) for setting in settings) for column in (0, 1)) + 8
+        if console.width - taken >= min(ROOM, max(len(setting[2]) for setting in settings)):
             table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
             for name, default, words in settings:
                 table.add_row(Text(name), Text(default, style="cyan"), Text(words))

@@ -90,14 +90,14 @@ def temporary_log(home: Path, process: int) -> Path:
 
 def running_temporary_servers(home: Path) -> list[int]:
     """Return the processes that have temporary servers in a home; the logs of those that were killed are removed."""
-    found = []
+    processes = []
     for log in home.glob("temporary-server-*.log"):
         process = int(log.stem.rpartition("-")[2])
         if psutil.pid_exists(process):
-            found.append(process)
+            processes.append(process)
         else:
             log.unlink(missing_ok=True)
-    return found
+    return processes
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -65,10 +65,10 @@ class RepeatedRequests:
         self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
     ) -> bool:
         """Pass the request to the app, from its beginning, and its answer on unless it is 503 and not the last."""
-        kept, refused = iter(request), False
+        messages, refused = iter(request), False
 
         async def replay() -> "Message":
-            message = next(kept, None)
+            message = next(messages, None)
             return await receive() if message is None else message
 
         async def pass_on(message: "Message") -> None:
@@ -161,7 +161,7 @@ def serve(host: str, port: str, *runs: str) -> None:
     app = _create_app()
     # Before the UI, which answers to every path; the folder may come later.
     app.router.routes.insert(0, Route(SIGN_IN_PATH, sign_in))
-    for name, _, folder in (one.partition("=") for one in runs):
+    for name, _, folder in (run.partition("=") for run in runs):
         pages = RunPages(directory=folder, check_dir=False)
         app.router.routes.insert(0, Mount(f"{RUNS_PATH}/{os.environ[RUNS_TOKEN]}/{name}", app=pages))
     _serve(app, host=host, port=int(port))
@@ -200,7 +200,7 @@ def _collect_garbage() -> None:
         gc.collect(2 if turn % 10 == 0 else 1)
 
 
-def work(pool: str) -> None:
+def run_worker(pool: str) -> None:
     """Be a worker that runs flows as processes, until told to stop."""
     # As on Ctrl-C, so that what it runs is told to stop too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -209,7 +209,7 @@ def work(pool: str) -> None:
     asyncio.run(ProcessWorker(work_pool_name=pool, create_pool_if_not_found=True).start())
 
 
-ROLES: dict[str, Callable[..., None]] = {"server": serve, "temporary-server": serve_temporarily, "worker": work}
+ROLES: dict[str, Callable[..., None]] = {"server": serve, "temporary-server": serve_temporarily, "worker": run_worker}
 
 
 def _end_with(parent: int) -> None:
@@ -218,7 +218,7 @@ def _end_with(parent: int) -> None:
     from rag_eval.cli.processes import GRACE_SECONDS, descendants, end_all
 
     end_all(descendants(os.getpid()))
-    os.kill(os.getpid(), signal.SIGTERM)  # a server records what it was told before it ends
+    os.kill(os.getpid(), signal.SIGTERM)  # a server records what it has received before it ends
     time.sleep(GRACE_SECONDS)
     os._exit(0)
 
