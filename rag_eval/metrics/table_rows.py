@@ -101,7 +101,21 @@ def read_rows(
     answerable = ~queries.column("unanswerable").to_numpy()
     query_ids = known.filter(pa.array(answerable))
     spans, ids = _spans(tables, known_by[0])
+    relevant = _relevant(answers, spans["truth"], known, answerable, query_ids)
+    picked: dict[str, Rows] = {}
+    retrieved: dict[str, SpanRows] = {}
+    for what, table in hits.items():
+        picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
+        retrieved[what] = spans[what].take(picked[what], hit_offsets)
+    judged = relevant
+    if tables["judged"].num_rows:
+        _, rows, offsets = _by_query(tables["judged"], known, answerable, "judged")
+        judged = relevant.join(spans["judged"].take(rows, offsets))
+    return TableRows(query_ids, ids, relevant, retrieved, picked, spans.get("chunks", NO_SPANS), judged)
 
+
+def _relevant(answers: pa.Table, spans: SpanRows, known: pa.Array, answerable: Counts, query_ids: pa.Array) -> SpanRows:
+    """Return the truth of every answerable query, by group; raises ``GroundTruthError`` unless each has some."""
     query, rows, offsets = _by_query(answers, known, answerable, "truth")
     if (query < 0).any():
         contradicted = np.flatnonzero(query < 0)
@@ -115,20 +129,12 @@ def read_rows(
             f"{query_ids[int(without[0])].as_py()!r} has no ground truth ({len(without)} such queries): "
             "add what answers it, or declare it unanswerable"
         )
-    relevant = spans["truth"].take(rows, offsets)
-    if pc.max(answers.column("member")).as_py():
-        group, member = (answers.column(name).to_numpy()[rows].astype(np.int64) for name in ("group", "member"))
-        order = np.lexsort((member, group, relevant.query))
-        relevant = replace(relevant.take(order, offsets), group=group[order])
-
-    picked: dict[str, Rows] = {}
-    found: dict[str, SpanRows] = {}
-    for what, table in hits.items():
-        picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
-        found[what] = spans[what].take(picked[what], hit_offsets)
-    _, rows, offsets = _by_query(tables["judged"], known, answerable, "judged")
-    judged = relevant.join(spans["judged"].take(rows, offsets)) if tables["judged"].num_rows else relevant
-    return TableRows(query_ids, ids, relevant, found, picked, spans.get("chunks", NO_SPANS), judged)
+    relevant = spans.take(rows, offsets)
+    if not pc.max(answers.column("member")).as_py():
+        return relevant
+    group, member = (answers.column(name).to_numpy()[rows].astype(np.int64) for name in ("group", "member"))
+    order = np.lexsort((member, group, relevant.query))
+    return replace(relevant.take(order, offsets), group=group[order])
 
 
 def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
@@ -136,9 +142,9 @@ def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
     some = queries.filter(pc.match_substring(queries.column("metadata"), f'"{JUDGED}"'))
     rows: list[tuple[object, ...]] = []
     for query in queries_from_table(some):
-        for one in judgements(query):
-            if one.grade is not None and one.place.keys() == set(known_by):
-                rows.append((query.id, 0, 0, *one.place.values()))
+        for passage in judgements(query):
+            if passage.grade is not None and passage.place.keys() == set(known_by):
+                rows.append((query.id, 0, 0, *passage.place.values()))
     return table_of(TRUTH, rows, ("query_id", "group", "member", *known_by))
 
 
@@ -171,14 +177,14 @@ def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -
     runs = pc.run_end_encode(table.column("query_id").combine_chunks())
     places = np.arange(len(known))
     if not runs.values.equals(known):
-        found = pc.index_in(runs.values, value_set=known)
-        if found.null_count:
-            unknown = pc.unique(runs.values.filter(pc.is_null(found)))
+        numbers_of = pc.index_in(runs.values, value_set=known)
+        if numbers_of.null_count:
+            unknown = pc.unique(runs.values.filter(pc.is_null(numbers_of)))
             raise TableError(
                 f"the {what} table names {len(unknown)} queries that the queries table does not have, "
                 f"first {unknown[0].as_py()!r}: score against the dataset that was searched for"
             )
-        places = found.to_numpy()
+        places = numbers_of.to_numpy()
     numbers = np.where(answerable, np.cumsum(answerable) - 1, -1)
     query = np.repeat(numbers[places], np.diff(runs.run_ends.to_numpy(), prepend=0))
     rows: Rows = slice(None)

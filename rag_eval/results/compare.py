@@ -174,15 +174,15 @@ def compare_runs(
             f"{before.run} and {after.run} have no configuration of the same name: rag-eval compare compares two of "
             "other names, as --configuration BEFORE=AFTER"
         )
-    asked = metrics or [after.ranking_metric, *after.beside]
-    names = list(asked) if metrics else [name for name in asked if name in scores.metrics]
+    shown = [name for name in (after.ranking_metric, *after.beside) if name in scores.metrics]
+    names = list(metrics or shown)
     rows = []
     for metric in names:
         old, new = scores.paired(metric, chosen)
-        found = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
+        compared = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
         rows += [
             ComparedConfigurations(name, other, metric, comparison)
-            for (name, other), comparison in zip(chosen.items(), found, strict=True)
+            for (name, other), comparison in zip(chosen.items(), compared, strict=True)
         ]
     return RunComparison(before, after, differences, names, rows, scores)
 

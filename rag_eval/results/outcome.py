@@ -1,4 +1,4 @@
-"""What a benchmark found: the averages of each configuration, and what was computed or reused for it."""
+"""The outcome of a benchmark: the averages of each configuration, and what was computed or reused for it."""
 
 import platform
 import re
@@ -138,22 +138,22 @@ class ConfigurationOutcome(_Outcome):
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, fell back, or counts although it is not in the documents."""
-        told = []
+        notes = []
         for effort in (work.effort for work in self.stages.values() if work.effort is not None):
-            told += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
+            notes += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
             if effort.recall is not None and effort.recall < LEAST_RECALL:
-                found = (
+                share = (
                     f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
                 )
                 more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
-                told.append(f"{self.name}: {found}: use index none, or one that searches more, such as {more}.")
+                notes.append(f"{self.name}: {share}: use index none, or one that searches more, such as {more}.")
         if self.chunks.skipped:
             pieces = counted(self.chunks.skipped, "pieces")
-            told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
+            notes.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
         if self.unplaced:
             answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no sure place in the documents"
-            told.append(f"{self.name}: {answers}, and count as text that is not relevant.")
-        return told
+            notes.append(f"{self.name}: {answers}, and count as text that is not relevant.")
+        return notes
 
 
 class ConfigurationFailure(_Outcome):
@@ -252,12 +252,12 @@ class BenchmarkOutcome(_Outcome):
         from rag_eval.stats.comparison import best_first  # which imports scipy
 
         signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
-        given = sorted(
+        ordered = sorted(
             self.configurations,
             key=lambda one: ([sign * round(one.metrics[name], 9) for name, sign in signs.items()], one.name),
         )
-        means = [one.metrics[by] for one in given]
-        return [given[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
+        means = [one.metrics[by] for one in ordered]
+        return [ordered[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
 
     def work(self) -> tuple[int, int]:
         """Return how many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
@@ -413,17 +413,17 @@ def keep_outcome(
 
 def checked(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
     """Return the outcome; raises ``BenchmarkFailedError``, with the file it is in, if a configuration failed."""
-    if outcome.failures:
-        total = len(outcome.failures) + len(outcome.configurations)
-        names: dict[str, list[str]] = {}
-        for name, failure in outcome.failures.items():
-            names.setdefault(failure.reason, []).append(name)
-        others = {reason: f" and {len(named) - 1} others" * (len(named) > 2) for reason, named in names.items()}
-        told = "; ".join(
-            f"{named[0]}{others[reason] or ''.join(f' and {one}' for one in named[1:])} ({reason})"
-            for reason, named in names.items()
-        )
-        raise BenchmarkFailedError(
-            f"{len(outcome.failures)} of {total} configurations failed: {told}", workspace.runs / outcome.run / SUMMARY
-        )
-    return outcome
+    if not outcome.failures:
+        return outcome
+    names: dict[str, list[str]] = {}
+    for name, failure in outcome.failures.items():
+        names.setdefault(failure.reason, []).append(name)
+    reasons = "; ".join(f"{_some_of(named)} ({reason})" for reason, named in names.items())
+    total = len(outcome.failures) + len(outcome.configurations)
+    raise BenchmarkFailedError(
+        f"{len(outcome.failures)} of {total} configurations failed: {reasons}", workspace.runs / outcome.run / SUMMARY
+    )
+
+
+def _some_of(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} others" if len(names) > 2 else " and ".join(names)
