@@ -6,7 +6,7 @@ bind nothing (registrations, changes of other objects) always count, as does all
 ``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as name and version, as far as the
 followed code imports them itself.
 
-What cannot be read off the code is told in ``Code.unknown``: imports of computed names, ``eval`` and ``exec``.
+``Code.unknown`` has what cannot be read off the code: imports of computed names, ``eval`` and ``exec``.
 """
 
 import ast
@@ -32,18 +32,19 @@ OURS = ("rag_eval", "tasks", "flows", "deployments")
 """The top-level packages of this project, which count as one installed package."""
 
 PROJECT_FOLDER = "RAG_EVAL_PROJECT_FOLDER"
-"""The environment variable by which a pull step tells the flow its folder."""
+"""The environment variable in which a pull step leaves the folder for the flow."""
 
 _IMPORTING = frozenset({"import_module", "__import__"})
 _COMPUTED = frozenset({"eval", "exec", "run_path", "run_module", "spec_from_file_location", "exec_module"})
 _READING = frozenset({"open", "read_text", "read_bytes", "environ", "getenv"})
 _RUNNING = (ast.If, ast.Try, ast.For, ast.While, ast.With, ast.Match, ast.AugAssign)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _ALL = "*"
 
 
 class UserModules(MetaPathFinder):
-    """Finds the modules of benchmark files beside them, after all other modules; one stands in ``sys.meta_path``."""
+    """Finds the modules of benchmark files beside them, after all other modules; an instance is in ``sys.meta_path``."""
 
     folder: Path | None = None
 
@@ -56,10 +57,10 @@ class UserModules(MetaPathFinder):
 
 @dataclass(frozen=True)
 class Code:
-    """The digest of what a name is made of, and the files that were read for it.
+    """The digest of all code behind a name, and the files that have it.
 
-    ``unknown`` says where the code decides only at run time what it is; ``reads`` where it reads files or the
-    environment, which the digest does not see.
+    ``unknown`` says where the code is decided only at run time; ``reads`` where it reads files or the environment,
+    which the digest does not see.
     """
 
     digest: str
@@ -69,9 +70,9 @@ class Code:
 
 
 def enter_folder(directory: str) -> dict[str, str]:
-    """Have the run happen in a folder: the pull step of a deployment.
+    """Set the folder of the run: the pull step of a deployment.
 
-    The flow changes to it when it begins. Were it to begin there, Prefect would take modules and settings from it.
+    The flow changes to it when it starts. If it started there, Prefect would take modules and settings from it.
     """
     os.environ[PROJECT_FOLDER] = directory
     ours = str(Path(__file__).parents[2])
@@ -97,9 +98,9 @@ def find_module(name: str, folder: Path) -> ModuleSpec | None:
     Packages of ours and installed ones come first, so that a file in ``folder`` shadows none.
     """
     top, *inner = name.split(".")
-    # Not what is imported by now, which may be from the folder of another benchmark, but what an import would find.
-    found = (finder.find_spec(top, None) for finder in sys.meta_path if not isinstance(finder, UserModules))
-    spec = next(filter(None, found), None) or PathFinder.find_spec(top, [str(folder)])
+    # What an import would find, because the imported module may be from the folder of another benchmark.
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path if not isinstance(finder, UserModules))
+    spec = next(filter(None, specs), None) or PathFinder.find_spec(top, [str(folder)])
     path = top
     for step in inner:
         if spec is None or spec.submodule_search_locations is None:
@@ -141,19 +142,34 @@ def package_versions(top: str) -> dict[str, str]:
     return {name: known for name, known in versions_of(names).items() if known is not None}
 
 
+@dataclass(frozen=True)
+class _Import:
+    """A name that an import binds: the module, the name in it (None: the module itself), and the module that is run.
+
+    ``import a.b`` binds ``a`` and runs ``a.b``.
+    """
+
+    alias: str
+    source: str
+    attribute: str | None
+    run: str
+
+    @property
+    def path(self) -> str:
+        return self.source if self.attribute is None else f"{self.source}.{self.attribute}"
+
+
 @dataclass
 class _Module:
-    """A file of the project: which statements bind a name, and which run for their effect."""
+    """A file of the project: which of its statements bind a name, and which run for their effect."""
 
     name: str
     path: Path
-    is_package: bool
     statements: list[ast.stmt]
     bindings: dict[str, list[int]] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    imports: dict[str, list[_Import]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
-    effects: list[int] = field(default_factory=list)
-    is_whole: bool = False
+    effects: set[int] = field(default_factory=set)
     counted: set[int] = field(default_factory=set)
 
     @classmethod
@@ -164,47 +180,47 @@ class _Module:
         except (OSError, SyntaxError, ValueError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             raise ConfigurationError(f"{path.name}{line}: it cannot be read as Python ({error})") from None
-        module = cls(name, path, path.name == "__init__.py", statements)
+        module = cls(name, path, statements)
         for number, statement in enumerate(statements):
-            module._take(number, statement)
-        module.is_whole = "__getattr__" in module.bindings or any(map(_watches_subclasses, statements))
+            if not _never_runs(statement):
+                module._add(number, statement)
         return module
 
-    def _take(self, number: int, statement: ast.stmt) -> None:
-        if _never_runs(statement):
-            return
+    def _add(self, number: int, statement: ast.stmt) -> None:
         bound = set(_bound(statement))
-        for alias, source, name, _ in () if isinstance(statement, _SCOPES) else self.imported(statement):
-            if alias == _ALL:
-                self.stars.append(source)
-            elif alias in bound:
-                self.imports[alias] = source, name
-        for name in bound:
-            self.bindings.setdefault(name, []).append(number)
+        for imported in () if isinstance(statement, _SCOPES) else self.imports_in(statement):
+            if imported.alias == _ALL:
+                self.stars.append(imported.source)
+            elif imported.alias in bound:
+                self.imports.setdefault(imported.alias, []).append(imported)
+        if not isinstance(statement, _IMPORTS):
+            for name in bound:
+                self.bindings.setdefault(name, []).append(number)
         if not bound or isinstance(statement, _RUNNING):
-            self.effects.append(number)
+            self.effects.add(number)
 
-    def imported(self, tree: ast.AST) -> Iterator[tuple[str, str, str | None, str]]:
-        """Yield each name that imports in a tree bind, the module and the name in it that it is, and what is run.
+    @property
+    def is_whole(self) -> bool:
+        """Whether its statements change one another in ways that names do not show."""
+        return "__getattr__" in self.bindings or any(map(_watches_subclasses, self.statements))
 
-        ``import a.b`` binds ``a`` and runs both.
-        """
+    def imports_in(self, tree: ast.AST) -> Iterator[_Import]:
+        """Yield what the imports in a tree bind."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     source = alias.name if alias.asname else alias.name.partition(".")[0]
-                    yield alias.asname or source, source, None, alias.name
+                    yield _Import(alias.asname or source, source, None, alias.name)
             elif isinstance(node, ast.ImportFrom):
                 source = self._absolute(node)
                 for alias in node.names:
-                    yield alias.asname or alias.name, source, alias.name, source
+                    yield _Import(alias.asname or alias.name, source, alias.name, source)
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
             return node.module or ""
-        package = self.name.split(".") if self.is_package else self.name.split(".")[:-1]
-        base = package[: len(package) - node.level + 1]
-        return ".".join([*base, *([node.module] if node.module else [])])
+        package = self.name.split(".") if self.path.name == "__init__.py" else self.name.split(".")[:-1]
+        return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
 
 
 class _Walk:
@@ -213,7 +229,7 @@ class _Walk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._modules: dict[str, _Module | None] = {}
-        self._followed: set[tuple[str, str]] = set()
+        self._followed: set[tuple[str, ...]] = set()
         self._uses: set[str] = set()
         self._packages: dict[str, str] = {}
         self._unknown: dict[str, None] = {}
@@ -221,38 +237,42 @@ class _Walk:
         self._keeps_docs = False
 
     def code(self) -> Code:
-        modules = sorted((one for one in self._modules.values() if one is not None), key=lambda one: one.name)
-        told = {}
+        modules = sorted((module for module in self._modules.values() if module), key=lambda module: module.name)
+        trees = {}
         for module in modules:
-            docs = {n for n, one in enumerate(module.statements) if _is_text(one)} if self._keeps_docs else set()
+            docs = {n for n, text in enumerate(module.statements) if _is_text(text)} if self._keeps_docs else set()
             counted = sorted(module.counted | docs)
-            told[module.name] = [_canonical(module.statements[number], self._keeps_docs) for number in counted]
-        digest = data_sha256([told, sorted(self._uses), self._packages])
-        return Code(digest, tuple(one.path for one in modules), tuple(self._unknown), tuple(self._reads))
+            trees[module.name] = [_canonical(module.statements[number], self._keeps_docs) for number in counted]
+        digest = data_sha256([trees, sorted(self._uses), self._packages])
+        return Code(digest, tuple(module.path for module in modules), tuple(self._unknown), tuple(self._reads))
 
-    def follow(self, module_name: str, name: str) -> None:
-        """Count what binds the name in a module, and all that it uses; ``*`` counts the whole module."""
-        if (module_name, name) in self._followed:
+    def follow(self, module_name: str, name: str, *rest: str) -> None:
+        """Count what binds ``name.rest`` in a module, and all that it uses; ``*`` counts the whole module."""
+        if (module_name, name, *rest) in self._followed:
             return
-        self._followed.add((module_name, name))
+        self._followed.add((module_name, name, *rest))
         module = self._load(module_name)
         if module is None:
             return
-        if name == _ALL:
-            for number in range(len(module.statements)):
-                self._count(module, number)
-        elif name in module.imports:
-            source, attribute = module.imports[name]
-            self._uses.add(f"{module.name}.{name} is {source}:{attribute or ''}")
-            is_module = attribute is not None and self._is_module(f"{source}.{attribute}")
-            self.follow(f"{source}.{attribute}" if is_module else source, _ALL if is_module else attribute or _ALL)
-        if name in module.bindings:
-            for number in module.bindings[name]:
-                if not isinstance(module.statements[number], ast.Import | ast.ImportFrom):
-                    self._count(module, number)
-        elif name not in module.imports:
+        for imported in module.imports.get(name, ()):
+            self._follow_import(module, imported, rest)
+        for number in range(len(module.statements)) if name == _ALL else module.bindings.get(name, ()):
+            self._count(module, number)
+        if name not in module.imports and name not in module.bindings:
             for source in module.stars:
                 self.follow(source, name)
+
+    def _follow_import(self, module: _Module, imported: _Import, rest: Sequence[str]) -> None:
+        """Follow what an import binds: through modules as far as they go, then the name in the last of them."""
+        self._uses.add(f"{module.name}.{imported.alias} is {imported.source}:{imported.attribute or ''}")
+        path = imported.path
+        if imported.attribute is not None and not self._is_module(path):
+            self.follow(imported.source, imported.attribute, *rest)
+            return
+        while rest and self._is_module(f"{path}.{rest[0]}"):
+            path, rest = f"{path}.{rest[0]}", rest[1:]
+            self._load(path)
+        self.follow(path, *(rest or [_ALL]))
 
     def _is_module(self, name: str) -> bool:
         return project_file(find_module(name, self._folder)) is not None
@@ -263,28 +283,22 @@ class _Walk:
             return self._modules[name]
         spec = find_module(name, self._folder)
         path = project_file(spec)
-        if path is None or spec is None:
+        if path is None:
             self._modules[name] = None
-            top = name.partition(".")[0]
-            # A namespace package has no file of its own, and counts by the modules inside it.
+            # A namespace package has no file, and counts by the modules inside it.
             if spec is None or spec.origin is not None:
-                self._packages |= package_versions(top)
+                self._packages |= package_versions(name.partition(".")[0])
             return None
         module = self._modules[name] = _Module.read(name, path)
-        package = name.rpartition(".")[0]
-        if package:
-            self._load(package)
-        for number in module.effects:
-            self._count(module, number)
-        for statement in module.statements:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                for *_, run in module.imported(statement):
-                    if self._is_module(run):
-                        self._load(run)
-            elif self._runs_project_code(module, statement):
-                self._count(module, module.statements.index(statement))
-        if module.is_whole:
-            self.follow(name, _ALL)
+        if "." in name:
+            self._load(name.rpartition(".")[0])
+        for number, statement in enumerate(module.statements):
+            if isinstance(statement, _IMPORTS):
+                for imported in module.imports_in(statement):
+                    if self._is_module(imported.run):
+                        self._load(imported.run)
+            elif number in module.effects or module.is_whole or self._runs_project_code(module, statement):
+                self._count(module, number)
         return module
 
     def _runs_project_code(self, module: _Module, statement: ast.stmt) -> bool:
@@ -292,18 +306,17 @@ class _Walk:
         called: list[ast.expr] = []
         if isinstance(statement, _SCOPES):
             called += statement.decorator_list
-            if isinstance(statement, ast.ClassDef):
-                called += statement.bases
+            called += statement.bases if isinstance(statement, ast.ClassDef) else []
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             called += [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
         roots = {node.id for expression in called for node in ast.walk(expression) if isinstance(node, ast.Name)}
         return any(self._is_project_name(module, root) for root in roots)
 
     def _is_project_name(self, module: _Module, name: str) -> bool:
-        if name in module.imports:
-            source, attribute = module.imports[name]
-            return self._is_module(source) or self._is_module(f"{source}.{attribute}")
-        return name in module.bindings or bool(module.stars)
+        imports = module.imports.get(name, ())
+        if any(self._is_module(imported.source) or self._is_module(imported.path) for imported in imports):
+            return True
+        return name in module.bindings or (bool(module.stars) and not imports)
 
     def _count(self, module: _Module, number: int) -> None:
         """Count a statement and follow what it uses."""
@@ -311,11 +324,11 @@ class _Walk:
         if number in module.counted or _never_runs(statement):
             return
         module.counted.add(number)
-        local: dict[str, tuple[str, str | None]] = {}
-        for alias, source, attribute, run in module.imported(statement):
-            self._load(run)
-            if alias != _ALL:
-                local[alias] = source, attribute
+        local: dict[str, _Import] = {}
+        for imported in module.imports_in(statement):
+            self._load(imported.run)
+            if imported.alias != _ALL:
+                local[imported.alias] = imported
         inside: set[int] = set()
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
@@ -325,44 +338,21 @@ class _Walk:
             name, chain = node.id if isinstance(node, ast.Name) else node.attr, _chain(node)
             if id(node) not in inside and chain is not None:
                 inside.update(map(id, ast.walk(node)))
-                self._use(module, local, chain)
+                self._keeps_docs |= "__doc__" in chain
+                if chain[0] in local:
+                    self._follow_import(module, local[chain[0]], chain[1:])
+                else:
+                    self.follow(module.name, *chain)
             if name in _READING:
                 self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
-
-    def _use(self, module: _Module, local: dict[str, tuple[str, str | None]], chain: list[str]) -> None:
-        """Follow ``a.b.c``: through modules as far as they go, then the name in the last of them."""
-        root, *rest = chain
-        self._keeps_docs |= "__doc__" in chain
-        if root not in local and (root not in module.imports or root in self._rebound(module)):
-            self.follow(module.name, root)
-            return
-        source, attribute = local.get(root) or module.imports[root]
-        self._uses.add(f"{module.name}.{root} is {source}:{attribute or ''}")
-        path = source if attribute is None else f"{source}.{attribute}"
-        if attribute is not None and not self._is_module(path):
-            self.follow(source, attribute)
-            return
-        while rest and self._is_module(f"{path}.{rest[0]}"):
-            path = f"{path}.{rest.pop(0)}"
-            self._load(path)
-        self.follow(path, rest[0] if rest else _ALL)
-
-    @staticmethod
-    def _rebound(module: _Module) -> set[str]:
-        """The names that an import and another statement bind."""
-        return {
-            name
-            for name in module.imports.keys() & module.bindings.keys()
-            if any(not isinstance(module.statements[n], ast.Import | ast.ImportFrom) for n in module.bindings[name])
-        }
 
     def _check_call(self, module: _Module, call: ast.Call) -> None:
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         where = f"{module.path.name}, line {call.lineno}"
         if name in _IMPORTING:
-            asked = call.args[0] if call.args else None
-            if isinstance(asked, ast.Constant) and isinstance(asked.value, str) and not asked.value.startswith("."):
-                self.follow(asked.value, _ALL)
+            target = call.args[0] if call.args else None
+            if isinstance(target, ast.Constant) and isinstance(target.value, str) and not target.value.startswith("."):
+                self.follow(target.value, _ALL)
             else:
                 self._unknown[f"{where}: {name} of a computed name"] = None
         elif name in _COMPUTED:
@@ -422,14 +412,14 @@ def _watches_subclasses(statement: ast.stmt) -> bool:
 def _canonical(node: object, keeps_docs: bool) -> object:
     """Return a syntax tree as plain data that is the same on every version of Python; layout is not in it."""
     if isinstance(node, ast.AST):
-        told: list[object] = [type(node).__name__]
+        fields: list[object] = [type(node).__name__]
         for name, value in ast.iter_fields(node):
             if name in ("ctx", "type_comment", "kind") or value is None or value == []:
                 continue
             if name == "body" and isinstance(node, _SCOPES) and not keeps_docs and _is_text(value[0]):
                 value = value[1:]
-            told.append([name, _canonical(value, keeps_docs)])
-        return told
+            fields.append([name, _canonical(value, keeps_docs)])
+        return fields
     if isinstance(node, list):
-        return [_canonical(one, keeps_docs) for one in node]
+        return [_canonical(item, keeps_docs) for item in node]
     return repr(node)
