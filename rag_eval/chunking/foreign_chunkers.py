@@ -1,6 +1,6 @@
-"""Chunkers of other libraries and of users: what they give, read as pieces of text with the places they claim.
+"""Chunkers of users and of other libraries, read as pieces of text with the positions they claim.
 
-Objects are told apart by what they can do; no chunking library is imported.
+Objects are recognised by their methods; no chunking library is imported.
 """
 
 import importlib
@@ -24,134 +24,35 @@ ACCEPTED = (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text that a chunker gave, and the place that it claims for it, if any."""
+    """A text that a chunker returned, and the position that it claims for it, if any."""
 
     text: str
     claimed_start: int | None = None
     claimed_end: int | None = None
 
-    @property
-    def has_claim(self) -> bool:
-        return self.claimed_start is not None
-
     def claim_holds(self, source: str) -> bool:
-        """Whether the source has this text at exactly the claimed place."""
+        """Whether the source has this text at exactly the claimed position."""
         start, end = self.claimed_start, self.claimed_end
         if start is None or start < 0 or not self.text or (end is not None and end - start != len(self.text)):
             return False
         return source.startswith(self.text, start)
 
 
-class ForeignChunker(Foreign):
-    """A chunker that is not built in, as one of ours: with a name, and strings as its chunks.
-
-    Without a name of its own it is called by its class and settings, a function by its module and its own name; give
-    ``name`` where that does not tell two apart (lambdas, closures). Raises ``ConfigurationError`` when the object is no
-    chunker.
-    """
-
-    kind = "chunker"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = None if inspect.isclass(source) else _call(source)
-        if call is None:
-            raise ConfigurationError(f"{preview(repr(source))} is not a chunker: give {ACCEPTED}")
-        self._call: Callable[[str], Any] = call
-
-    def chunk(self, text: str) -> list[str]:
-        """Return the texts of the pieces in the order given."""
-        return [piece.text for piece in self.pieces(text)]
-
-    def pieces(self, text: str) -> list[Piece]:
-        """Return what the chunker gives for the text; raises ``ConfigurationError`` unless that is a list of chunks."""
-        given = self.ask(self._call, text)
-        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            raise ConfigurationError(f"{self.name} gave {preview(repr(given))}: a chunker must give a list of chunks")
-        return [self._read(item) for item in given]
-
-    def _read(self, item: object) -> Piece:
-        if isinstance(item, str | Piece):
-            return Piece(item) if isinstance(item, str) else item
-        for text_field in ("text", "page_content", "content"):
-            text = getattr(item, text_field, None)
-            if isinstance(text, str):
-                recorded = [getattr(item, name, None) for name in ("metadata", "meta")]
-                claims = [one.get(key) for one in recorded if isinstance(one, Mapping) for key in _RECORDED]
-                start = next(filter(_is_place, [getattr(item, "start_index", None), *claims]), None)
-                end = getattr(item, "end_index", None)
-                return Piece(text, start, end if _is_place(end) else None) if _is_place(start) else Piece(text)
-        raise ConfigurationError(
-            f"{self.name} gave {preview(repr(item))}: a chunk must be a string or have text or page_content"
-        )
+def _has(*methods: str) -> Callable[[Any], bool]:
+    return lambda source: all(callable(getattr(source, method, None)) for method in methods)
 
 
-class ForeignPositionAwareChunker(Foreign):
-    """A chunker that is not built in and knows where its chunks are, which is checked."""
-
-    kind = "chunker"
-
-    def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """Return the chunks; raises ``ConfigurationError`` on anything else, ``SpanMismatchError`` on a wrong place."""
-        given = self.ask(self.source.chunk_with_positions, doc)
-        chunks = list(given) if isinstance(given, Iterable) else [given]
-        for chunk in chunks:
-            if not isinstance(chunk, PositionAwareChunk):
-                raise ConfigurationError(f"{self.name} gave {preview(repr(chunk))}: give a list of PositionAwareChunk")
-            doc.check_span(chunk.to_span())
-        return chunks
+def _adds_start_index(source: Any) -> bool:
+    return bool(getattr(source, "_add_start_index", False)) and _has("split_text", "create_documents")(source)
 
 
-def take_chunker(source: Any, origin: Origin | None = None) -> Foreign:
-    """Return an object as a chunker part; raises ``ConfigurationError`` when it is no chunker."""
-    if not inspect.isclass(source) and callable(getattr(source, "chunk_with_positions", None)):
-        return ForeignPositionAwareChunker(source, origin)
-    return ForeignChunker(source, origin)
-
-
-def as_chunker(source: object, name: str | None = None) -> Chunker:
-    """Return the object as a ``Chunker``: itself where it is one, else a ``ForeignChunker`` around it.
-
-    Accepted are objects with ``chunk(text)``, splitters of LangChain, LlamaIndex, Haystack, chonkie and semchunk, and
-    functions from a text to a list of strings. ``name`` replaces the name found.
-    Raises ``ConfigurationError`` for anything else.
-    """
-    return source if name is None and isinstance(source, BuiltInChunker) else foreign_chunker(source, name)
-
-
-def foreign_chunker(source: object, name: str | None = None) -> ForeignChunker:
-    """Wrap an object as a ``ForeignChunker``, or give a wrapped one the name; raises ``ConfigurationError``."""
-    if isinstance(source, ForeignChunker):
-        return source if name is None else ForeignChunker(source.source, source.origin, name)
-    return ForeignChunker(source, None, name)
-
-
-_RECORDED = ("start_index", "split_idx_start")
-"""Where the metadata of LangChain and of Haystack has the start of a chunk."""
-
-
-def _call(source: Any) -> Callable[[str], Any] | None:
-    """How the object is asked for its pieces; with places where it can give them and they can be trusted."""
-    if callable(getattr(source, "get_nodes_from_documents", None)):
-        return lambda text: _llama_index_nodes(source, text)
-    if callable(getattr(source, "split_text", None)):
-        if getattr(source, "_add_start_index", False) and callable(getattr(source, "create_documents", None)):
-            return lambda text: source.create_documents([text])
-        return source.split_text  # type: ignore[no-any-return]  # a method of another library
-    if hasattr(source, "__haystack_input__"):
-        return lambda text: _haystack_documents(source, text)
-    if callable(getattr(source, "chunk", None)):
-        return source.chunk  # type: ignore[no-any-return]  # a method of another library
-    if not callable(source):
-        return None
-    signature = signature_of(source)
-    if signature is not None and "offsets" in signature.parameters:  # semchunk
-        return lambda text: [Piece(one, *place) for one, place in zip(*source(text, offsets=True), strict=True)]
-    return source  # type: ignore[no-any-return]  # a function
+def _takes_offsets(source: Any) -> bool:
+    signature = signature_of(source) if callable(source) else None
+    return signature is not None and "offsets" in signature.parameters
 
 
 def _llama_index_nodes(source: Any, text: str) -> list[str]:
-    """The texts alone: the places that LlamaIndex claims are those of another copy where a text repeats."""
+    """Return the texts alone: LlamaIndex claims the position of another copy where a text repeats."""
     document = importlib.import_module("llama_index.core.schema").Document(text=text)
     return [node.text for node in source.get_nodes_from_documents([document])]
 
@@ -163,5 +64,112 @@ def _haystack_documents(source: Any, text: str) -> Any:
     return source.run(documents=[document])["documents"]
 
 
-def _is_place(value: object) -> TypeGuard[int]:
+def _semchunk_pieces(source: Any, text: str) -> list[Piece]:
+    return [Piece(piece, *offsets) for piece, offsets in zip(*source(text, offsets=True), strict=True)]
+
+
+SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Any]], ...] = (
+    (_has("get_nodes_from_documents"), _llama_index_nodes),
+    (_adds_start_index, lambda source, text: source.create_documents([text])),  # LangChain
+    (_has("split_text"), lambda source, text: source.split_text(text)),  # LangChain
+    (lambda source: hasattr(source, "__haystack_input__"), _haystack_documents),
+    (_has("chunk"), lambda source, text: source.chunk(text)),  # chonkie, and objects of users
+    (_takes_offsets, _semchunk_pieces),
+    (callable, lambda source, text: source(text)),
+)
+"""How an object is recognised, and how it is asked for the chunks of a text; the first that fits counts."""
+
+_RECORDED = ("start_index", "split_idx_start")
+"""The keys in the metadata of LangChain and Haystack that have the start of a chunk."""
+
+
+class ForeignChunker(Foreign):
+    """A chunker that is not built in, as a part.
+
+    An object is named by its class and settings, a function by its module and name; ``name`` replaces that, for
+    lambdas and closures. Raises ``ConfigurationError`` when the object is not a chunker.
+    """
+
+    kind = "chunker"
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        shape = None if inspect.isclass(source) else next((call for fits, call in SHAPES if fits(source)), None)
+        if shape is None:
+            raise ConfigurationError(f"{preview(repr(source))} is not a chunker: give {ACCEPTED}")
+        self._call = shape
+
+    def chunk(self, text: str) -> list[str]:
+        """Return the texts of the pieces in the chunker's order."""
+        return [piece.text for piece in self.pieces(text)]
+
+    def pieces(self, text: str) -> list[Piece]:
+        """Return the chunks of a text; raises ``ConfigurationError`` unless the chunker returns a list of chunks."""
+        chunks = self.ask(self._call, self.source, text)
+        if isinstance(chunks, str | bytes) or not isinstance(chunks, Iterable):
+            raise ConfigurationError(f"{self.name} gave {preview(repr(chunks))}: a chunker must give a list of chunks")
+        return [self._piece(chunk) for chunk in chunks]
+
+    def _piece(self, chunk: object) -> Piece:
+        if isinstance(chunk, str | Piece):
+            return Piece(chunk) if isinstance(chunk, str) else chunk
+        for text_field in ("text", "page_content", "content"):
+            text = getattr(chunk, text_field, None)
+            if isinstance(text, str):
+                records = [getattr(chunk, name, None) for name in ("metadata", "meta")]
+                claims = [record.get(key) for record in records if isinstance(record, Mapping) for key in _RECORDED]
+                start = next(filter(_is_offset, [getattr(chunk, "start_index", None), *claims]), None)
+                end = getattr(chunk, "end_index", None)
+                return Piece(text, start, end if _is_offset(end) and start is not None else None)
+        raise ConfigurationError(
+            f"{self.name} gave {preview(repr(chunk))}: a chunk must be a string or have text or page_content"
+        )
+
+
+def _is_offset(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+class ForeignPositionAwareChunker(Foreign):
+    """A chunker that is not built in and returns chunks with positions, which are checked."""
+
+    kind = "chunker"
+
+    def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
+        """Return the chunks.
+
+        Raises:
+            ConfigurationError: The chunker returns anything else.
+            SpanMismatchError: The document has another text at the position of a chunk.
+        """
+        returned = self.ask(self.source.chunk_with_positions, doc)
+        chunks = list(returned) if isinstance(returned, Iterable) else [returned]
+        for chunk in chunks:
+            if not isinstance(chunk, PositionAwareChunk):
+                raise ConfigurationError(f"{self.name} gave {preview(repr(chunk))}: give a list of PositionAwareChunk")
+            doc.check_span(chunk.to_span())
+        return chunks
+
+
+def take_chunker(source: Any, origin: Origin | None = None) -> Foreign:
+    """Return an object as a chunker part; raises ``ConfigurationError`` when it is not a chunker."""
+    if not inspect.isclass(source) and callable(getattr(source, "chunk_with_positions", None)):
+        return ForeignPositionAwareChunker(source, origin)
+    return ForeignChunker(source, origin)
+
+
+def as_chunker(source: object, name: str | None = None) -> Chunker:
+    """Return the object as a ``Chunker``: a built-in one as it is, any other as a ``ForeignChunker``.
+
+    Accepted are objects with ``chunk(text)``, splitters of LangChain, LlamaIndex, Haystack, chonkie and semchunk, and
+    functions from a text to a list of strings. ``name`` replaces the object's own.
+    Raises ``ConfigurationError`` for anything else.
+    """
+    return source if name is None and isinstance(source, BuiltInChunker) else foreign_chunker(source, name)
+
+
+def foreign_chunker(source: object, name: str | None = None) -> ForeignChunker:
+    """Return the object as a ``ForeignChunker`` of that name; raises ``ConfigurationError``."""
+    if isinstance(source, ForeignChunker):
+        return source if name is None else ForeignChunker(source.source, source.origin, name)
+    return ForeignChunker(source, None, name)
