@@ -6,7 +6,7 @@ what is returned and scored.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from rag_eval.llm.writing import Answers, TextWriter, WrittenText
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.part_settings import Count
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Document
 
 SEPARATOR = ": "
@@ -28,7 +29,7 @@ class CutDocument:
     document: Document
     texts: Sequence[str]
     places: Sequence[tuple[int, int] | None]
-    chunks: Sequence[Any] = ()
+    chunks: Sequence[Chunk | PositionAwareChunk] = ()
     """The chunks as objects, for a function of a user's."""
 
     def place(self, number: int) -> tuple[int, int]:
@@ -38,6 +39,13 @@ class CutDocument:
             return known
         at = max(0, self.document.content.find(self.texts[number]))
         return at, min(len(self.document.content), at + len(self.texts[number]))
+
+
+class ChunkContext(Protocol):
+    """Decides what is searched of each chunk."""
+
+    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+        """Return what is searched of every chunk of every document."""
 
 
 @part
@@ -117,7 +125,7 @@ class ForeignContext(ForeignFunction):
         """Return what is searched of every chunk; raises ``ConfigurationError`` on anything but texts."""
         return [[self._of(chunk, text, one) for chunk, text in zip(one.chunks, one.texts, strict=True)] for one in cut]
 
-    def _of(self, chunk: Any, text: str, cut: CutDocument) -> str:
+    def _of(self, chunk: Chunk | PositionAwareChunk, text: str, cut: CutDocument) -> str:
         given = self.ask_about(chunk, cut.document)
         if given is not None and not isinstance(given, str):
             raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or None")

@@ -8,10 +8,10 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Protocol
 from xml.etree import ElementTree
 
 from rag_eval.documents.boxes import WordBox
@@ -32,6 +32,13 @@ class LoadedText:
     text: str
     places: list[tuple[int, str]] = field(default_factory=list)
     boxes: bytes | Sequence[WordBox] = b""
+
+
+class Loader(Protocol):
+    """Reads the text of a file of one format."""
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return the text; raises ``UnreadableDocumentError`` if the bytes have none."""
 
 
 _BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))
@@ -112,6 +119,11 @@ _NESTING = ("ul", "ol", "menu", "dl", "table")
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
+def _is_hidden(tag: str, attributes: Mapping[str, str | None]) -> bool:
+    is_closed = tag == "dialog" and "open" not in attributes
+    return is_closed or "hidden" in attributes or _DISPLAY_NONE.search(attributes.get("style") or "") is not None
+
+
 class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -123,18 +135,18 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._hidden:
-            if tag not in _ENDED_BY.get(self._hidden, ()) or any(self._within[one] for one in _NESTING):
+            if tag not in _ENDED_BY.get(self._hidden, ()) or any(self._within[nesting] for nesting in _NESTING):
                 self._within[tag] += tag not in _VOID
                 return
             self._hidden = ""
-        told = dict(attrs)
-        is_unseen = "hidden" in told or _DISPLAY_NONE.search(told.get("style") or "") is not None
-        is_unseen |= tag == "dialog" and "open" not in told
-        if tag in _SKIPPED or (is_unseen and tag not in _VOID):
+        if tag in _SKIPPED or (tag not in _VOID and _is_hidden(tag, dict(attrs))):
             self._hidden, self._within = tag, Counter([tag])
             if tag in _ENDED_BY:
                 self.pieces.words(" ")  # it ends what is before it
             return
+        self._start(tag)
+
+    def _start(self, tag: str) -> None:
         if tag in _HEADINGS:
             self.pieces.line(2)
             self.pieces.add("#" * _HEADINGS[tag] + " ")
@@ -341,10 +353,10 @@ class NotebookLoader:
             raise UnreadableDocumentError("is no notebook of Jupyter's version 4") from None
 
 
-def _joined(source: Any) -> str:
+def _joined(source: object) -> str:
     return "".join(source) if isinstance(source, list) else str(source)
 
 
-def _outputs(cell: dict[str, Any]) -> Iterator[str]:
+def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
     for output in cell.get("outputs", []):
         yield _joined(output.get("text") or output.get("data", {}).get("text/plain") or "").rstrip()

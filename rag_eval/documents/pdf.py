@@ -247,8 +247,8 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
     at the same height and either has the same text but for numbers, or a number that grows with the pages.
     """
     body = _body_size(pages)
-    pages_of: dict[tuple[Any, ...], set[int]] = {}
-    found: list[tuple[int, list[int], list[tuple[Any, ...]]]] = []
+    pages_of: dict[tuple[object, ...], set[int]] = {}
+    found: list[tuple[int, list[int], list[tuple[object, ...]]]] = []
     for number, page in enumerate(pages):
         for is_top, row in _margin_rows(page):
             if max(page.numbers[one, SIZE] for one in row) > HEADING * body:
@@ -257,7 +257,7 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
             place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
             alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
             ends = re.findall(r"^\d+\b|\b\d+$", text)
-            keys: list[tuple[Any, ...]] = [(*place, alike), *((*place, int(one[:9]) - number) for one in ends)]
+            keys: list[tuple[object, ...]] = [(*place, alike), *((*place, int(one[:9]) - number) for one in ends)]
             found.append((number, row, keys))
             for key in keys:
                 pages_of.setdefault(key, set()).add(number)

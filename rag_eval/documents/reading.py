@@ -22,7 +22,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
 from rag_eval.documents.boxes import MOST, pack, words_at
-from rag_eval.documents.loaders import BINARY, LoadedText, is_binary
+from rag_eval.documents.loaders import BINARY, LoadedText, Loader, is_binary
 from rag_eval.errors import (
     ConfigurationError,
     RagEvalError,
@@ -91,7 +91,7 @@ class Loaders:
     is no loader.
     """
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.given = {pattern: one if one is None else LOADER.of(one) for pattern, one in (given or {}).items()}
 
     def __eq__(self, other: object) -> bool:
@@ -101,10 +101,10 @@ class Loaders:
     __hash__ = None  # type: ignore[assignment]
 
     @cached_property
-    def _built_in(self) -> dict[str, Any]:
+    def _built_in(self) -> dict[str, Loader]:
         return {suffix: LOADER.make(name) for suffix, name in SUFFIXES.items()}
 
-    def of(self, name: str) -> Any | None:
+    def of(self, name: str) -> Loader | None:
         """Return the loader of a file by its name; None where it is text as it is."""
         for pattern, loader in self.given.items():
             if _matches(name, pattern):
@@ -141,11 +141,11 @@ class FileText(NamedTuple):
     """The text of a file, what its loader tells of it as metadata, and where its words are on its pages, packed."""
 
     text: str
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
     boxes: bytes = b""
 
 
-def load_file(loader: Any, data: bytes) -> FileText:
+def load_file(loader: Loader, data: bytes) -> FileText:
     """Return what a loader makes of the bytes of a file, in the process of the loaders.
 
     Raises ``UnreadableDocumentError`` on one of which no text can be made: it is broken, encrypted or scanned, or takes
@@ -155,7 +155,7 @@ def load_file(loader: Any, data: bytes) -> FileText:
     return FileText(str(told["text"]), {PLACES: told["places"]} if told["places"] else {}, _bytes(told["boxes"]))
 
 
-Load = Callable[[Any, bytes], FileText]
+Load = Callable[[Loader, bytes], FileText]
 
 
 def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
@@ -320,7 +320,7 @@ if hasattr(os, "register_at_fork"):  # a child must not share its parent's pipes
     os.register_at_fork(after_in_child=lambda: globals().__setitem__("_parser", _Parser()))
 
 
-def _pickled(loader: Any) -> bytes:
+def _pickled(loader: Loader) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
@@ -357,7 +357,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _done(task: bytes, data: bytes) -> dict[str, Any]:
+def _done(task: bytes, data: bytes) -> dict[str, object]:
     """What was made of a file: its text by a pickled loader, or the picture of a page."""
     try:
         if task.startswith(b"["):
@@ -391,15 +391,16 @@ def _told(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _loader(task: bytes) -> Any:
+def _loader(task: bytes) -> Loader:
     import pickle
 
     try:
-        return pickle.loads(task)  # noqa: S301  # of the process that started this one
+        loader: Loader = pickle.loads(task)  # noqa: S301  # of the process that started this one
     except Exception as error:  # noqa: BLE001  # as above
         raise ConfigurationError(
             f"its loader cannot be imported in the process that reads files ({as_sentence(error)})"
         ) from None
+    return loader
 
 
 def _limit() -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,9 @@ class Segment(NamedTuple):
     length: int
 
 
+OnLine = TypeVar("OnLine", Word, Segment)
+
+
 def is_right_to_left(letters: Sequence[str]) -> bool:
     """Whether most letters are of a script that runs from right to left."""
     kinds = [unicodedata.bidirectional(letter) for letter in letters]
@@ -141,9 +144,9 @@ def _segment(words: list[Word]) -> Segment:
     return Segment(words, *edges, longest.baseline, longest.size, sum(len(one.text) for one in words))
 
 
-def rows_of(segments: Iterable[Any]) -> list[list[Any]]:
+def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
     """Return what has a baseline and a size by line, from the top; raised and lowered text belongs to its line."""
-    rows: list[list[Any]] = []
+    rows: list[list[OnLine]] = []
     largest = None
     for one in sorted(segments, key=lambda one: (one.baseline, one.left)):
         if largest is not None and one.baseline - largest.baseline < 0.45 * max(one.size, largest.size):

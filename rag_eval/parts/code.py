@@ -44,7 +44,7 @@ _ALL = "*"
 
 
 class UserModules(MetaPathFinder):
-    """Finds the modules of benchmark files beside them, after all other modules; an instance is in ``sys.meta_path``."""
+    """Finds the modules of benchmark files beside them, after all other modules; it is in ``sys.meta_path``."""
 
     folder: Path | None = None
 

@@ -1,15 +1,14 @@
-"""Objects as they are in memory: what they are called, and the digest of their code and state."""
+"""Names of objects in memory, and digests of their code and state."""
 
 import functools
 import hashlib
 import re
 import types
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
 
 from rag_eval.storage.files import data_sha256
 
@@ -20,7 +19,7 @@ _SIZES = ("chunk_size", "chunk_overlap", "max_chunk_size", "tokens_per_chunk", "
 def object_name(source: object) -> str:
     """Name an object by its class and settings, or a function by its module and name.
 
-    Sizes are written out and other settings are told apart by a digest:
+    Sizes are written out, and a digest stands for the other settings:
     ``TokenChunker(chunk_size=400, chunk_overlap=0, settings=1f0c9a7e)``.
     """
     if isinstance(source, functools.partial):
@@ -49,52 +48,53 @@ def _describe(value: object) -> str:
 
 
 def live_identity(source: object) -> str:
-    """Return what decides the results of an object: its own ``identity``, or else the digest of its code and state.
+    """Return what decides the results of an object: its ``identity``, or else the digest of its code and state.
 
     The state of an object with a ``name`` is its name: objects of one class and name are interchangeable.
     """
-    own, name = getattr(source, "identity", None), getattr(source, "name", None)
-    if isinstance(own, str):
-        return own
+    stated, name = getattr(source, "identity", None), getattr(source, "name", None)
+    if isinstance(stated, str):
+        return stated
     is_named = isinstance(name, str) and bool(name) and not isinstance(source, type)
     return data_sha256([name, live_digest(type(source))] if is_named else [object_name(source), live_digest(source)])
 
 
 def live_digest(*objects: object, is_reused: bool = True) -> str:
-    """Return the digest of the code and state of objects: another as soon as one of them would do something else.
+    """Return the digest of the code and state of objects, which changes as soon as an object would behave differently.
 
-    To the code belong the functions, classes and plain constants of its own module that it uses, and what those use.
-    State that cannot be compared, such as a connection, makes the digest one of a kind, so that no result is reused.
-    Where nothing ``is_reused`` but the work of one interrupted run, such state and all that may change while it runs,
-    such as lists, count as their type.
+    The code includes the functions, classes and plain constants of its module that it uses, and what those use. State
+    that cannot be compared, such as a connection, makes the digest unique, so that no result is reused. Without
+    ``is_reused``, for results that only an interrupted run reads, such state counts as its type, and so does whatever
+    may change during a run, such as lists.
     """
     live = _Live(is_reused)
     return data_sha256([live.of(one) for one in objects])
 
 
 class _Live:
-    """Objects as plain data, everything in it once."""
+    """Objects as plain data, each of them once."""
 
     def __init__(self, is_reused: bool) -> None:
         self._is_reused = is_reused
-        self._seen: set[int] = set()
-        self._kept: list[object] = []  # so that no id is used again
+        self._seen: dict[int, object] = {}  # which holds the objects, so that no id is used again
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> object:
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
         if not self._is_reused and isinstance(value, list | set | Mapping):
-            return type(value).__name__  # its content may change while it runs
+            return type(value).__name__  # a run may change its content
         if isinstance(value, list | tuple):
             return [type(value).__name__, *map(self.of, value)]
         if isinstance(value, set | frozenset):
             return [type(value).__name__, *sorted(map(repr, value))]
         if isinstance(value, Mapping):
-            return {repr(key): self.of(one) for key, one in value.items()}
+            return {repr(key): self.of(inner) for key, inner in value.items()}
         if id(value) in self._seen:
             return "again"
-        self._seen.add(id(value))
-        self._kept.append(value)
+        self._seen[id(value)] = value
+        return self._described(value)
+
+    def _described(self, value: object) -> list[object]:
         if isinstance(value, functools.partial):
             return ["partial", self.of(value.func), self.of(value.args), self.of(tuple(value.keywords.items()))]
         if isinstance(value, types.MethodType):
@@ -107,7 +107,7 @@ class _Live:
             return ["built in", value.__name__]
         return ["object", self.of(type(value)), self._state(value)]
 
-    def _function(self, call: types.FunctionType) -> Iterator[Any]:
+    def _function(self, call: types.FunctionType) -> Iterator[object]:
         yield f"{call.__module__}.{call.__qualname__}"
         yield _code(call.__code__)
         yield self.of(call.__defaults__ or ())
@@ -115,30 +115,30 @@ class _Live:
         yield [self.of(cell.cell_contents) for cell in call.__closure__ or () if _is_filled(cell)]
         for name in sorted(_names(call.__code__) & call.__globals__.keys()):
             used = call.__globals__[name]
-            is_own = getattr(used, "__module__", None) == call.__module__
+            is_of_module = getattr(used, "__module__", None) == call.__module__
             is_constant = isinstance(used, (*_PLAIN, tuple, frozenset))
-            if is_constant or (isinstance(used, types.FunctionType | type) and is_own):
+            if is_constant or (isinstance(used, types.FunctionType | type) and is_of_module):
                 yield [name, self.of(used)]
 
-    def _class(self, kind: type) -> Iterator[Any]:
-        """The methods of a class and of those of its module that it derives from."""
+    def _class(self, kind: type) -> Iterator[object]:
+        """Yield the methods of a class and of its bases in the same module."""
         yield f"{kind.__module__}.{kind.__qualname__}"
         for base in kind.__mro__:
             if base.__module__ == kind.__module__ != "builtins":
-                for found in vars(base).values():
-                    method = getattr(found, "fget", None) or getattr(found, "__func__", found)
+                for member in vars(base).values():
+                    method = getattr(member, "fget", None) or getattr(member, "__func__", member)
                     if isinstance(method, types.FunctionType):
                         yield self.of(method)
 
-    def _state(self, value: Any) -> Any:
-        own = getattr(value, "identity", None)
-        if isinstance(own, str):
-            return own
+    def _state(self, value: object) -> object:
+        stated = getattr(value, "identity", None)
+        if isinstance(stated, str):
+            return stated
         if is_dataclass(value):
-            return {one.name: self.of(getattr(value, one.name)) for one in fields(value)}
+            return {item.name: self.of(getattr(value, item.name)) for item in fields(value)}
         is_plain = type(value).__module__.partition(".")[0] not in _UNCOMPARABLE
         if hasattr(value, "__dict__") and is_plain:
-            return {name: self.of(one) for name, one in vars(value).items()}
+            return {name: self.of(inner) for name, inner in vars(value).items()}
         shown = repr(value)
         if is_plain and " at 0x" not in shown:
             return shown
@@ -148,26 +148,25 @@ class _Live:
 _UNCOMPARABLE = frozenset({"_io", "_socket", "_ssl", "_thread", "asyncio", "httpx", "openai", "socket", "ssl"})
 
 
-def _code(code: types.CodeType) -> list[Any]:
+def _code(code: types.CodeType) -> list[object]:
     constants = [
-        _code(one) if isinstance(one, types.CodeType) else _stable(one)
-        for one in code.co_consts
-        if one is not code.co_name
+        _code(constant) if isinstance(constant, types.CodeType) else _stable(constant)
+        for constant in code.co_consts
+        if constant is not code.co_name
     ]
     return [code.co_code.hex(), constants, list(code.co_names)]
 
 
-def _stable(value: Any) -> Any:
-    """A constant as text that is the same in every process: the order of a set is not."""
+def _stable(value: object) -> object:
+    """Return a constant as text that is the same in every process: the order of a set is not."""
     if isinstance(value, tuple | frozenset):
-        parts = [str(_stable(part)) for part in value]
-        return [type(value).__name__, *(sorted(parts) if isinstance(value, frozenset) else parts)]
+        items = [str(_stable(item)) for item in value]
+        return [type(value).__name__, *(sorted(items) if isinstance(value, frozenset) else items)]
     return repr(value)
 
 
 def _names(code: types.CodeType) -> set[str]:
-    inner: Iterable[set[str]] = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return {*code.co_names}.union(*inner)
+    return {*code.co_names}.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 def _is_filled(cell: types.CellType) -> bool:

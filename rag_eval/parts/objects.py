@@ -49,7 +49,7 @@ class Origin:
 
     reference: str
     folder: Path
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     code: str
     version: str | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -70,7 +70,7 @@ class Origin:
 
 
 def load(
-    reference: str, settings: Mapping[str, Any], folder: Path, version: str | None = None, *, completes: bool = False
+    reference: str, settings: Mapping[str, object], folder: Path, version: str | None = None, *, completes: bool = False
 ) -> tuple[Any, Origin]:
     """Import ``module:Name`` and make its object with these settings.
 
@@ -95,7 +95,7 @@ def load(
     return _made(target, values, reference, completes), origin
 
 
-def _inside(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _inside(settings: Mapping[str, object]) -> Iterator[tuple[str, str, dict[str, object]]]:
     """Yield the settings that are objects, each with its ``module:Name`` and its settings."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and is_reference(value.get("type")):
@@ -106,7 +106,7 @@ def _joined(codes: list[str]) -> str:
     return codes[0] if len(codes) == 1 else data_sha256(codes)
 
 
-def _code_of(reference: str, settings: Mapping[str, Any], folder: Path) -> str:
+def _code_of(reference: str, settings: Mapping[str, object], folder: Path) -> str:
     """Return the digest of the code of an object and of those in its settings."""
     module, name = _split(reference)
     inside = [_code_of(inner_reference, inner, folder) for _, inner_reference, inner in _inside(settings)]
@@ -181,7 +181,7 @@ def is_callable_part(candidate: object) -> TypeGuard[Callable[..., Any]]:
     return inspect.isclass(candidate) or inspect.isroutine(candidate) or isinstance(candidate, functools.partial)
 
 
-def _made(target: object, settings: Mapping[str, Any], reference: str, completes: bool) -> object:
+def _made(target: object, settings: Mapping[str, object], reference: str, completes: bool) -> object:
     if not is_callable_part(target):
         if settings:
             raise ConfigurationError(
@@ -205,7 +205,7 @@ def _made(target: object, settings: Mapping[str, Any], reference: str, completes
         raise ConfigurationError(f"{reference} could not be made ({as_sentence(error)})") from error
 
 
-def _refusal(bind: Callable[..., object], settings: Mapping[str, Any]) -> str:
+def _refusal(bind: Callable[..., object], settings: Mapping[str, object]) -> str:
     """Return why settings do not fit a signature; an empty text if they fit."""
     try:
         bind(**settings)
@@ -220,7 +220,7 @@ _starting = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
-def settled(value: Any) -> Any:
+def settled(value: object) -> Any:
     """Return a value, or the result of an awaitable."""
     global _loop
     if not inspect.isawaitable(value):
@@ -230,7 +230,7 @@ def settled(value: Any) -> Any:
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="rag-eval async parts", daemon=True).start()
 
-    async def awaited() -> Any:
+    async def awaited() -> object:
         return await value
 
     return asyncio.run_coroutine_threadsafe(awaited(), _loop).result()
@@ -306,7 +306,7 @@ class Foreign:
         if callable(close) and not inspect.isclass(self.source):
             settled(close())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return type(self), self.origin or id(self.source), self._name
 
     def __eq__(self, other: object) -> bool:
@@ -315,7 +315,7 @@ class Foreign:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         if self.origin is None:
             return type(self), (self.source, None, self._name)
         return _reloaded, (type(self), self.origin, self._name)

@@ -11,17 +11,19 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pydantic import Field
 
-from rag_eval.chunking.context import CutDocument
+from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
+from rag_eval.chunking.context import ChunkContext, CutDocument
 from rag_eval.documents import FILE_DIGEST
 from rag_eval.documents.reading import LeftOut, Loaders
 from rag_eval.embedding.cache import CachedEmbedder
-from rag_eval.embedding.embedder import text_vectors
+from rag_eval.embedding.embedder import Embedder, text_vectors
 from rag_eval.errors import ArtifactError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
@@ -77,19 +79,19 @@ class CorpusSource(Frozen):
     glob: str | list[str]
     loaders: dict[str, PartRecord] = Field(default_factory=dict)
     """What reads the files, by the suffix or pattern that chooses them; other files are text."""
-    reading: Any = Field(default_factory=Loaders, exclude=True, repr=False)
+    reading: Loaders = Field(default_factory=Loaders, exclude=True, repr=False)
     names: list[str] | None = Field(default=None, exclude=True)
     """The names of the files of a shard; None for all files of the folder."""
     corpus: str | None = Field(default=None, exclude=True)
     """The digest of the whole folder, where this is a shard."""
 
     @property
-    def key_data(self) -> dict[str, Any]:
+    def key_data(self) -> dict[str, object]:
         """Return what of it goes into a cache key."""
         return {"digest": self.digest, "loaders": {chosen: one.digest for chosen, one in self.loaders.items()}}
 
     @classmethod
-    def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, Any] | None = None) -> "CorpusSource":
+    def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, object] | None = None) -> "CorpusSource":
         """Return the folder as it is now; raises ``CorpusError`` if it is missing or unreadable, or nothing matches."""
         paths, reading = matching_files(folder, glob), Loaders(loaders)
         used = reading.used(path.relative_to(folder).as_posix() for path in paths)
@@ -157,7 +159,11 @@ def load_corpus(source: CorpusSource, *, context: Context) -> tuple[pa.Table, Ef
 
 @step(version=2)
 def chunk(
-    documents: pa.Table, chunker: Any, chunk_truth: TruthTables | None = None, *, context: Context
+    documents: pa.Table,
+    chunker: Chunker | PositionAwareChunker,
+    chunk_truth: TruthTables | None = None,
+    *,
+    context: Context,
 ) -> tuple[pa.Table, Effort]:
     """Cut every document of a shard.
 
@@ -196,7 +202,9 @@ def keep_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
 
 
 @step(version=1)
-def add_context(chunks: pa.Table, documents: pa.Table, around: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+def add_context(
+    chunks: pa.Table, documents: pa.Table, around: ChunkContext, *, context: Context
+) -> tuple[pa.Table, Effort]:
     """Add to the chunks of a shard what is searched of them; their positions, texts and ids stay what they are."""
     read = {document.id: document for document in documents_from_table(documents)}
     column = CHUNKS.get_field_index("searched")
@@ -213,7 +221,7 @@ def add_context(chunks: pa.Table, documents: pa.Table, around: Any, *, context: 
     return made, asked(answers, count, "chunks", "chunks are searched without a context: the model gave none to use")
 
 
-def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Any]]:
+def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Chunk | PositionAwareChunk]]:
     for one in chunks_from_table(chunks):
         yield one.content, (one.start, one.end) if isinstance(one, PositionAwareChunk) else None, one
 
@@ -223,20 +231,20 @@ def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float
 
     ``fallback`` says what stands in for a missing answer; ``seconds`` are those of the answers that were not cached.
     """
-    each = seconds / answers.fresh if answers.fresh else 0.0
+    seconds_an_answer = seconds / answers.fresh if answers.fresh else 0.0
     return Effort(
         fresh=min(answers.fresh, count),
         total=count,
         unit=unit,
         tokens=answers.tokens,
         cost=answers.cost,
-        query_seconds=round(each * count, 6),
+        query_seconds=round(seconds_an_answer * count, 6),
         fallbacks={fallback: answers.missing} if answers.missing else {},
     )
 
 
 @step(version=2)
-def embed(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
+def embed(chunks: pa.Table, embedder: Embedder, *, context: Context) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
     """Embed what is searched of a shard, each text once; a workspace embeds no text twice."""
     contents, efforts = searched_texts(chunks), list[Effort]()
 
@@ -255,7 +263,7 @@ def embed(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[Iterato
     return vectors(), lambda: efforts[0]
 
 
-def _embeddings(digests: list[str], vectors: Any) -> pa.Table:
+def _embeddings(digests: list[str], vectors: NDArray[np.float32]) -> pa.Table:
     schema = embeddings_schema(vectors.shape[1])
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
     return pa.Table.from_arrays([pa.array(digests, pa.string()), column], schema=schema)
@@ -265,7 +273,7 @@ TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
 
 
 @step(version=1, packages=("tiktoken",))
-def count_texts(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+def count_texts(chunks: pa.Table, embedder: Embedder, *, context: Context) -> tuple[pa.Table, Effort]:
     """Count the tokens that an embedder would read of a shard, each text once; nothing is embedded."""
     texts = {text_sha256(text): text for text in searched_texts(chunks).to_pylist()}
     read, count = list(texts.values()), getattr(fresh(embedder), "count_tokens", None)
@@ -275,7 +283,7 @@ def count_texts(chunks: pa.Table, embedder: Any, *, context: Context) -> tuple[p
     return table, Effort.of(table.num_rows, "texts")
 
 
-def texts_left(workspace: Workspace, embedder: Any, texts: Mapping[str, int]) -> Mapping[str, int]:
+def texts_left(workspace: Workspace, embedder: Embedder, texts: Mapping[str, int]) -> Mapping[str, int]:
     """Return the texts, by digest, whose vectors are not in the cache of a workspace."""
     with Context(workspace).embedder(embedder) as cached:
         return cached.lacking(texts) if isinstance(cached, CachedEmbedder) else texts

@@ -59,7 +59,7 @@ class Document:
     @property
     def places(self) -> list[tuple[int, str]]:
         """Where pages, cells or other elements begin, and their names, in order; none where the loader told none."""
-        told: Any = self.metadata.get(PLACES)
+        told = self.metadata.get(PLACES)
         # The key may be somebody's own.
         pairs = [one for one in told if isinstance(one, list | tuple)] if isinstance(told, list | tuple) else []
         return [(one[0], str(one[1])) for one in pairs if len(one) == 2 and isinstance(one[0], int)]
@@ -145,7 +145,7 @@ class Corpus:
         cls,
         folder: str | Path,
         glob: str | Sequence[str] = "**/*.md",
-        loaders: Mapping[str, Any] | None = None,
+        loaders: Mapping[str, object] | None = None,
         *,
         load: "Load | None" = None,
     ) -> "Corpus":

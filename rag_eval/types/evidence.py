@@ -179,7 +179,7 @@ class JudgedPassage:
             return {name: getattr(self.passage, name) for name in ("doc_id", "start", "end")}
         return {"chunk_id": self.passage}
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """Return it as metadata has it."""
         text = {"text": self.passage.text} if isinstance(self.passage, CharacterSpan) else {}
         counts = {name: value for name in ("configurations", "rank", "sampled") if (value := getattr(self, name))}
@@ -251,8 +251,8 @@ class SpanRecord(TypedDict):
 
 @dataclass(frozen=True)
 class _DatasetExample:
-    inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
+    inputs: Mapping[str, object]
+    outputs: Mapping[str, object]
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
