@@ -24,7 +24,7 @@ from pydantic import Field
 from rag_eval.distribution import install_command
 from rag_eval.documents.boxes import WordBox, pack
 from rag_eval.documents.loaders import LoadedText
-from rag_eval.documents.reading_order import Line, Word, in_clusters, is_right_to_left, lines_in_order
+from rag_eval.documents.reading_order import Floats, Line, Word, in_clusters, is_right_to_left, lines_in_order
 from rag_eval.errors import ConfigurationError, UnreadableDocumentError
 from rag_eval.parts import part
 
@@ -42,7 +42,6 @@ MOST_PIXELS = 4_000
 SIZE, BASELINE = (Word._fields.index(name) - 1 for name in ("size", "baseline"))
 """Columns of what a page knows of its words besides their texts."""
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 GUTTER = 0.8
 """How wide a gutter is at least, in sizes of the text."""
 DEEPEST = 8
@@ -233,13 +235,21 @@ Part = tuple[str, list[Segment], list[Segment]]
 
 
 def _divided(segments: list[Segment]) -> list[Part] | None:
-    """What the best gutter divides, from the top: columns, tables, and the rest; None where there is no gutter."""
-    numbers = np.array([(one.left, one.right, one.baseline, one.size) for one in segments])
+    """Return what the best gutter divides, from the top: columns, tables, and the rest; None without a gutter."""
+    numbers = np.array([(segment.left, segment.right, segment.baseline, segment.size) for segment in segments])
     left, right, height = numbers[:, 0], numbers[:, 1], numbers[:, 2]
     size = float(np.median(numbers[:, 3]))
-    places = np.unique(np.round(left / 2) * 2)
+    for place in _gutters(left, right, height, size):
+        parts = _parts(segments, *_sides(left, right, height, place, size), size)
+        if any(kind != "plain" for kind, _, _ in parts):
+            return parts
+    return None
+
+
+def _gutters(left: Floats, right: Floats, height: Floats, size: float) -> list[float]:
+    """Return where gutters may end, those first that divide the most and are crossed the least."""
     scored = []
-    for place in places[1:].tolist():
+    for place in np.unique(np.round(left / 2) * 2)[1:].tolist():
         if min(np.sum(left >= place - 1.5), np.sum(right <= place - GUTTER * size)) < 2:
             continue
         sides, bands = _sides(left, right, height, place, size)
@@ -248,32 +258,38 @@ def _divided(segments: list[Segment]) -> list[Part] | None:
         score = int(both[both > 1].sum())
         if score:
             scored.append((score, -int((sides == 0).sum()), place))
-    for _, _, place in sorted(scored, reverse=True)[:6]:
-        sides, bands = _sides(left, right, height, place, size)
-        grouped: dict[int, tuple[list[Segment], ...]] = {}
-        for segment, side, band in zip(segments, sides.tolist(), bands.tolist(), strict=True):
-            grouped.setdefault(band, ([], [], []))[side].append(segment)
-        parts: list[Part] = []
-        for _, (across, second, first) in sorted(grouped.items()):
-            kind = _kind(first, second, size)
-            before: list[Segment] = []
-            if kind == "table":  # which begins where both sides do
-                top = max(min(one.baseline for one in side) for side in (first, second)) - 0.35 * size
-                before = [one for one in (*first, *second) if one.baseline < top]
-                first, second = ([one for one in side if one.baseline >= top] for side in (first, second))
-            told = [("plain", before, []), (kind, first, second), ("plain", across, [])]
-            for name, some, others in [("plain", [*first, *second, *across], [])] if kind == "plain" else told:
-                if name == "plain" and parts and parts[-1][0] == "plain":
-                    parts[-1][1].extend(some)
-                elif some or others:
-                    parts.append((name, some, others))
-        if any(kind != "plain" for kind, _, _ in parts):
-            return parts
-    return None
+    return [place for _, _, place in sorted(scored, reverse=True)[:6]]
+
+
+def _parts(segments: list[Segment], sides: NDArray[np.int64], bands: NDArray[np.int64], size: float) -> list[Part]:
+    """Return what a gutter divides, band by band; neighbours that are neither columns nor tables are one part."""
+    by_band: dict[int, tuple[list[Segment], ...]] = {}
+    for segment, side, band in zip(segments, sides.tolist(), bands.tolist(), strict=True):
+        by_band.setdefault(band, ([], [], []))[side].append(segment)
+    parts: list[Part] = []
+    for _, (across, second, first) in sorted(by_band.items()):
+        for kind, some, others in _band_parts(first, second, across, size):
+            if kind == "plain" and parts and parts[-1][0] == "plain":
+                parts[-1][1].extend(some)
+            elif some or others:
+                parts.append((kind, some, others))
+    return parts
+
+
+def _band_parts(first: list[Segment], second: list[Segment], across: list[Segment], size: float) -> list[Part]:
+    kind = _kind(first, second, size)
+    if kind == "plain":
+        return [("plain", [*first, *second, *across], [])]
+    before: list[Segment] = []
+    if kind == "table":  # which begins where both sides do
+        top = max(min(segment.baseline for segment in side) for side in (first, second)) - 0.35 * size
+        before = [segment for segment in (*first, *second) if segment.baseline < top]
+        first, second = ([segment for segment in side if segment.baseline >= top] for side in (first, second))
+    return [("plain", before, []), (kind, first, second), ("plain", across, [])]
 
 
 def _sides(
-    left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64], place: float, size: float
+    left: Floats, right: Floats, height: Floats, place: float, size: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of each segment, whether it is left (-1) or right (1) of a gutter or across it (0), and the number of its band.
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.context import ChunkContext, CutDocument
@@ -79,7 +79,7 @@ class CorpusSource(Frozen):
     glob: str | list[str]
     loaders: dict[str, PartRecord] = Field(default_factory=dict)
     """What reads the files, by the suffix or pattern that chooses them; other files are text."""
-    reading: Loaders = Field(default_factory=Loaders, exclude=True, repr=False)
+    reading: InstanceOf[Loaders] = Field(default_factory=Loaders, exclude=True, repr=False)
     names: list[str] | None = Field(default=None, exclude=True)
     """The names of the files of a shard; None for all files of the folder."""
     corpus: str | None = Field(default=None, exclude=True)
