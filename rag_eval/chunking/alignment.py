@@ -51,8 +51,8 @@ class AlignedText:
         table_index = np.arange(len(source_index)) + np.repeat(shift, counts)
         order = _canonical_order(np.array([unicodedata.combining(chr(code)) for code in table], np.int64)[table_index])
         table_index, source_index = table_index[order], source_index[order]
-        kept = ~np.array([chr(code).isspace() for code in table], dtype=bool)[table_index]
-        table_index, source_index = table_index[kept], source_index[kept]
+        is_visible = ~np.array([chr(code).isspace() for code in table], dtype=bool)[table_index]
+        table_index, source_index = table_index[is_visible], source_index[is_visible]
         before = np.cumsum(np.bincount(source_index, minlength=len(codes) + 1))
         return cls(
             form=table[table_index].tobytes().decode("utf-32-le", "surrogatepass"),

@@ -52,7 +52,7 @@ class BuiltInChunker(ABC):
     @property
     def name(self) -> str:
         """The class and its settings, leaving out lists that were not changed."""
-        settings = {name: (getattr(self, name), one.default) for name, one in fields_of(type(self)).items()}
+        settings = {name: (getattr(self, name), setting.default) for name, setting in fields_of(type(self)).items()}
         shown = [
             f"{name}={getattr(value, 'name', value)}"
             for name, (value, default) in settings.items()

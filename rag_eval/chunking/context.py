@@ -44,7 +44,7 @@ class CutDocument:
 class ChunkContext(Protocol):
     """Decides what is searched of each chunk."""
 
-    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+    def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return what is searched of every chunk of every document."""
 
 
@@ -52,16 +52,16 @@ class ChunkContext(Protocol):
 class HeadingContext:
     """The title of the document and the headings above the chunk, put before it; asks no model."""
 
-    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        return [self._of(one) for one in cut]
+    def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+        return [self._of(cut) for cut in documents]
 
     def _of(self, cut: CutDocument) -> list[str]:
-        outline, made = Outline(cut.document), []
+        outline, texts = Outline(cut.document), []
         for number, text in enumerate(cut.texts):
             path = outline.path(*cut.place(number))
             above = path if outline.title in path else [outline.title, *path]
-            made.append(SEPARATOR.join([*above, text]))
-        return made
+            texts.append(SEPARATOR.join([*above, text]))
+        return texts
 
 
 @part
@@ -70,13 +70,13 @@ class NeighbourContext:
 
     count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
 
-    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+    def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         return [
             [
-                "\n".join(one.texts[max(0, number - self.count) : number + self.count + 1])
-                for number in range(len(one.texts))
+                "\n".join(cut.texts[max(0, number - self.count) : number + self.count + 1])
+                for number in range(len(cut.texts))
             ]
-            for one in cut
+            for cut in documents
         ]
 
 
@@ -92,18 +92,18 @@ class WrittenContext(TextWriter):
 
     around: Annotated[Count, Field(description="How many characters of the document the model sees.")] = 20_000
 
-    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+    def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return what is searched of every chunk; raises as ``Answers.of``."""
-        asked = []
-        for one in cut:
-            for number, text in enumerate(one.texts):
-                start, end = one.place(number)
+        requests = []
+        for cut in documents:
+            for number, text in enumerate(cut.texts):
+                start, end = cut.place(number)
                 beside = max(0, self.around - (end - start)) // 2
-                seen = one.document.content[max(0, start - beside) : end + beside]
-                asked.append((one.document.id, self.request(WrittenText, document=seen, chunk=text)))
-        given = iter(answers.of(self, asked, WrittenText))
-        written = [[(text, next(given)) for text in one.texts] for one in cut]
-        return [[_before(answer.text if answer else None, text) for text, answer in one] for one in written]
+                seen = cut.document.content[max(0, start - beside) : end + beside]
+                requests.append((cut.document.id, self.request(WrittenText, document=seen, chunk=text)))
+        replies = iter(answers.of(self, requests, WrittenText))
+        written = [[(text, next(replies)) for text in cut.texts] for cut in documents]
+        return [[_before(answer.text if answer else None, text) for text, answer in pairs] for pairs in written]
 
 
 def _before(context: str | None, text: str) -> str:
@@ -121,12 +121,14 @@ class ForeignContext(ForeignFunction):
     wanted = "a function of a chunk"
     section = "context"
 
-    def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
+    def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return what is searched of every chunk; raises ``ConfigurationError`` on anything but texts."""
-        return [[self._of(chunk, text, one) for chunk, text in zip(one.chunks, one.texts, strict=True)] for one in cut]
+        return [
+            [self._of(chunk, text, cut) for chunk, text in zip(cut.chunks, cut.texts, strict=True)] for cut in documents
+        ]
 
     def _of(self, chunk: Chunk | PositionAwareChunk, text: str, cut: CutDocument) -> str:
-        given = self.ask_about(chunk, cut.document)
-        if given is not None and not isinstance(given, str):
-            raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or None")
-        return _before(given, text)
+        context = self.ask_about(chunk, cut.document)
+        if context is not None and not isinstance(context, str):
+            raise ConfigurationError(f"the {self.label} gave {preview(repr(context))}: give a text, or None")
+        return _before(context, text)

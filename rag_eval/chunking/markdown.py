@@ -187,10 +187,10 @@ class Outline:
     @cached_property
     def title(self) -> str:
         """The title in the metadata, or else the first heading of the highest level, or else the name of the file."""
-        told = self._document.metadata.get("title")
-        if isinstance(told, str) and told.strip():
-            return told.strip()
-        highest = min(self.headings, key=lambda one: one.level, default=None)
+        stated = self._document.metadata.get("title")
+        if isinstance(stated, str) and stated.strip():
+            return stated.strip()
+        highest = min(self.headings, key=lambda heading: heading.level, default=None)
         return highest.title if highest and highest.title else PurePosixPath(self._document.id).stem
 
     def path(self, start: int, end: int) -> list[str]:
@@ -207,7 +207,8 @@ class Outline:
         A section reaches from a heading to the next; headings below ``level`` end none.
         """
         at, last = self._filled(start, end)
-        borders = [0, *(one.start for one in self.headings if one.level <= level), len(self._document.content)]
+        starts = [heading.start for heading in self.headings if heading.level <= level]
+        borders = [0, *starts, len(self._document.content)]
         first = borders[bisect_right(borders[:-1], at) - 1]
         after = borders[bisect_right(borders[:-1], last - 1)]
         return min(first, start), max(after, end)

@@ -135,7 +135,7 @@ class _OverlapPlacer:
 
     def _settle(self, at_end: bool = False) -> None:
         """Decide where the pieces are that are still open; at the end of the document so that most is covered."""
-        best = max(self.states, key=lambda one: (one.reach if at_end else 0, -one.cost, one.start))
+        best = max(self.states, key=lambda state: (state.reach if at_end else 0, -state.cost, state.start))
         self.settled = replace(best, cost=0, before=None)
         self.states, self.is_pruned = [self.settled], False
         cuts, state = [], best
@@ -232,8 +232,8 @@ class _Placer:
         """Where the next word starts, or the end of the source."""
         begin, word = self._blank
         if not begin <= place <= word:
-            found = _NOT_SPACE.search(self.source, place)
-            word = found.start() if found else len(self.source)
+            match = _NOT_SPACE.search(self.source, place)
+            word = match.start() if match else len(self.source)
             self._blank = (place, word)
         return word
 
@@ -244,11 +244,11 @@ class _Placer:
         starts: list[int] = []
         last = min(last, len(self.source) - len(text))
         while len(starts) < most and first <= last:
-            found = self._find(self.source, text, first, last + len(text))
-            if found < 0:
+            start = self._find(self.source, text, first, last + len(text))
+            if start < 0:
                 break
-            starts.append(found)
-            first = found + 1
+            starts.append(start)
+            first = start + 1
         return starts
 
     def _search(self, text: str) -> tuple[Cut | None, bool]:
@@ -291,8 +291,8 @@ class _Placer:
         """Return the first place in reach of the previous end; else the only one in the source."""
         previous_end = self.previous[1]
         stop = previous_end + self.skipped_since + _reach(text) + len(text)
-        found = self._find(self.source, text, previous_end, stop)
-        return found if found >= 0 else self._only_place(self.source, text, len(self.source))
+        start = self._find(self.source, text, previous_end, stop)
+        return start if start >= 0 else self._only_place(self.source, text, len(self.source))
 
     def _aligned_continuing(self, text: str, form: str) -> Cut | None:
         """Return the stretch that continues at the previous end, once aligned."""
@@ -333,22 +333,22 @@ class _Placer:
         # Searched backwards in mirrored text, because rfind can take quadratic time and find cannot.
         mirrored, backwards = self.source[begin : stop + len(text) - 1][::-1], text[::-1]
         starts: list[int] = []
-        found = -1
-        while len(starts) < most and (found := self._find(mirrored, backwards, found + 1, len(mirrored))) >= 0:
-            starts.append(begin + len(mirrored) - found - len(text))
+        place = -1
+        while len(starts) < most and (place := self._find(mirrored, backwards, place + 1, len(mirrored))) >= 0:
+            starts.append(begin + len(mirrored) - place - len(text))
         return starts[::-1]
 
     def _only_place(self, haystack: str, text: str, stop: int) -> int:
         """Where the text is found before ``stop``, if that is in one place only and there is allowance to look."""
         if self.allowance <= 0:
             return -1
-        found = self._find(haystack, text, 0, stop)
-        return found if found >= 0 and self._find(haystack, text, found + 1, stop) < 0 else -1
+        place = self._find(haystack, text, 0, stop)
+        return place if place >= 0 and self._find(haystack, text, place + 1, stop) < 0 else -1
 
     def _find(self, haystack: str, text: str, begin: int, stop: int) -> int:
-        found = haystack.find(text, begin, stop)
-        self.allowance -= (found if found >= 0 else min(stop, len(haystack))) - begin
-        return found
+        place = haystack.find(text, begin, stop)
+        self.allowance -= (place if place >= 0 else min(stop, len(haystack))) - begin
+        return place
 
 
 def _shifted(cut: Cut, by: int) -> Cut:

@@ -45,14 +45,14 @@ def pack(runs: "Iterable[WordBox] | NDArray[np.float64]") -> bytes:
 
     Raises ``ValueError`` where they do not, or a page is below 1.
     """
-    given = np.asarray(runs if isinstance(runs, np.ndarray) else [*runs], np.float64).reshape(-1, COLUMNS)
-    starts, ends, pages = given[:, 0], given[:, 1], given[:, 2]
-    if not (np.isfinite(given).all() and (ends > starts).all() and (starts[1:] >= ends[:-1]).all()):
+    fields = np.asarray(runs if isinstance(runs, np.ndarray) else [*runs], np.float64).reshape(-1, COLUMNS)
+    starts, ends, pages = fields[:, 0], fields[:, 1], fields[:, 2]
+    if not (np.isfinite(fields).all() and (ends > starts).all() and (starts[1:] >= ends[:-1]).all()):
         raise ValueError("the runs of a document's boxes are not in the order of its text")
-    if len(given) and (starts[0] < 0 or pages.min() < 1 or max(ends[-1], pages.max()) > MOST):
+    if len(fields) and (starts[0] < 0 or pages.min() < 1 or max(ends[-1], pages.max()) > MOST):
         raise ValueError("a run of a document's boxes begins before the text, is on a page below 1, or is too far on")
-    exact = given.copy()
-    exact[:, 3:] = np.rint(np.clip(given[:, 3:], 0.0, 1.0) * STEPS)
+    exact = fields.copy()
+    exact[:, 3:] = np.rint(np.clip(fields[:, 3:], 0.0, 1.0) * STEPS)
     numbers = exact.astype(np.int32)
     blocks, index = [], []
     for first in range(0, len(numbers), BLOCK_RUNS):
@@ -80,8 +80,8 @@ def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
     lines = inside[:, [2, 4, 6]]
     firsts = np.flatnonzero(np.r_[True, (lines[1:] != lines[:-1]).any(axis=1)])
     return [
-        Box(int(page), one / STEPS, top / STEPS, other / STEPS, bottom / STEPS)
-        for (page, top, bottom), one, other in zip(
+        Box(int(page), left / STEPS, top / STEPS, right / STEPS, bottom / STEPS)
+        for (page, top, bottom), left, right in zip(
             lines[firsts].tolist(),
             np.minimum.reduceat(left, firsts).tolist(),
             np.maximum.reduceat(right, firsts).tolist(),
@@ -97,7 +97,7 @@ def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
         raise ValueError("these are no boxes")
     index = np.frombuffer(packed, "<i4", 4 * count, 4).reshape(-1, 4)
     places = 4 + 16 * count + np.r_[0, np.cumsum(index[:, 3], dtype=np.int64)]
-    found = [np.empty((0, COLUMNS), np.int32)]
+    blocks = [np.empty((0, COLUMNS), np.int32)]
     for number in np.flatnonzero((index[:, 0] < end) & (index[:, 1] > start)).tolist():
         size = int(index[number, 2]) * COLUMNS * 4
         if not 0 < size <= BLOCK_RUNS * COLUMNS * 4:
@@ -108,7 +108,7 @@ def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
         except zlib.error:
             raise ValueError("these are no boxes") from None
         changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
-        found.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
-    runs = np.concatenate(found)
+        blocks.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
+    runs = np.concatenate(blocks)
     np.clip(runs[:, 3:], 0, STEPS, out=runs[:, 3:])  # a map may be anybody's
     return runs[(runs[:, 0] < np.minimum(runs[:, 1], end)) & (runs[:, 1] > start)]

@@ -87,7 +87,7 @@ class _Pieces:
     def loaded(self) -> LoadedText:
         """Return what was added."""
         text = "".join(self._parts).rstrip()
-        return LoadedText(f"{text}\n" if text else "", [one for one in self.places if one[0] < max(1, len(text))])
+        return LoadedText(f"{text}\n" if text else "", [place for place in self.places if place[0] < max(1, len(text))])
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio", "video", "select")
@@ -233,9 +233,9 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        told = re.search(rb"charset\s*=\s*[\"']?\s*([\w-]+)", data[:4096], re.IGNORECASE)
+        charset = re.search(rb"charset\s*=\s*[\"']?\s*([\w-]+)", data[:4096], re.IGNORECASE)
         try:
-            return data.decode(told[1].decode() if told else "cp1252", "replace")
+            return data.decode(charset[1].decode() if charset else "cp1252", "replace")
         except (LookupError, UnicodeError):
             return data.decode("cp1252", "replace")
 
@@ -279,28 +279,28 @@ _GONE = ("del", "moveFrom", "Fallback")
 
 def _inside(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
     """The elements below another, those within mere wrappers too."""
-    for one in parent:
-        if _local(one) in _AROUND:
-            yield from _inside(one)
+    for child in parent:
+        if _local(child) in _AROUND:
+            yield from _inside(child)
         else:
-            yield one
+            yield child
 
 
 def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
-    for one in _inside(parent):
-        if _local(one) == "p":
-            told = {_local(each): each for each in _first(one, "pPr")}
-            style = _style(told.get("pStyle"))
+    for block in _inside(parent):
+        if _local(block) == "p":
+            properties = {_local(child): child for child in _first(block, "pPr")}
+            style = _style(properties.get("pStyle"))
             level = re.fullmatch(r"(?:heading|berschrift|titre|titolo)?\s*([1-6])", style, re.IGNORECASE)
-            pieces.line(1 if "numPr" in told else 2)
+            pieces.line(1 if "numPr" in properties else 2)
             if level or style.lower() == "title":
                 pieces.add("#" * int(level[1] if level else 1) + " ")
-            elif "numPr" in told:
+            elif "numPr" in properties:
                 pieces.add("- ")
-            pieces.words(_paragraph(one))
-        elif _local(one) == "tbl":
+            pieces.words(_paragraph(block))
+        elif _local(block) == "tbl":
             pieces.line(2)
-            for row in (each for each in _inside(one) if _local(each) == "tr"):
+            for row in (child for child in _inside(block) if _local(child) == "tr"):
                 cells = [" ".join(_paragraph(cell).split()) for cell in _inside(row) if _local(cell) == "tc"]
                 pieces.words(" | ".join(cells))
                 pieces.line()
@@ -308,7 +308,7 @@ def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
 
 
 def _first(parent: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    return next((list(one) for one in parent if _local(one) == name), [])
+    return next((list(child) for child in parent if _local(child) == name), [])
 
 
 def _style(style: ElementTree.Element | None) -> str:
@@ -318,14 +318,14 @@ def _style(style: ElementTree.Element | None) -> str:
 
 def _paragraph(parent: ElementTree.Element) -> str:
     """The text of a paragraph, or of all in a cell, without what was deleted or moved away."""
-    told = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+    written = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     pieces = []
-    for one in parent:
-        name = _local(one)
+    for child in parent:
+        name = _local(child)
         if name == "t":
-            pieces.append(one.text or "")
+            pieces.append(child.text or "")
         elif name not in _GONE and name not in ("pPr", "rPr"):
-            pieces.append(told.get(name) or _paragraph(one) + (" " if name == "p" else ""))
+            pieces.append(written.get(name) or _paragraph(child) + (" " if name == "p" else ""))
     return "".join(pieces)
 
 
@@ -343,11 +343,11 @@ class NotebookLoader:
                 printed = [text, *_outputs(cell)] if cell["cell_type"] == "code" else [text]
                 pieces.line(2)
                 pieces.mark(f"cell {number}")
-                for n, each in enumerate(printed):
-                    if each.strip():
+                for n, text_or_output in enumerate(printed):
+                    if text_or_output.strip():
                         pieces.line(2)
                         fence = "```python" if n == 0 else "```"
-                        pieces.add(f"{fence}\n{each}\n```" if cell["cell_type"] == "code" else each)
+                        pieces.add(f"{fence}\n{text_or_output}\n```" if cell["cell_type"] == "code" else text_or_output)
             return pieces.loaded()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise UnreadableDocumentError("is no notebook of Jupyter's version 4") from None

@@ -89,9 +89,9 @@ def page_picture(data: bytes, page: int, width: int = 800) -> bytes:
     high, wide, _ = pixels.shape
     rows = np.zeros((high, 1 + 3 * wide), np.uint8)  # each begins with its filter, which is none
     rows[:, 1:] = pixels.reshape(high, -1)
-    told = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", told), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_part(kind, one) for kind, one in parts)
+    header = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_part(kind, chunk) for kind, chunk in parts)
 
 
 def _png_part(kind: bytes, data: bytes) -> bytes:
@@ -107,8 +107,8 @@ def _opened(data: bytes) -> Any:
         return pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         is_locked = "password" in str(error).lower()
-        told = "is encrypted: remove its password" if is_locked else f"is no PDF that can be read ({error})"
-        raise UnreadableDocumentError(told) from None
+        reason = "is encrypted: remove its password" if is_locked else f"is no PDF that can be read ({error})"
+        raise UnreadableDocumentError(reason) from None
 
 
 # Glyphs and words.
@@ -132,9 +132,11 @@ class _Page(NamedTuple):
 
     def without(self, words: list[int]) -> "_Page":
         """Return the page without the words of these numbers."""
+        if not words:
+            return self
         gone = set(words)
-        kept = [number for number in range(len(self.texts)) if number not in gone]
-        return self._replace(texts=[self.texts[one] for one in kept], numbers=self.numbers[kept]) if gone else self
+        remaining = [number for number in range(len(self.texts)) if number not in gone]
+        return self._replace(texts=[self.texts[number] for number in remaining], numbers=self.numbers[remaining])
 
 
 def _page(document: Any, number: int) -> _Page:
@@ -145,8 +147,8 @@ def _page(document: Any, number: int) -> _Page:
         page = document[number]
         size = page.get_size()
         text = page.get_textpage()
-        for told, *row in _words(page, text) if min(size) > 0 and text.count_chars() else ():
-            texts.append(told)
+        for word, *row in _words(page, text) if min(size) > 0 and text.count_chars() else ():
+            texts.append(word)
             rows.append(tuple(row))
         text.close()
         page.close()
@@ -206,11 +208,13 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
         if is_rtl := has_rtl and is_right_to_left(part):
             is_drawn_right = low[last - 1, 0] > low[first, 0]
             part = in_clusters(part)[::-1] if is_drawn_right else part
-        told = _FORMS.sub(lambda found: unicodedata.normalize("NFKC", found[0]), "".join(part).translate(_HYPHENS))
+        word = _FORMS.sub(
+            lambda ligature: unicodedata.normalize("NFKC", ligature[0]), "".join(part).translate(_HYPHENS)
+        )
         if not is_turned:  # the boxes of some fonts are much higher than their letters
             top, bottom = max(top, baseline - 1.1 * points), min(bottom, baseline + 0.4 * points)
         top, bottom = min(top, bottom), max(top, bottom)
-        yield Word(told, left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
+        yield Word(word, left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
 
 
 def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
@@ -219,8 +223,8 @@ def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
     middle, higher = (low[:, 1] + high[:, 1]) / 2, np.maximum(heights[1:], heights[:-1])
     ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gap where text runs right, and left
     is_near = (np.minimum(np.abs(ahead), np.abs(back)) < 0.3 * higher) | ((ahead < 0) & (back < 0))
-    found: NDArray[np.bool_] = np.r_[False, ~is_near | (np.abs(np.diff(middle)) > 0.6 * higher)]
-    return found
+    is_far: NDArray[np.bool_] = np.r_[False, ~is_near | (np.abs(np.diff(middle)) > 0.6 * higher)]
+    return is_far
 
 
 def _shown(page: Any) -> tuple[Floats, Floats]:
@@ -229,11 +233,11 @@ def _shown(page: Any) -> tuple[Floats, Floats]:
 
     size, fine = np.array(page.get_size()), 2**20
     x, y = ctypes.c_int(), ctypes.c_int()
-    found = []
+    corners = []
     for point in ((0.0, 0.0), (1000.0, 0.0), (0.0, 1000.0)):
         raw.FPDF_PageToDevice(page.raw, 0, 0, fine, fine, 0, *point, x, y)
-        found.append(np.array([x.value, y.value]) / fine * size)
-    return size, np.array([(found[1] - found[0]) / 1000, (found[2] - found[0]) / 1000, found[0]])
+        corners.append(np.array([x.value, y.value]) / fine * size)
+    return size, np.array([(corners[1] - corners[0]) / 1000, (corners[2] - corners[0]) / 1000, corners[0]])
 
 
 # What is the same for all pages.
@@ -247,7 +251,7 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
     """
     body = _body_size(pages)
     pages_of: dict[tuple[object, ...], set[int]] = {}
-    found: list[tuple[int, list[int], list[tuple[object, ...]]]] = []
+    rows: list[tuple[int, list[int], list[tuple[object, ...]]]] = []
     for number, page in enumerate(pages):
         for is_top, row in _margin_rows(page):
             if max(page.numbers[one, SIZE] for one in row) > HEADING * body:
@@ -257,11 +261,11 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
             alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
             ends = re.findall(r"^\d+\b|\b\d+$", text)
             keys: list[tuple[object, ...]] = [(*place, alike), *((*place, int(one[:9]) - number) for one in ends)]
-            found.append((number, row, keys))
+            rows.append((number, row, keys))
             for key in keys:
                 pages_of.setdefault(key, set()).add(number)
     gone: dict[int, list[int]] = {}
-    for number, row, keys in found:
+    for number, row, keys in rows:
         if any(len(pages_of[key]) >= RUNNING for key in keys):
             gone.setdefault(number, []).extend(row)
     return [page.without(gone.get(number, [])) for number, page in enumerate(pages)]
@@ -323,8 +327,8 @@ class _Writer:
     def add_page(self, lines: list[Line], size: tuple[float, float]) -> None:
         """Add the lines of the next page."""
         number = len(self._places) + 1
-        for block, same in groupby(lines, key=lambda one: one.block):
-            steps = [other.baseline - one.baseline for one, other in pairwise(same)]
+        for block, same in groupby(lines, key=lambda line: line.block):
+            steps = [other.baseline - line.baseline for line, other in pairwise(same)]
             self._spacing[block] = float(np.median(steps)) if len(steps) > 1 else 0.0
         for place, line in enumerate(lines):
             level, before = self._level(line), self._last
@@ -350,7 +354,7 @@ class _Writer:
 
     def _add_line(self, line: Line, page: int, size: tuple[float, float]) -> None:
         across, down = size
-        top, bottom = min(one.top for one in line.words) / down, max(one.bottom for one in line.words) / down
+        top, bottom = min(word.top for word in line.words) / down, max(word.bottom for word in line.words) / down
         pitch = 0.0 if line.is_row else line.pitch
         for number, word in enumerate(line.words):
             if number in line.cells:
@@ -396,7 +400,7 @@ class _Writer:
             room, indent = last.left - before.left, before.right - before.words[0].right
         else:
             room, indent = before.right - last.right, line.words[0].left - before.words[0].left
-        is_hanging = any(abs(one.left - first.left) < 0.3 * size for one in before.words[1:4])
+        is_hanging = any(abs(word.left - first.left) < 0.3 * size for word in before.words[1:4])
         is_wrapped = room < first.right - first.left + 0.3 * size and (indent < 0.8 * size or is_hanging)
         return " " if is_wrapped and abs(line.size - before.size) < 0.15 * size else "\n"
 
@@ -439,13 +443,13 @@ def _joined(text: str) -> tuple[str, Indices]:
     words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", _HYPHENATED.sub(" ", text)))
     gone = []
 
-    def joined(found: re.Match[str]) -> str:
-        first, second = found[1], found[2]
+    def joined(halves: re.Match[str]) -> str:
+        first, second = halves[1], halves[2]
         # Halves that are words of their own, such as well and known, may be written with a hyphen.
         is_compound = first in _FIRSTS or (words[first] > 0 and words[second] > 0)
         is_divided = words[f"{first}-{second}"] == 0 and not is_compound
         if words[first + second] > 0 or is_divided:
-            gone.append(found.end(1))
+            gone.append(halves.end(1))
             return first + second
         return f"{first}-{second}"
 

@@ -1,7 +1,7 @@
-"""Reading documents: text as it is, and other formats by their loaders, in a process of its own that has limits.
+"""Read documents: text as it is, and other formats by their loaders, in a separate process with limits.
 
-Files come from anywhere, and a parser may hang, crash or eat all memory on a crafted one. So one process parses for all
-threads; it is ended when a file takes too long, and a new one goes on with the next.
+A parser may hang, crash or use up all memory on a crafted file. So one process parses for all threads; it is killed
+when a file takes too long, and another one continues with the next file.
 """
 
 import atexit
@@ -44,13 +44,13 @@ LOADER = Kind(
     foreign="rag_eval.documents.reading:ForeignLoader",
     nothing="The file as it is, which must be UTF-8.",
 )
-"""What makes text of a file; files of other suffixes are text as they are."""
+"""What reads a file; files of other suffixes are text as they are."""
 
 SECONDS = 60.0
-"""How long a loader may take for one file, and ``BYTES_A_SECOND`` of it more for each second."""
+"""How long a loader may take for a file, with one more second for every ``BYTES_A_SECOND`` of it."""
 BYTES_A_SECOND = 100_000
 MEMORY = 2**31
-"""How many bytes the process of the loaders may take, where the system can limit that."""
+"""The bytes that the process may use, if the system can limit them."""
 LOOK_SECONDS = 1.0
 SHOWN = 3
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
@@ -67,35 +67,38 @@ class ForeignLoader(ForeignFunction):
     wanted = "a function of a file's bytes that returns its text, or an object with load(data)"
 
     def load(self, data: bytes) -> LoadedText:
-        """Return what it makes of a file; raises ``UnreadableDocumentError`` whatever it raises of one."""
+        """Return the text of a file; raises ``UnreadableDocumentError`` whatever the loader raises."""
         try:
-            found = settled(self._call(data))
+            loaded = settled(self._call(data))
         except (RagEvalError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever a user's code raises
             may_pass = isinstance(error, ConnectionError | TimeoutError)
             fault = UnfinishedDocumentError if may_pass else UnreadableDocumentError
             raise fault(f"cannot be read by {self.label} ({as_sentence(error)})") from None
-        if isinstance(found, str):
-            return LoadedText(found)
-        if not isinstance(found, LoadedText):
-            told = f"cannot be read: {self.label} returned {preview(repr(found))}, give a LoadedText or a str"
-            raise UnreadableDocumentError(told)
-        return found
+        if isinstance(loaded, str):
+            return LoadedText(loaded)
+        if not isinstance(loaded, LoadedText):
+            raise UnreadableDocumentError(
+                f"cannot be read: {self.label} returned {preview(repr(loaded))}, give a LoadedText or a str"
+            )
+        return loaded
 
 
 class Loaders:
-    """Which loader reads which files: those given by suffix (``.pdf``) or pattern (``old/*.htm``), else the built-in.
+    """Which loader reads which files: by suffix (``.pdf``) or pattern (``old/*.htm``), otherwise the built-in loaders.
 
-    The first pattern that a name matches counts; one of ``*`` matches ``/`` too. Raises ``ConfigurationError`` on what
-    is no loader.
+    The first pattern that a name matches counts; ``*`` matches ``/`` too. Raises ``ConfigurationError`` on what is not
+    a loader.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
-        self.given = {pattern: one if one is None else LOADER.of(one) for pattern, one in (given or {}).items()}
+        self.given: dict[str, Loader | None] = {
+            pattern: loader and LOADER.of(loader) for pattern, loader in (given or {}).items()
+        }
 
     def __eq__(self, other: object) -> bool:
-        """Whether they are loaders too: which they are is for the records of those used to tell."""
+        """Whether the other are loaders too; the records of those used tell them apart."""
         return isinstance(other, Loaders)
 
     __hash__ = None  # type: ignore[assignment]
@@ -113,13 +116,13 @@ class Loaders:
 
     def used(self, names: Iterable[str]) -> dict[str, PartRecord]:
         """Return the records of the loaders of files by the pattern or suffix that chooses them, in order."""
-        found: dict[str, PartRecord] = {}
+        records: dict[str, PartRecord] = {}
         for name in names:
             suffix = Path(name).suffix.lower()
             chosen = next((one for one in self.given if _matches(name, one)), suffix)
-            if chosen not in found and (loader := self.of(name)) is not None:
-                found[chosen] = PartRecord.of(LOADER, loader)
-        return dict(sorted(found.items()))
+            if chosen not in records and (loader := self.of(name)) is not None:
+                records[chosen] = PartRecord.of(LOADER, loader)
+        return dict(sorted(records.items()))
 
     def idle(self, names: Iterable[str]) -> list[str]:
         """Return a sentence for each pattern that fits none of these files."""
@@ -138,7 +141,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 class FileText(NamedTuple):
-    """The text of a file, what its loader tells of it as metadata, and where its words are on its pages, packed."""
+    """The text of a file, its metadata from the loader, and the packed boxes of its words."""
 
     text: str
     metadata: dict[str, object]
@@ -146,22 +149,26 @@ class FileText(NamedTuple):
 
 
 def load_file(loader: Loader, data: bytes) -> FileText:
-    """Return what a loader makes of the bytes of a file, in the process of the loaders.
+    """Return what a loader reads from the bytes of a file, in the process of the loaders.
 
-    Raises ``UnreadableDocumentError`` on one of which no text can be made: it is broken, encrypted or scanned, or takes
-    more time or memory than it may; ``ConfigurationError`` where the loader cannot run.
+    Raises:
+        UnreadableDocumentError: The file has no text, because it is broken, encrypted or scanned, or takes too much
+            time or memory.
+        ConfigurationError: The loader cannot run.
     """
-    told = _parser.ask(_pickled(loader), data)
-    return FileText(str(told["text"]), {PLACES: told["places"]} if told["places"] else {}, _bytes(told["boxes"]))
+    answer = _parser.ask(_pickled(loader), data)
+    return FileText(
+        str(answer["text"]), {PLACES: answer["places"]} if answer["places"] else {}, _bytes(answer["boxes"])
+    )
 
 
 Load = Callable[[Loader, bytes], FileText]
 
 
 def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
-    """Return the text of a file, and what its loader tells of it; ``name`` is its path in the folder of documents.
+    """Return the text of a file with its metadata; ``name`` is its path in the folder of documents.
 
-    Raises what ``read_text`` raises, and what ``load_file`` does, with the name of the file.
+    Raises as ``read_text``, and as ``load_file`` with the name of the file.
     """
     loader = (loaders or Loaders()).of(name or path.name)
     if loader is None:
@@ -176,12 +183,12 @@ def read_document(path: Path, loaders: Loaders | None = None, name: str = "", lo
     except OSError as error:
         raise unreadable(path, error) from None
     try:
-        found = load(loader, data)
+        loaded = load(loader, data)
     except UnreadableDocumentError as error:
         raise type(error)(f"{str(path)!r} {error}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
-    return found._replace(metadata={FILE_DIGEST: sha256(data).hexdigest(), **found.metadata})
+    return loaded._replace(metadata={FILE_DIGEST: sha256(data).hexdigest(), **loaded.metadata})
 
 
 def page_picture(source: Path | bytes, page: int, width: int = 800) -> bytes:
@@ -194,17 +201,17 @@ def page_picture(source: Path | bytes, page: int, width: int = 800) -> bytes:
         data = source if isinstance(source, bytes) else source.read_bytes()
     except OSError as error:
         raise unreadable(Path(error.filename), error) from None
-    return _bytes(_parser.ask(json.dumps([page, width]).encode(), data)["picture"])
+    return base64.b64decode(_parser.ask(json.dumps([page, width]).encode(), data)["picture"])
 
 
 class LeftOut:
-    """The files of which no text could be made, each with a sentence that says why."""
+    """The files without a text, each with a sentence that says why."""
 
     def __init__(self) -> None:
         self.sentences: dict[str, str] = {}
         """By the files' names."""
         self.unfinished = 0
-        """How many another reading may have text of."""
+        """How many may have a text when they are read again."""
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -216,7 +223,7 @@ class LeftOut:
     def read(
         self, folder: Path, paths: Iterable[Path], loaders: Loaders | None = None, load: Load = load_file
     ) -> Iterator[tuple[str, FileText]]:
-        """Yield the name and the text of each file; those that have none are passed over, and noted here."""
+        """Yield the name and the text of each file; note the files that have none."""
         for path in paths:
             name = path.relative_to(folder).as_posix()
             try:
@@ -227,7 +234,7 @@ class LeftOut:
 
 
 class _Parser:
-    """A process that runs loaders, started when it is first asked, and again after it was ended."""
+    """A process that runs loaders, started on first use and after each end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -236,13 +243,13 @@ class _Parser:
         self._path = ""
 
     def ask(self, task: bytes, data: bytes) -> dict[str, Any]:
-        """Return what was made of a file; raises what ``load_file`` raises."""
+        """Return the answer of the process about a file; raises as ``load_file``."""
         with self._lock:
-            for _ in range(2):  # a process may be ended by others, or starve: a fault counts when it comes again
+            for _ in range(2):  # others may end the process, or it may starve: a fault counts if it comes again
                 try:
-                    answer = self._asked(task, data)
+                    answer = self._answer(task, data)
                 except BaseException:
-                    self.end()  # what it answers later is of this file, and would be taken for that of the next
+                    self.end()  # a late answer would be taken for that of the next file
                     raise
                 if "broken" not in answer:
                     break
@@ -252,7 +259,7 @@ class _Parser:
                 raise error(answer[name])
         return answer
 
-    def _asked(self, task: bytes, data: bytes) -> dict[str, Any]:
+    def _answer(self, task: bytes, data: bytes) -> dict[str, Any]:
         process, seconds = self._running(), SECONDS + len(data) // BYTES_A_SECOND
         threading.Thread(target=_send, args=(process, task, data), daemon=True).start()
         try:
@@ -271,11 +278,11 @@ class _Parser:
             self._process = None
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        path = os.pathsep.join(one for one in sys.path if isinstance(one, str) and one)
+        path = os.pathsep.join(folder for folder in sys.path if isinstance(folder, str) and folder)
         if self._process is None or self._process.poll() is not None or path != self._path:
             self.end()
             self._path = path
-            # Neither the folder that one is in nor the keys of the environment are for who reads documents.
+            # The process sees neither the current folder nor the keys of the environment.
             command = [sys.executable, "-P", "-c", "from rag_eval.documents.reading import serve; serve()"]
             environment = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
             environment["PYTHONPATH"] = path  # where a user's loader may be
@@ -284,7 +291,7 @@ class _Parser:
             )
             self._answers = queue.Queue()
             threading.Thread(target=_receive, args=(self._process.stdout, self._answers), daemon=True).start()
-            self._answers.get()  # it is ready, or has ended: starting is no part of a file's time
+            self._answers.get()  # it is ready, or has ended: the time of a file excludes starting
         return self._process
 
 
@@ -294,7 +301,7 @@ def _send(process: "subprocess.Popen[bytes]", task: bytes, data: bytes) -> None:
             process.stdin.write(f"{len(task)} {len(data)}\n".encode() + task + data)
             process.stdin.flush()
     except (OSError, ValueError):
-        pass  # it ended, or was ended meanwhile, and its answers end with it
+        pass  # the process ended, and its answers with it
 
 
 def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
@@ -302,7 +309,7 @@ def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
         for line in answers or ():
             into.put(line)
     except (OSError, ValueError):
-        pass  # it was ended
+        pass  # the process ended
     into.put(b"")
 
 
@@ -312,7 +319,7 @@ FAULTS = {
     "fault": UnreadableDocumentError,
     "missing": ConfigurationError,
 }
-"""What goes wrong in the process of the loaders, as it tells it; one that is broken is ended."""
+"""The errors that the process reports, by their key in its answer; a broken process is ended."""
 
 _parser = _Parser()
 atexit.register(lambda: _parser.end())  # of the process that ends, which may be a fork
@@ -332,44 +339,40 @@ def _pickled(loader: Loader) -> bytes:
         ) from None
 
 
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text)
-
-
 def serve() -> None:
-    """Do what comes from standard input until it ends, each file within the limits; what the process above runs."""
+    """Answer the tasks of standard input until it ends, within the limits: the code of the process above."""
     _limit()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is not an answer
     answers.write(b"ready\n")
     answers.flush()
-    while header := asked.readline().split():
-        task, data = asked.read(int(header[0])), asked.read(int(header[1]))
+    while header := tasks.readline().split():
+        task, data = tasks.read(int(header[0])), tasks.read(int(header[1]))
         answers.write(json.dumps(_done(task, data)).encode() + b"\n")
         answers.flush()
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that started it was killed, which alone limits how long a file may take."""
+    """End this process if its parent was killed, which alone limits the time of a file."""
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
     os._exit(1)
 
 
 def _done(task: bytes, data: bytes) -> dict[str, object]:
-    """What was made of a file: its text by a pickled loader, or the picture of a page."""
+    """Return the answer about a file: its text by a pickled loader, or the picture of a page."""
     try:
         if task.startswith(b"["):
             from rag_eval.documents.pdf import page_picture as drawn
 
             return {"picture": base64.b64encode(drawn(data, *json.loads(task))).decode()}
-        found = _loader(task).load(data)
-        text = _told(found.text)
+        loaded = _loader(task).load(data)
+        text = _without_surrogates(loaded.text)
         if not text.strip():
             return {"fault": "has no text"}
-        boxes = found.boxes if isinstance(found.boxes, bytes) else pack(found.boxes)
-        places = sorted((int(start), _told(str(name))) for start, name in found.places)
+        boxes = loaded.boxes if isinstance(loaded.boxes, bytes) else pack(loaded.boxes)
+        places = sorted((int(start), _without_surrogates(str(name))) for start, name in loaded.places)
         is_outside = places and not 0 <= places[0][0] <= places[-1][0] <= len(text)
         if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
             return {"fault": "cannot be read: its loader tells of places or boxes outside of the text"}
@@ -380,14 +383,14 @@ def _done(task: bytes, data: bytes) -> dict[str, object]:
         return {"fault": str(error)}
     except ConfigurationError as error:
         return {"missing": str(error)}
-    except MemoryError:  # some of it may be left over from other files: another process has none
+    except MemoryError:  # which other files may have filled: another process starts empty
         return {"broken": f"takes more than {MEMORY / 2**30:.0f} GB of memory to read"}
-    except Exception as error:  # noqa: BLE001  # a loader's own fault must not end the others' work
+    except Exception as error:  # noqa: BLE001  # a faulty loader must not end the process
         return {"fault": f"cannot be read ({as_sentence(error)})"}
 
 
-def _told(text: str) -> str:
-    """A text without halves of surrogate pairs, which are no text."""
+def _without_surrogates(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -59,11 +59,11 @@ class Line:
 
     @property
     def size(self) -> float:
-        return max(self.words, key=lambda one: len(one.text)).size
+        return max(self.words, key=lambda word: len(word.text)).size
 
     @property
     def baseline(self) -> float:
-        return max(self.words, key=lambda one: one.size).baseline
+        return max(self.words, key=lambda word: word.size).baseline
 
     @property
     def is_rtl(self) -> bool:
@@ -72,12 +72,12 @@ class Line:
     @property
     def pitch(self) -> float:
         """How wide each glyph is, where all words have the same; 0 where they do not."""
-        known = [one.pitch for one in self.words if len(one.text) > 1]
+        known = [word.pitch for word in self.words if len(word.text) > 1]
         is_fixed = len(known) > 0 and min(known) > 0 and max(known) - min(known) < 0.05 * max(known)
-        return max(known) if is_fixed and sum(len(one.text) for one in self.words) > 5 else 0.0
+        return max(known) if is_fixed and sum(len(word.text) for word in self.words) > 5 else 0.0
 
     def __str__(self) -> str:
-        return " ".join(one.text for one in self.words)
+        return " ".join(word.text for word in self.words)
 
 
 class Segment(NamedTuple):
@@ -102,61 +102,61 @@ def is_right_to_left(letters: Sequence[str]) -> bool:
 
 def in_clusters(letters: Iterable[str]) -> list[str]:
     """Return letters, each with the marks that follow it."""
-    found: list[str] = []
+    clusters: list[str] = []
     for letter in letters:
-        if found and unicodedata.combining(letter):
-            found[-1] += letter
+        if clusters and unicodedata.combining(letter):
+            clusters[-1] += letter
         else:
-            found.append(letter)
-    return found
+            clusters.append(letter)
+    return clusters
 
 
 def _is_rtl(words: Iterable[Word]) -> bool:
-    return sum(len(one.text) if one.is_rtl else -len(one.text) for one in words) > 0
+    return sum(len(word.text) if word.is_rtl else -len(word.text) for word in words) > 0
 
 
 def lines_in_order(words: Sequence[Word]) -> list[Line]:
     """Return the lines of a page as they are read; words that are turned come last, as the file draws them."""
     order = _Order(_is_rtl(words))
-    order.read(_segments([one for one in words if not one.is_turned]))
-    turned = [one for one in words if one.is_turned]
+    order.read(_segments([word for word in words if not word.is_turned]))
+    turned = [word for word in words if word.is_turned]
     if turned:
         order.blocks += 1
-        edges = min(one.left for one in turned), max(one.right for one in turned)
+        edges = min(word.left for word in turned), max(word.right for word in turned)
         order.lines.append(Line(turned, *edges, order.blocks))
     return order.lines
 
 
 def _segments(words: Iterable[Word]) -> list[Segment]:
-    found: list[list[Word]] = []
+    runs: list[list[Word]] = []
     for word in words:
-        last = found[-1][-1] if found else None
+        last = runs[-1][-1] if runs else None
         if last is not None and abs(word.baseline - last.baseline) < 0.35 * max(word.size, last.size):
             gap = last.left - word.right if word.is_rtl and last.is_rtl else word.left - last.right
             if -0.3 * word.size < gap < GUTTER * max(word.size, last.size):
-                found[-1].append(word)
+                runs[-1].append(word)
                 continue
-        found.append([word])
-    return [_segment(one) for one in found]
+        runs.append([word])
+    return [_segment(run) for run in runs]
 
 
 def _segment(words: list[Word]) -> Segment:
-    longest = max(words, key=lambda one: one.size)
-    edges = min(one.left for one in words), max(one.right for one in words)
-    return Segment(words, *edges, longest.baseline, longest.size, sum(len(one.text) for one in words))
+    longest = max(words, key=lambda word: word.size)
+    edges = min(word.left for word in words), max(word.right for word in words)
+    return Segment(words, *edges, longest.baseline, longest.size, sum(len(word.text) for word in words))
 
 
 def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
     """Return what has a baseline and a size by line, from the top; raised and lowered text belongs to its line."""
     rows: list[list[OnLine]] = []
     largest = None
-    for one in sorted(segments, key=lambda one: (one.baseline, one.left)):
-        if largest is not None and one.baseline - largest.baseline < 0.45 * max(one.size, largest.size):
-            rows[-1].append(one)
-            largest = one if one.size > largest.size else largest
+    for item in sorted(segments, key=lambda item: (item.baseline, item.left)):
+        if largest is not None and item.baseline - largest.baseline < 0.45 * max(item.size, largest.size):
+            rows[-1].append(item)
+            largest = item if item.size > largest.size else largest
         else:
-            rows.append([one])
-            largest = one
+            rows.append([item])
+            largest = item
     return rows
 
 
@@ -187,7 +187,7 @@ class _Order:
         if not segments:
             return
         self.blocks += 1
-        left, right = min(one.left for one in segments), max(one.right for one in segments)
+        left, right = min(segment.left for segment in segments), max(segment.right for segment in segments)
         for row in rows_of(segments):
             words = [word for segment in row for word in segment.words]
             in_order = _in_order(words)
@@ -197,8 +197,8 @@ class _Order:
 
 def _in_order(words: list[Word]) -> list[Word]:
     """The words of a line as they are read: from the left, or from the right with what runs the other way inside."""
-    across = sorted(words, key=lambda one: one.left + one.right)
-    if not any(one.is_rtl for one in words):
+    across = sorted(words, key=lambda word: word.left + word.right)
+    if not any(word.is_rtl for word in words):
         return across
     if not _is_rtl(words):
         return _turned_runs(across, is_turned=True)
@@ -207,27 +207,27 @@ def _in_order(words: list[Word]) -> list[Word]:
 
 def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
     """The words with each run of those that run the other way turned round."""
-    found: list[Word] = []
+    turned: list[Word] = []
     run: list[Word] = []
     for word in words:
         if bool(word.is_rtl) == is_turned and any(map(str.isalnum, word.text)):
             run.append(word)
         else:
-            found += [*_turned(run), word]
+            turned += [*_turned(run), word]
             run = []
-    return found + _turned(run)
+    return turned + _turned(run)
 
 
 def _turned(run: list[Word]) -> list[Word]:
     """Numbers between words that run from right to left follow one another as these do."""
-    return run[::-1] if any(letter.isalpha() for one in run for letter in one.text) else run
+    return run[::-1] if any(letter.isalpha() for word in run for letter in word.text) else run
 
 
 def _cells(words: list[Word]) -> Iterable[int]:
-    for number, (one, other) in enumerate(pairwise(words), start=1):
-        gap = max(other.left - one.right, one.left - other.right)
-        is_leader = not (one.text.strip(".·…") and other.text.strip(".·…"))
-        if gap >= GUTTER * max(one.size, other.size) and not is_leader:
+    for number, (word, other) in enumerate(pairwise(words), start=1):
+        gap = max(other.left - word.right, word.left - other.right)
+        is_leader = not (word.text.strip(".·…") and other.text.strip(".·…"))
+        if gap >= GUTTER * max(word.size, other.size) and not is_leader:
             yield number
 
 

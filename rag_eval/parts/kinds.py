@@ -76,9 +76,9 @@ class Kind:
         A type is the name of a built-in one, or ``module:Name``; see ``rag_eval.parts.objects.load``.
         """
         faults = Faults()
-        made = list(_Reader(faults, is_grid=False).grid(value, place or Place(), self).parts(faults))
+        parts = list(_Reader(faults, is_grid=False).grid(value, place or Place(), self).parts(faults))
         faults.raise_any()
-        return made[0]
+        return parts[0]
 
     def take(self, candidate: Any, origin: Origin | None = None) -> Any:
         """Return an object as a part of this kind: a built-in one as it is, any other as its ``Foreign``.
@@ -230,8 +230,8 @@ class Grid:
         return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
 
     def values(self, faults: Faults) -> Iterator[Value]:
-        for made in self.parts(faults):
-            yield Value(made, self.place)
+        for value in self.parts(faults):
+            yield Value(value, self.place)
 
     def parts(self, faults: Faults) -> Iterator[Any]:
         """Yield every valid combination, the setting written first changing slowest; add errors to the faults."""
@@ -300,9 +300,9 @@ class _Reader:
         def make(**chosen: object) -> object:
             if not is_part(cls):
                 return None if cls is None else cls(**chosen)
-            made = cls.__new__(cls)
-            cls.__checked_init__(made, **chosen)  # raises pydantic's error, which has the places inside
-            return made
+            instance = cls.__new__(cls)
+            cls.__checked_init__(instance, **chosen)  # raises pydantic's error, which has the places inside
+            return instance
 
         return Grid(cls, place, axes, make)
 
@@ -353,7 +353,7 @@ class _Reader:
     def _parts(self, kind: Kind, items: list[object], place: Place) -> Value:
         single = _Reader(self.faults, is_grid=False)
         grids = [single.grid(item, place.item(number), kind) for number, item in enumerate(items)]
-        return Value([made for grid in grids for made in grid.parts(self.faults)], place)
+        return Value([value for grid in grids for value in grid.parts(self.faults)], place)
 
 
 def _parameters(target: object) -> dict[str, Setting]:

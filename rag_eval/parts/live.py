@@ -68,7 +68,7 @@ def live_digest(*objects: object, is_reused: bool = True) -> str:
     may change during a run, such as lists.
     """
     live = _Live(is_reused)
-    return data_sha256([live.of(one) for one in objects])
+    return data_sha256([live.of(value) for value in objects])
 
 
 class _Live:

@@ -69,7 +69,7 @@ Name = Annotated[StrictStr, Field(min_length=1)]
 def _check_glob(value: object) -> object:
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(pattern, str) and pattern for pattern in value):
         return list(value)
     raise ValueError(f"expected a pattern such as **/*.md, or a list of them, found {value_in_words(value)}")
 

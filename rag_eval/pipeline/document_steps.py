@@ -88,7 +88,7 @@ class CorpusSource(Frozen):
     @property
     def key_data(self) -> dict[str, object]:
         """Return what of it goes into a cache key."""
-        return {"digest": self.digest, "loaders": {chosen: one.digest for chosen, one in self.loaders.items()}}
+        return {"digest": self.digest, "loaders": {chosen: record.digest for chosen, record in self.loaders.items()}}
 
     @classmethod
     def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, object] | None = None) -> "CorpusSource":
@@ -124,13 +124,13 @@ class CorpusSource(Frozen):
 
     def _shard(self, names: list[str]) -> "CorpusSource":
         digest = files_sha256(self.folder, [self.folder / name for name in names], kept_sha256)
-        own = {"names": names, "digest": digest, "loaders": self.reading.used(names), "corpus": self.digest}
-        return self.model_copy(update=own)
+        changes = {"names": names, "digest": digest, "loaders": self.reading.used(names), "corpus": self.digest}
+        return self.model_copy(update=changes)
 
     @classmethod
     def joined(cls, shards: "Sequence[CorpusSource]") -> "CorpusSource":
         """Return the folder that was divided into these shards."""
-        loaders = {chosen: one for shard in shards for chosen, one in shard.loaders.items()}
+        loaders = {chosen: record for shard in shards for chosen, record in shard.loaders.items()}
         digest = shards[0].corpus or shards[0].digest
         return shards[0].model_copy(update={"names": None, "digest": digest, "loaders": loaders, "corpus": None})
 
@@ -145,8 +145,8 @@ def load_corpus(source: CorpusSource, *, context: Context) -> tuple[pa.Table, Ef
     """Read the documents of one shard of a folder."""
     names, left_out = source.names or [], LeftOut()
     with context.loading() as load:
-        found = left_out.read(source.folder, [source.folder / name for name in names], source.reading, load)
-        read = [Document(DocumentId(name), one.text, one.metadata) for name, one in found]
+        files = left_out.read(source.folder, [source.folder / name for name in names], source.reading, load)
+        read = [Document(DocumentId(name), file.text, file.metadata) for name, file in files]
     if len(left_out):
         logger.warning(str(left_out))
     table = documents_to_table(Corpus(read)) if read else DOCUMENTS.empty_table()
@@ -213,17 +213,19 @@ def add_context(
             CutDocument(read[doc_id], *zip(*rows, strict=True))
             for doc_id, rows in groupby(_with_places(chunks), key=lambda row: row[2].doc_id)
         ]
-        texts = [text for one in around.searched(cut, answers) for text in one]
-    made = chunks.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string()))
-    count = made.num_rows
+        texts = [text for document in around.searched(cut, answers) for text in document]
+    with_texts = chunks.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string()))
+    count = with_texts.num_rows
     if not answers.total:
-        return made, Effort.of(count, "chunks")
-    return made, asked(answers, count, "chunks", "chunks are searched without a context: the model gave none to use")
+        return with_texts, Effort.of(count, "chunks")
+    return with_texts, asked(
+        answers, count, "chunks", "chunks are searched without a context: the model gave none to use"
+    )
 
 
 def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Chunk | PositionAwareChunk]]:
-    for one in chunks_from_table(chunks):
-        yield one.content, (one.start, one.end) if isinstance(one, PositionAwareChunk) else None, one
+    for chunk in chunks_from_table(chunks):
+        yield chunk.content, (chunk.start, chunk.end) if isinstance(chunk, PositionAwareChunk) else None, chunk
 
 
 def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
@@ -307,8 +309,8 @@ def read_chunks(
     bare = [_without_texts(workspace.read_table(shard)) for shard in shards]
     if not hits:
         return pa.concat_tables(bare)
-    found = pa.concat_tables([one.select(list(PLACE)) for one in hits])
-    return found_chunks(bare, found, doc_ids)
+    places = pa.concat_tables([hit.select(list(PLACE)) for hit in hits])
+    return found_chunks(bare, places, doc_ids)
 
 
 def _without_texts(table: pa.Table) -> pa.Table:
@@ -352,7 +354,7 @@ class StoredDocuments(Mapping[str, Document]):
                 key = boxes_key(file, self.digests[doc_id])
                 fetch = partial(kept_boxes, self._workspace.root / "cache", self._workspace.storage, key)
                 document = replace(document, box_map=fetch)
-            while self._read and sum(len(one.content) for one in self._read.values()) > MOST_CHARACTERS:
+            while self._read and sum(len(document.content) for document in self._read.values()) > MOST_CHARACTERS:
                 del self._read[next(iter(self._read))]
             self._read[doc_id] = document
         return self._read[doc_id]

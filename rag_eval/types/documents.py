@@ -59,10 +59,12 @@ class Document:
     @property
     def places(self) -> list[tuple[int, str]]:
         """Where pages, cells or other elements begin, and their names, in order; none where the loader told none."""
-        told = self.metadata.get(PLACES)
+        stated = self.metadata.get(PLACES)
         # The key may be somebody's own.
-        pairs = [one for one in told if isinstance(one, list | tuple)] if isinstance(told, list | tuple) else []
-        return [(one[0], str(one[1])) for one in pairs if len(one) == 2 and isinstance(one[0], int)]
+        pairs = (
+            [place for place in stated if isinstance(place, list | tuple)] if isinstance(stated, list | tuple) else []
+        )
+        return [(place[0], str(place[1])) for place in pairs if len(place) == 2 and isinstance(place[0], int)]
 
     def place_at(self, character: int) -> str | None:
         """Return the page, cell or other element that a character is in; None where the loader told none."""
@@ -99,9 +101,9 @@ class Document:
         if not span.text:
             self.span(span.start, span.end)
             return
-        found = self.content[span.start : span.end]
-        if found != span.text:
-            has = preview(found) if found else f"{len(self.content)} characters and nothing"
+        text = self.content[span.start : span.end]
+        if text != span.text:
+            has = preview(text) if text else f"{len(self.content)} characters and nothing"
             fitting = fitting_unit(self.content, span.start, span.end, span.text)
             raise SpanMismatchError(
                 f"{self.id!r} has {has} at [{span.start}, {span.end}), the span says {preview(span.text)}: "
@@ -165,15 +167,15 @@ class Corpus:
 
         folder, left_out = Path(folder), LeftOut()
         documents = [
-            Document(DocumentId(name), found.text, found.metadata, folder / name, found.boxes)
-            for name, found in left_out.read(folder, matching_files(folder, glob), Loaders(loaders), load or load_file)
+            Document(DocumentId(name), loaded.text, loaded.metadata, folder / name, loaded.boxes)
+            for name, loaded in left_out.read(folder, matching_files(folder, glob), Loaders(loaders), load or load_file)
         ]
         if left_out and not documents:
             raise EmptyCorpusError(f"no document can be read, {left_out}")
         if left_out:
             warnings.warn(str(left_out), LeftOutWarning, stacklevel=2)
-        told = glob if isinstance(glob, str) else list(glob)
-        return cls(documents, {"folder": folder.name, "glob": told}, folder, left_out.sentences)
+        patterns = glob if isinstance(glob, str) else list(glob)
+        return cls(documents, {"folder": folder.name, "glob": patterns}, folder, left_out.sentences)
 
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)

@@ -189,10 +189,10 @@ class JudgedPassage:
 
 def judgements(query: Query) -> list[JudgedPassage]:
     """Return what was retrieved for a query and judged, or is to be; raises ``GroundTruthError`` on what is neither."""
-    given = query.metadata.get(JUDGED, [])
-    found = []
-    for one in given if isinstance(given, list) else [given]:
-        record = one if isinstance(one, dict) else {}
+    stated = query.metadata.get(JUDGED, [])
+    passages = []
+    for item in stated if isinstance(stated, list) else [stated]:
+        record = item if isinstance(item, dict) else {}
         chunk_id, grades, reasons = record.get("chunk_id"), record.get("grades", {}), record.get("reasons", {})
         counts = configurations, rank, sampled = [record.get(key, 0) for key in ("configurations", "rank", "sampled")]
         try:
@@ -203,23 +203,23 @@ def judgements(query: Query) -> list[JudgedPassage]:
             is_graded = False
         if not is_graded or not all(isinstance(count, int) for count in counts):
             raise GroundTruthError(
-                f"{query.id}: its metadata has {preview(repr(one))} under {JUDGED!r}: give doc_id, start, end and "
+                f"{query.id}: its metadata has {preview(repr(item))} under {JUDGED!r}: give doc_id, start, end and "
                 f"text, or chunk_id, and grades by judge from 0 to {HIGHEST_GRADE}"
             )
-        found.append(JudgedPassage(passage, dict(grades), configurations, rank, bool(sampled), dict(reasons)))
-    return found
+        passages.append(JudgedPassage(passage, dict(grades), configurations, rank, bool(sampled), dict(reasons)))
+    return passages
 
 
 def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
     """Return the query with these judgements in the place of those it has."""
-    data = [one.as_data() for one in judged]
+    data = [passage.as_data() for passage in judged]
     others = {key: value for key, value in query.metadata.items() if key != JUDGED}
     return replace(query, metadata=others | ({JUDGED: data} if data else {}))
 
 
 def judged_spans(query: Query) -> list[CharacterSpan]:
     """Return the places of what was judged for a query, or is to be."""
-    return [one.passage for one in judgements(query) if isinstance(one.passage, CharacterSpan)]
+    return [judged.passage for judged in judgements(query) if isinstance(judged.passage, CharacterSpan)]
 
 
 def judged_at(query: Query, places: Mapping[CharacterSpan, CharacterSpan | None]) -> Query:
@@ -227,10 +227,12 @@ def judged_at(query: Query, places: Mapping[CharacterSpan, CharacterSpan | None]
     if not judged_spans(query):
         return query
     moved = [
-        (one, places.get(one.passage) if isinstance(one.passage, CharacterSpan) else one.passage)
-        for one in judgements(query)
+        (judged, places.get(judged.passage) if isinstance(judged.passage, CharacterSpan) else judged.passage)
+        for judged in judgements(query)
     ]
-    return with_judgements(query, [replace(one, passage=passage) for one, passage in moved if passage is not None])
+    return with_judgements(
+        query, [replace(judged, passage=passage) for judged, passage in moved if passage is not None]
+    )
 
 
 def span_name(span: CharacterSpan) -> str:

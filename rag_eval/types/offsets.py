@@ -27,7 +27,7 @@ class FittingUnit:
 
 def length_unit(text: str, length: int) -> OffsetUnit | None:
     """Find the unit in which a text has this length; None where none fits, code points not tried."""
-    return next((unit for unit, found in _lengths(text).items() if found == length != len(text)), None)
+    return next((unit for unit, known in _lengths(text).items() if known == length != len(text)), None)
 
 
 def fitting_unit(content: str, start: int, end: int | None, text: str) -> FittingUnit | None:
@@ -40,8 +40,8 @@ def fitting_unit(content: str, start: int, end: int | None, text: str) -> Fittin
         place = to_code_points(content, start, start + length if end is None else end, unit)
         if place is None:
             continue
-        found = content[place[0] : place[1]]
-        if found == text or (unit == "offsets that count CRLF as one" and translated(found) == translated(text)):
+        there = content[place[0] : place[1]]
+        if there == text or (unit == "offsets that count CRLF as one" and translated(there) == translated(text)):
             return FittingUnit(unit, *place)
     return None
 
