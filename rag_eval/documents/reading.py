@@ -94,7 +94,7 @@ class Loaders:
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.given: dict[str, Loader | None] = {
-            pattern: loader and LOADER.of(loader) for pattern, loader in (given or {}).items()
+            pattern: None if loader is None else LOADER.of(loader) for pattern, loader in (given or {}).items()
         }
 
     def __eq__(self, other: object) -> bool:
@@ -157,9 +157,8 @@ def load_file(loader: Loader, data: bytes) -> FileText:
         ConfigurationError: The loader cannot run.
     """
     answer = _parser.ask(_pickled(loader), data)
-    return FileText(
-        str(answer["text"]), {PLACES: answer["places"]} if answer["places"] else {}, _bytes(answer["boxes"])
-    )
+    metadata = {PLACES: answer["places"]} if answer["places"] else {}
+    return FileText(str(answer["text"]), metadata, base64.b64decode(answer["boxes"]))
 
 
 Load = Callable[[Loader, bytes], FileText]
