@@ -197,9 +197,9 @@ class Outline:
         """Return the titles above the first character of ``[start, end)`` that is no whitespace, the highest first."""
         at, _ = self._filled(start, end)
         above: list[Block] = []
-        for heading in self.headings[: bisect_right(self.headings, at, key=lambda one: one.start)]:
-            above = [*(one for one in above if one.level < heading.level), heading]
-        return [one.title for one in above if one.title]
+        for heading in self.headings[: bisect_right(self.headings, at, key=lambda block: block.start)]:
+            above = [*(upper for upper in above if upper.level < heading.level), heading]
+        return [heading.title for heading in above if heading.title]
 
     def section(self, start: int, end: int, level: int) -> tuple[int, int]:
         """Return the place of the section, or of the sections, that hold ``[start, end)``.

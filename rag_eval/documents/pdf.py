@@ -254,13 +254,13 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
     rows: list[tuple[int, list[int], list[tuple[object, ...]]]] = []
     for number, page in enumerate(pages):
         for is_top, row in _margin_rows(page):
-            if max(page.numbers[one, SIZE] for one in row) > HEADING * body:
+            if max(page.numbers[row, SIZE]) > HEADING * body:
                 continue
-            text = " ".join(page.texts[one] for one in row)
+            text = " ".join(page.texts[word] for word in row)
             place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
             alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
             ends = re.findall(r"^\d+\b|\b\d+$", text)
-            keys: list[tuple[object, ...]] = [(*place, alike), *((*place, int(one[:9]) - number) for one in ends)]
+            keys: list[tuple[object, ...]] = [(*place, alike), *((*place, int(end[:9]) - number) for end in ends)]
             rows.append((number, row, keys))
             for key in keys:
                 pages_of.setdefault(key, set()).add(number)

@@ -119,7 +119,7 @@ class Loaders:
         records: dict[str, PartRecord] = {}
         for name in names:
             suffix = Path(name).suffix.lower()
-            chosen = next((one for one in self.given if _matches(name, one)), suffix)
+            chosen = next((pattern for pattern in self.given if _matches(name, pattern)), suffix)
             if chosen not in records and (loader := self.of(name)) is not None:
                 records[chosen] = PartRecord.of(LOADER, loader)
         return dict(sorted(records.items()))

@@ -305,45 +305,71 @@ def _sides(
     return sides, bands.astype(np.int64)
 
 
+class _Side:
+    """The rows on one side of a gutter."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.rows = rows_of(segments)
+        self.heights = np.array([row[0].baseline for row in self.rows])
+        self.lefts = np.array([min(segment.left for segment in row) for row in self.rows])
+        self.rights = np.array([max(segment.right for segment in row) for row in self.rows])
+
+    @property
+    def fill(self) -> float:
+        """The share of its width that its usual row fills."""
+        return float(np.median(self.rights - self.lefts)) / max(1.0, float(self.rights.max() - self.lefts.min()))
+
+    @property
+    def length(self) -> float:
+        """The characters of its usual row."""
+        return float(np.median([sum(segment.length for segment in row) for row in self.rows]))
+
+    @property
+    def flush(self) -> float:
+        """The share of its rows that end at its right edge."""
+        return float(np.mean(np.abs(self.rights - self.rights.max()) < 1.5))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether most of its rows have the same left edge, or the same middle."""
+        middles = np.array([(row[0].left + row[0].right) / 2 for row in self.rows])
+        return any(np.mean(np.abs(places - np.median(places)) < 1.5) > 0.75 for places in (self.lefts, middles))
+
+    @property
+    def has_labels(self) -> bool:
+        labels = [row[0].words[0].text for row in self.rows if len(row) == 1 and len(row[0].words) == 1]
+        return sum(_LABEL.fullmatch(text) is not None for text in labels) > 0.7 * len(self.rows)
+
+    @property
+    def has_numbers(self) -> bool:
+        return bool(np.mean([any(map(str.isdigit, row[0].words[-1].text)) for row in self.rows]) > 0.6)
+
+
+def _is_code(segments: Iterable[Segment]) -> bool:
+    """Whether most words are of a font with equally wide letters; digits are equally wide in most fonts."""
+    words = [word for segment in segments for word in segment.words if sum(map(str.isalpha, word.text)) > 1]
+    return sum(word.pitch > 0 for word in words) > 0.6 * len(words)
+
+
 def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
-    """What two sides of a gutter are: columns, a table, or plain, which is neither."""
+    """Return what two sides of a gutter are: columns, a table, or plain, which is neither."""
     if len(first) < 2 or len(second) < 2:
         return "plain"
-    sides = [rows_of(first), rows_of(second)]
-    heights = [np.array([row[0].baseline for row in rows]) for rows in sides]
-    if min(map(len, sides)) < 2 or any(one.max() < other.min() for one, other in (heights, heights[::-1])):
+    left, right = _Side(first), _Side(second)
+    fewer, more = sorted((left.heights, right.heights), key=len)
+    is_above = left.heights.max() < right.heights.min() or right.heights.max() < left.heights.min()
+    if len(fewer) < 2 or is_above or left.has_labels or right.has_labels or _is_code([*first, *second]):
         return "plain"
-    for rows in sides:
-        labels = [row for row in rows if len(row) == 1 and len(row[0].words) == 1]
-        if sum(_LABEL.fullmatch(row[0].words[0].text) is not None for row in labels) > 0.7 * len(rows):
-            return "plain"
-    # Digits are equally wide in most fonts, letters in those of code.
-    words = [one for segment in (*first, *second) for one in segment.words if sum(map(str.isalpha, one.text)) > 1]
-    if sum(one.pitch > 0 for one in words) > 0.6 * len(words):
-        return "plain"
-    fills, lengths = [], []
-    for rows in sides:
-        extents = [(min(one.left for one in row), max(one.right for one in row)) for row in rows]
-        edges = min(one for one, _ in extents), max(other for _, other in extents)
-        fills.append(float(np.median([other - one for one, other in extents])) / max(1.0, edges[1] - edges[0]))
-        lengths.append(float(np.median([sum(one.length for one in row) for row in rows])))
+    is_wide = (right.lefts.min() - left.rights.max()) / size > 2 * GUTTER
     # Wide blanks of justified text may stand one below the other, in a few lines.
-    strip = (min(one.left for one in second) - max(one.right for one in first)) / size
-    is_long = min(map(len, sides)) > (2 if strip > 2 * GUTTER else 5)
-    fewer, more = sorted(heights, key=len)
+    is_long = len(fewer) > (2 if is_wide else 5)
     aligned = np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size)
-    ends = [np.array([max(one.right for one in row) for row in rows]) for rows in sides]
-    is_flush = max(np.mean(np.abs(one - one.max()) < 1.5) for one in ends) > 0.5
-    is_text = min(fills) > 0.7 and min(lengths) > 17 and (aligned < 0.9 or is_flush or len(fewer) > 7)
-    if is_text and is_long:
+    is_text = min(left.fill, right.fill) > 0.7 and min(left.length, right.length) > 17
+    if is_long and is_text and (aligned < 0.9 or max(left.flush, right.flush) > 0.5 or len(fewer) > 7):
         return "columns"
     if aligned > 0.7:
-        lefts = np.array([min(one.left for one in row) for row in sides[1]])
-        middles = np.array([(row[0].left + row[0].right) / 2 for row in sides[1]])
-        is_even = any(np.mean(np.abs(one - np.median(one)) < 1.5) > 0.75 for one in (lefts, middles))
-        has_numbers = np.mean([any(map(str.isdigit, row[0].words[-1].text)) for row in sides[1]]) > 0.6
-        is_flush = np.mean(np.abs(ends[1] - ends[1].max()) < 1.5) > 0.6 and len(fewer) < 8
-        if has_numbers:
-            return "table" if strip > 2 * GUTTER or is_even else "plain"
-        return "table" if is_even and not is_flush and (strip > 2 * GUTTER or len(fewer) > 2) else "plain"
+        if right.has_numbers:
+            return "table" if is_wide or right.is_even else "plain"
+        is_ragged = right.flush <= 0.6 or len(fewer) >= 8
+        return "table" if right.is_even and is_ragged and (is_wide or len(fewer) > 2) else "plain"
     return "columns" if is_long else "plain"

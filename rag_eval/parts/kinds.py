@@ -118,9 +118,9 @@ class Kind:
         """Return what a built-in type is, in one sentence."""
         return first_line(cls) if cls is not None else self.nothing or f"No {self.name}."
 
-    def expected(self, found: object) -> str:
+    def expected(self, value: object) -> str:
         """Return the sentence about something that is no part of this kind."""
-        return f"expected {self._noun}, by name or with settings, found {value_in_words(found)}: {choices(self.types)}"
+        return f"expected {self._noun}, by name or with settings, found {value_in_words(value)}: {choices(self.types)}"
 
     @property
     def _noun(self) -> str:

@@ -6,11 +6,10 @@ import pytest
 from chunker_contract import TrigramEmbedder, check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import NASTY_SAMPLES, nasty_texts
+from strategies import nasty_texts
 
 from rag_eval.chunking.chunker import Cut
 from rag_eval.chunking.semantic import ClusterSemanticChunker, best_grouping, mean_similarity
-from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 
 
@@ -89,11 +88,6 @@ def test_memory_does_not_grow_with_the_square_of_the_pieces() -> None:
 def test_contract(text: str, piece_size: int, more: int) -> None:
     size = piece_size + more
     check_contract(ClusterSemanticChunker(TrigramEmbedder(), size, piece_size), text, size)
-
-
-@pytest.mark.parametrize("text", NASTY_SAMPLES)
-def test_contract_with_the_local_embedder(text: str) -> None:
-    check_contract(ClusterSemanticChunker(LocalEmbedder(), 80, 20), text, 80)
 
 
 def test_name_and_settings() -> None:

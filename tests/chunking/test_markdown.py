@@ -2,7 +2,7 @@ import pytest
 from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import NASTY_SAMPLES, nasty_texts
+from strategies import nasty_texts
 
 from rag_eval.chunking.markdown import MarkdownChunker, markdown_blocks
 from rag_eval.errors import ConfigurationError
@@ -183,11 +183,6 @@ def test_metadata_survives_a_table() -> None:
 )
 def test_contract(text: str, size: int) -> None:
     check_contract(MarkdownChunker(size), text, size)
-
-
-@pytest.mark.parametrize("text", NASTY_SAMPLES)
-def test_contract_on_samples(text: str) -> None:
-    check_contract(MarkdownChunker(40), text, 40)
 
 
 def test_name_and_settings() -> None:

@@ -7,7 +7,7 @@ from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans, pieces_of
-from strategies import NASTY_SAMPLES, nasty_texts
+from strategies import nasty_texts
 
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError, TextEncodingError
@@ -99,12 +99,6 @@ def test_slices_are_counted_as_if_encoded_alone(text: str, pairs: list[list[int]
     # Enough of them to be read off the tokens of the whole.
     more = np.vstack([places, 2 * [[0, len(text)]]])
     assert count_slices(text, more, encoding)[: len(places)].tolist() == expected
-
-
-@pytest.mark.parametrize("text", NASTY_SAMPLES)
-@pytest.mark.parametrize(("size", "overlap"), [(400, 0), (20, 19), (1, 0)])
-def test_contract_on_nasty_samples(text: str, size: int, overlap: int) -> None:
-    check_contract(RecursiveTokenChunker(size, overlap), text)
 
 
 def test_special_token_text_is_ordinary() -> None:

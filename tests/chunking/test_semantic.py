@@ -3,10 +3,9 @@ import pytest
 from chunker_contract import TrigramEmbedder, check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import NASTY_SAMPLES, nasty_texts
+from strategies import nasty_texts
 
 from rag_eval.chunking.semantic import SemanticChunker, neighbour_distances, unit_vectors
-from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 
 CATS = "Cats purr when cats sleep. Cats hunt mice while cats wait. Cats purr and cats sleep again."
@@ -58,11 +57,6 @@ def test_the_window_reaches_both_ways() -> None:
 @given(nasty_texts(), st.sampled_from([0, 50, 95, 100]), st.integers(0, 2), st.none() | st.integers(1, 50))
 def test_contract(text: str, percentile: float, window: int, size: int | None) -> None:
     check_contract(SemanticChunker(TrigramEmbedder(), percentile, window, size), text, size)
-
-
-@pytest.mark.parametrize("text", NASTY_SAMPLES)
-def test_contract_with_the_local_embedder(text: str) -> None:
-    check_contract(SemanticChunker(LocalEmbedder(), 50, max_chunk_size=60), text, 60)
 
 
 def test_name_holds_the_settings_and_the_embedder() -> None:
