@@ -1,4 +1,4 @@
-"""A text in a form that whitespace, Unicode normal forms and curly quotes do not change, mapped back to the source."""
+"""Texts in a form that ignores whitespace, Unicode normal forms and curly quotes, mapped back to the source."""
 
 import unicodedata
 from dataclasses import dataclass

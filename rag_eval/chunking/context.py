@@ -1,7 +1,7 @@
-"""Context at index time: what is put around a chunk before it is embedded and matched by words.
+"""Context at index time: text that is put around a chunk before it is embedded and matched by words.
 
-It goes into what is *searched*, never into the chunk: its place, its text and its id stay what they are, and so does
-what is returned and scored.
+It changes what is *searched* and never the chunk: its position, text and id stay the same, and so does what is returned
+and scored.
 """
 
 from collections.abc import Sequence

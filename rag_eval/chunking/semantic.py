@@ -1,4 +1,4 @@
-"""Chunks that hold together best: the optimal grouping of small pieces by similarity."""
+"""Chunks by meaning: sentences grouped by the similarity of their embeddings."""
 
 from dataclasses import field
 from itertools import pairwise

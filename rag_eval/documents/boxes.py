@@ -1,7 +1,6 @@
-"""Where the characters of a document are on its pages: boxes, packed so that a book of thousands of pages is no burden.
+"""Boxes of the characters of a document on its pages, packed in blocks, of which a look-up unpacks only a few.
 
-They are those of words: where a span begins or ends inside of one, its characters are taken to be equally wide. They
-are kept in blocks, of which a look-up unpacks those that it needs.
+Boxes are those of words: where a span begins or ends inside a word, its characters count as equally wide.
 """
 
 import zlib
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEPS = 2**16 - 1
-"""Into so many steps a page is divided, across and down."""
+"""The steps into which a page is divided, across and down."""
 MOST = 2**31 - 1
 BLOCK_RUNS = 4096
 COLUMNS = 7

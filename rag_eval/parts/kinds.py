@@ -48,11 +48,15 @@ _SECRET = re.compile(r"(^|_)(api_?key|secret|password|(access|auth|bearer)_token
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all.
+    """A kind of part, such as chunker, and its built-in types.
 
-    ``foreign`` names, as ``module:Name``, what makes a ``Foreign`` of this kind of an object that is not
-    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack,
-    ``nothing`` what it means that there is no part, and ``implied`` which type settings without one are of.
+    Attributes:
+        name: What a part of this kind is called in messages.
+        types: The class of each built-in type, ``name: "module:Class"``; None stands for no part at all.
+        foreign: What wraps an object that is not built in, ``module:Name``; None if such objects are not accepted.
+        completes: Whether a class is accepted as well, which the pipeline calls with arguments of its own.
+        nothing: The summary of no part at all.
+        implied: The type of settings without a ``type``.
     """
 
     name: str
@@ -119,7 +123,7 @@ class Kind:
         return first_line(cls) if cls is not None else self.nothing or f"No {self.name}."
 
     def expected(self, value: object) -> str:
-        """Return the sentence about something that is no part of this kind."""
+        """Return the sentence for a value that is not a part of this kind."""
         return f"expected {self._noun}, by name or with settings, found {value_in_words(value)}: {choices(self.types)}"
 
     @property
@@ -178,7 +182,7 @@ def _named(path: str) -> Any:
 
 
 class PartRecord(Settings):
-    """A part as a run keeps it: inert data, read without importing the part."""
+    """A part as a run records it: inert data, read without importing the part."""
 
     kind: str
     type: str
@@ -198,9 +202,6 @@ class PartRecord(Settings):
             digest=digest(candidate),
             remote=is_remote(candidate),
         )
-
-
-# Reading: a part is a name or settings; a list in a setting makes a grid.
 
 
 @dataclass(frozen=True)
@@ -375,11 +376,8 @@ def _located(setting: Setting, value: object, place: Place) -> object:
     return place.folder / value if setting.is_path and place.file and isinstance(value, str) and value else value
 
 
-# Descriptions, for listings, the documentation and editors.
-
-
 class PartDescription(NamedTuple):
-    """A built-in type for people; ``remote`` is yes, no, or when; ``cost`` is what using it costs."""
+    """A built-in type for people; ``remote`` is yes, no or the condition, ``cost`` the price of using it."""
 
     name: str
     summary: str
