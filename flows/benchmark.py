@@ -101,7 +101,7 @@ def evaluate_chunking(
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, configuration.name)
         runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, found))
     outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
-    show_chunking(workspace, chunking.name, outcomes)
+    show_chunking(chunking.name, outcomes)
     return outcomes
 
 

@@ -25,7 +25,6 @@ from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown, slug
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.pipeline.ground_truth_steps import truth_file
-from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown_report import (
     configuration_markdown,
@@ -71,10 +70,10 @@ def benchmark_run_name() -> str:
     return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def show_chunking(workspace: Workspace, name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
-    """Show the means of the configurations of a chunking, the work they took, and links to their tables."""
+def show_chunking(name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
+    """Show the means of the configurations of a chunking, and the work they took."""
     with best_effort():
-        markdown = "\n\n".join(configuration_markdown(one, partial(table_link, workspace)) for one in outcomes)
+        markdown = "\n\n".join(map(configuration_markdown, outcomes))
         create_markdown_artifact(markdown=markdown, key=artifact_key(name))
 
 
@@ -129,18 +128,13 @@ def show_ground_truth(workspace: Workspace, sources: Sequence[Any], outcome: Ben
     with best_effort():
         files = {source.title: str(path) for source in sources if (path := truth_file(workspace, source))}
         scored = link_to(workspace, f"runs/{outcome.run}/{GROUND_TRUTH}")
-        markdown = ground_truth_markdown(outcome, files, scored, partial(table_link, workspace))
+        markdown = ground_truth_markdown(outcome, files, scored)
         create_markdown_artifact(markdown=markdown, key="ground-truth")
 
 
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
     """Return the address of a run's page."""
     return link_to(workspace, f"runs/{outcome.run}/{page_of(workspace, outcome).name}")
-
-
-def table_link(workspace: Workspace, table: TableRef) -> str:
-    """Return the address of a table."""
-    return link_to(workspace, table.uri)
 
 
 def link_to(workspace: Workspace, name: str) -> str:

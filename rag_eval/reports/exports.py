@@ -1,15 +1,16 @@
 """A run for other tools: TREC's run and qrels files, or its questions with what was found, as JSONL, CSV or Parquet."""
 
+import codecs
 import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal, TypedDict, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, counted, slug, suggestion
-from rag_eval.metrics.metric import DEFAULT_ENCODING, Cut, split_name
+from rag_eval.metrics.metric import DEFAULT_ENCODING, split_name
 from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.workspace import Workspace
@@ -51,12 +52,50 @@ ROWS = schema_of(
 """What CSV and Parquet have: a row for each passage of each question of each configuration; boxes are JSON."""
 
 
+class Passage(TypedDict):
+    """A passage that the objective counts: its place, its place on the page, its score and what it costs."""
+
+    rank: int
+    doc_id: str | None
+    start: int | None
+    end: int | None
+    chunk_id: str | None
+    place: str | None
+    boxes: list[list[float]]
+    score: float | None
+    tokens: int
+
+
+class AskedQuestion(TypedDict):
+    """A question with what a configuration found; the names of the texts are those of a sample of Ragas."""
+
+    configuration: str
+    query_id: str
+    user_input: str
+    unanswerable: bool
+    metadata: dict[str, Any]
+    retrieved_contexts: list[str]
+    reference_contexts: list[str]
+    passages: list[Passage]
+
+
 @dataclass(frozen=True)
 class Exported:
     """The files that were written, and sentences about what they do not tell."""
 
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def write(self, path: Path, write: Callable[[IO[bytes]], None]) -> None:
+        """Write a file whole, or not at all."""
+        with scratch_path(path.parent) as scratch, writing(path):
+            with scratch.open("wb") as file:
+                write(file)
+            os.replace(scratch, path)
+        self.files.append(path)
+
+    def write_lines(self, path: Path, lines: Iterable[str]) -> None:
+        self.write(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
 
 
 def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder: Path) -> Exported:
@@ -79,99 +118,86 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
         told = f"{outcome.ranking_metric} counts another number of hits for each question"
         raise ConfigurationError(f"{told}: run with another objective to export what is counted")
     questions = (row for one in outcome.ranked() for row in asked(workspace, outcome, one))
-    path = folder / f"passages.{to}"
-    _write(path, lambda file: _WRITERS[to](file, questions))
-    done.files.append(path)
+    done.write(folder / f"passages.{to}", lambda file: _WRITERS[to](file, questions))
     return done
 
 
-def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    with scratch_path(path.parent) as scratch, writing(path):
-        with scratch.open("wb") as file:
-            write(file)
-        os.replace(scratch, path)
-
-
-def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> Iterator[dict[str, Any]]:
-    """Each question of a run with the passages that a configuration found, as far as the objective counts them.
-
-    The names of the texts are those of a sample of Ragas: ``user_input``, ``retrieved_contexts``,
-    ``reference_contexts``.
-    """
-    cut, truth = split_name(outcome.ranking_metric)[1], outcome.inputs.truth
-    text_of = _Texts(workspace, outcome, one)
+def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> Iterator[AskedQuestion]:
+    """Yield each question of a run with the passages of a configuration, as far as the objective counts them."""
+    truth, reader = outcome.inputs.truth, _PassageReader(workspace, outcome, one)
     found = _by_query(workspace.read_table(one.returned))
     answers = _by_query(workspace.read_table(truth.answers))
     for query in workspace.read_table(truth.queries).to_pylist():
-        passages = [*_counted(found.get(query["query_id"], []), cut, text_of, one.passages is not None)]
+        passages = reader.counted(found.get(query["query_id"], []))
         yield {
             "configuration": one.name,
             "query_id": query["query_id"],
             "user_input": query["text"],
             "unanswerable": query["unanswerable"],
             "metadata": json.loads(query["metadata"]),
-            "retrieved_contexts": [passage.pop("text") for passage in passages],
+            "retrieved_contexts": [text for _, text in passages],
             "reference_contexts": [row["text"] or row["chunk_id"] for row in answers.get(query["query_id"], [])],
-            "passages": passages,
+            "passages": [passage for passage, _ in passages],
         }
 
 
 def _by_query(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each query, in their order."""
+    """Return the rows of each query, in their order."""
     wanted = [name for name in table.schema.names if name not in ("hit_ranks", "variant", "stage")]
     rows = sorted(table.select(wanted).to_pylist(), key=itemgetter("query_id"))
-    return {query_id: list(own) for query_id, own in groupby(rows, key=itemgetter("query_id"))}
+    return {query_id: list(group) for query_id, group in groupby(rows, key=itemgetter("query_id"))}
 
 
-def _counted(
-    rows: Sequence[Mapping[str, Any]], cut: Cut, text_of: "_Texts", is_merged: bool
-) -> Iterator[dict[str, Any]]:
-    """The passages that a cut counts, with their texts and what these cost; merged, those that touch are one."""
-    spent, counted = 0, list[dict[str, Any]]()
-    for row in sorted(rows, key=itemgetter("rank")):
-        near = [one for one in counted if is_merged and _touch(one, row)]
-        joined = dict(row)
-        for one in near:
-            joined |= {"rank": min(joined["rank"], one["rank"])}
-            joined |= {"start": min(joined["start"], one["start"]), "end": max(joined["end"], one["end"])}
-        joined["text"] = text_of(joined)
-        joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
-        spent += joined["tokens"] - sum(one["tokens"] for one in near)
-        if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
-            break
-        counted = [*(one for one in counted if one not in near), joined]
-    for one in sorted(counted, key=itemgetter("rank")):
-        places = {name: one[name] for name in ("rank", "doc_id", "start", "end", "chunk_id")}
-        told = {"score": one.get("score"), "tokens": one["tokens"], "text": one["text"]}
-        yield {**places, **text_of.on_page(one), **told}
-
-
-def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two passages, of which each has its place, overlap or touch."""
-    return bool(one["doc_id"] == other["doc_id"] and one["start"] <= other["end"] and other["start"] <= one["end"])
-
-
-class _Texts:
-    """The text of a hit or passage: its own, the slice at its place, or that of its chunk."""
+class _PassageReader:
+    """Reads the passages of a configuration that the objective of a run counts, with their texts."""
 
     def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> None:
+        self._cut, self._is_merged = split_name(outcome.ranking_metric)[1], one.passages is not None
         found = workspace.read_table(one.returned)
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
         self._documents = StoredDocuments(shards, found.column("doc_id").unique().drop_null(), workspace)
-        self._chunks: dict[Any, str] = {}
+        self._chunks: dict[tuple[str, int], str] = {}
         if outcome.inputs.evaluation_type == "chunk-level" and one.chunk_tables:
             chunks = found_chunks([workspace.read_table(shard) for shard in one.chunk_tables], found)
             columns = (chunks.column(name).to_pylist() for name in ("doc_id", "ordinal", "content"))
             self._chunks = {(doc_id, ordinal): content for doc_id, ordinal, content in zip(*columns, strict=True)}
 
-    def on_page(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The page, or other element of its document, that a passage begins in, and where on its pages it is."""
-        document = None if row["start"] is None else self._documents[row["doc_id"]]
-        place = document and document.place_at(row["start"])
-        boxes = document.boxes(row["start"], row["end"]) if document and place else []
-        return {"place": place, "boxes": [[page, *(round(edge, 4) for edge in edges)] for page, *edges in boxes]}
+    def counted(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Passage, str]]:
+        """Return the passages that the cut counts; merged, those that touch are one, at the rank of the first."""
+        spent, counted = 0, list[dict[str, Any]]()
+        for row in sorted(rows, key=itemgetter("rank")):
+            near = [one for one in counted if self._is_merged and _touch(one, row)]
+            joined = dict(row)
+            for one in near:
+                joined |= {"rank": min(joined["rank"], one["rank"])}
+                joined |= {"start": min(joined["start"], one["start"]), "end": max(joined["end"], one["end"])}
+            joined["text"] = self._text(joined)
+            joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
+            spent += joined["tokens"] - sum(one["tokens"] for one in near)
+            cut = self._cut
+            if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
+                break
+            counted = [*(one for one in counted if one not in near), joined]
+        return [(self._passage(row), row["text"]) for row in sorted(counted, key=itemgetter("rank"))]
 
-    def __call__(self, row: Mapping[str, Any]) -> str:
+    def _passage(self, row: Mapping[str, Any]) -> Passage:
+        document = None if row["start"] is None else self._documents[row["doc_id"]]
+        place = document.place_at(row["start"]) if document else None
+        boxes = document.boxes(row["start"], row["end"]) if document and place else []
+        return {
+            "rank": row["rank"],
+            "doc_id": row["doc_id"],
+            "start": row["start"],
+            "end": row["end"],
+            "chunk_id": row["chunk_id"],
+            "place": place,
+            "boxes": [[page, *(round(edge, 4) for edge in edges)] for page, *edges in boxes],
+            "score": row.get("score"),
+            "tokens": row["tokens"],
+        }
+
+    def _text(self, row: Mapping[str, Any]) -> str:
+        """Return the text of a hit or passage: its own, the slice at its place, or that of its chunk."""
         if row["text"] is not None:
             return str(row["text"])
         if row["start"] is not None:
@@ -179,44 +205,42 @@ class _Texts:
         return self._chunks.get((row["doc_id"], row["ordinal"]), "")
 
 
-def _write_jsonl(file: IO[bytes], questions: Iterator[dict[str, Any]]) -> None:
+def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two passages, of which each has its place, overlap or touch."""
+    return bool(one["doc_id"] == other["doc_id"] and one["start"] <= other["end"] and other["start"] <= one["end"])
+
+
+def _write_jsonl(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
     for question in questions:
         file.write(f"{json.dumps(question, ensure_ascii=False)}\n".encode())
 
 
-def _rows(question: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """The rows of a question in a flat table; one without a passage has none."""
-    of_question = (*(question[name] for name in ("configuration", "query_id", "user_input", "unanswerable")),)
-    passages = zip(question["passages"], question["retrieved_contexts"], strict=True)
-    return [
-        (*of_question, *(passage | {"boxes": json.dumps(boxes) if boxes else None}).values(), text)
-        for passage, text in passages
-        for boxes in [passage["boxes"]]
-    ]
+def _rows(question: AskedQuestion) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of a question in a flat table; one without a passage has none."""
+    asked_as = question["configuration"], question["query_id"], question["user_input"], question["unanswerable"]
+    for passage, text in zip(question["passages"], question["retrieved_contexts"], strict=True):
+        boxes = json.dumps(passage["boxes"]) if passage["boxes"] else None
+        yield (*asked_as, *{**passage, "boxes": boxes}.values(), text)
 
 
-def _write_csv(file: IO[bytes], questions: Iterator[dict[str, Any]]) -> None:
-    class Lines:
-        def write(self, text: str) -> None:
-            file.write(text.encode())
-
-    lines = csv.writer(Lines())
+def _write_csv(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
+    lines = csv.writer(codecs.getwriter("utf-8")(file))
     lines.writerow(ROWS.names)
     for question in questions:
         lines.writerows([*map(_harmless, row)] for row in _rows(question))
 
 
-def _harmless(cell: Any) -> Any:
-    """A text that a spreadsheet would run as a formula, with an apostrophe before it, which makes it text."""
+def _harmless(cell: object) -> object:
+    """Return a text that a spreadsheet would run as a formula with an apostrophe before it, which makes it text."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
-def _write_parquet(file: IO[bytes], questions: Iterator[dict[str, Any]]) -> None:
+def _write_parquet(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
     import pyarrow.parquet as pq
 
     with pq.ParquetWriter(file, ROWS) as writer:
-        for _, own in groupby(questions, key=itemgetter("configuration")):
-            writer.write_table(table_of(ROWS, [row for question in own for row in _rows(question)]))
+        for _, group in groupby(questions, key=itemgetter("configuration")):
+            writer.write_table(table_of(ROWS, [row for question in group for row in _rows(question)]))
 
 
 _WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
@@ -231,7 +255,7 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, d
     answers = workspace.read_table(outcome.inputs.truth.answers)
     if not is_placed:
         pairs = sorted({(row["query_id"], row["chunk_id"]) for row in answers.to_pylist()})
-        _write_lines(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs), done)
+        done.write_lines(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
         if answers.num_rows > len({(row["query_id"], row["group"]) for row in answers.to_pylist()}):
             done.notes.append("Alternatives are separate relevant chunks in qrels.txt, and one group in rag-eval.")
     else:
@@ -246,10 +270,10 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, d
         found = workspace.read_table(one.returned)
         ranked = {query: hits for query, hits in _by_query(found).items() if query in known}
         lines, repeated = _run_lines(ranked, name, is_placed)
-        _write_lines(folder / f"{name}.run", lines, done)
+        done.write_lines(folder / f"{name}.run", lines)
         left_out += [repeated] * bool(repeated)
         if is_placed:
-            _write_lines(folder / f"{name}.qrels", _qrels(workspace, one, answers, found), done)
+            done.write_lines(folder / f"{name}.qrels", _qrels(workspace, one, answers, found))
     if left_out:
         whose = counted(len(left_out), "configurations")
         done.notes.append(
@@ -259,18 +283,13 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, d
 
 
 def _file_names(names: Sequence[str]) -> list[str]:
-    """A name for the files of each configuration; equal ones are numbered."""
-    made: list[str] = []
+    """Return a name for the files of each configuration; equal ones are numbered."""
+    files: list[str] = []
     for name in names:
         plain = slug(name, LONGEST_FILE) or "configuration"
-        numbered = (f"{plain}-{number}" for number in count(2))
-        made.append(plain if plain not in made else next(one for one in numbered if one not in made))
-    return made
-
-
-def _write_lines(path: Path, lines: Iterator[str] | Sequence[str], done: Exported) -> None:
-    _write(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
-    done.files.append(path)
+        numbered = chain([plain], (f"{plain}-{number}" for number in count(2)))
+        files.append(next(file for file in numbered if file not in files))
+    return files
 
 
 def _word(identifier: str) -> str:

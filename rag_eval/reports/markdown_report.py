@@ -1,12 +1,11 @@
 """Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rag_eval.formatting import asked, cost_in_words, counted, escape_markdown, interval, number, percent, signed
 from rag_eval.metrics.budget import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
-from rag_eval.pipeline.references import TableRef
 from rag_eval.reports.against import (
     UNJUDGED,
     change_text,
@@ -147,42 +146,33 @@ def work_in_words(stage: StageWork) -> str:
     return f"{stage.work} ({stage.effort.fresh:,} of {stage.effort.total:,} {stage.effort.unit})"
 
 
-Link = Callable[[TableRef], str]
-"""Where a table can be read."""
+def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str) -> str:
+    """Return where the ground truth of a run came from and what that took.
 
-
-def linked(name: str, link: str) -> str:
-    """Return the name as a link; a page of a server cannot link to a file, whose place is told instead."""
-    return f"[{name}]({link})" if link.startswith("http") else f"{name}: `{link}`"
-
-
-def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str, link: Link) -> str:
-    """Where the ground truth of a run came from and what that took; ``files`` are those of the sources, by name."""
-    truth, counts = outcome.inputs.truth, asked(outcome.answerable, outcome.unanswerable)
+    Args:
+        outcome: The run.
+        files: The files of its sources, by name.
+        scored: Where the ground truth is as it was scored: the address on a server, or a place.
+    """
+    counts = asked(outcome.answerable, outcome.unanswerable)
     rows = []
     for name, stage in outcome.stages.items():
         if "ground-truth" in name:
             tokens = "–" if stage.effort is None or stage.effort.tokens is None else f"{stage.effort.tokens:,}"
             cost = "–" if stage.effort is None else cost_in_words(stage.effort.cost)
             rows.append((name, work_in_words(stage), tokens, cost))
+    # A page of a server cannot link to a file, whose place is told instead.
+    where = f"[ground_truth.jsonl]({scored})" if scored.startswith("http") else f"ground_truth.jsonl: `{scored}`"
     lines = [f"# {counts} from {escape_markdown(outcome.ground_truth.name)}", ""]
-    lines += _table(("stage", "work", "tokens", "cost"), rows, ("stage", "work"))
-    lines += [f"As this run scored them, to be read and reviewed: {linked('ground_truth.jsonl', scored)}", ""]
+    lines += _table(("step", "work", "tokens", "cost"), rows, ("step", "work"))
+    lines += [f"As this run scored them, to be read and reviewed: {where}", ""]
     lines += [f"- {escape_markdown(title)}: `{path}`" for title, path in files.items()]
-    tables = {"queries": truth.queries, "answers": truth.answers}
-    tables |= {f"documents {n}" if n > 1 else "documents": one for n, one in enumerate(outcome.inputs.documents, 1)}
-    return "\n".join([*lines, "", f"Tables: {_tables(tables, link)}"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
-def _tables(tables: Mapping[str, TableRef], link: Link) -> str:
-    return ", ".join(f"{linked(name, link(ref))} ({ref.rows:,} rows)" for name, ref in tables.items())
-
-
-def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
-    """One configuration: its averages, its chunks, its work and its tables."""
+def configuration_markdown(outcome: ConfigurationOutcome) -> str:
+    """Return the averages of a configuration, its chunks and its work."""
     chunks, strip = outcome.chunks, strip_metrics()
-    tables = {f"chunks {n}" if n > 1 else "chunks": one for n, one in enumerate(outcome.chunk_tables, 1)}
-    tables |= {f"hits ({stage})": hits for stage, hits in outcome.hits_by_stage.items()} | {"scores": outcome.scores}
     means = [(name, f"{mean:.4f}") for name, mean in outcome.metrics.items() if name not in strip]
     work = [(name, work_in_words(stage), f"{stage.seconds:.2f}") for name, stage in outcome.stages.items()]
     lines = [
@@ -192,8 +182,7 @@ def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
         f"{chunks.longest:,} characters ({chunks.mean:,.0f} on average)",
         "",
         *_table(("metric", "mean"), means, ("metric",)),
-        *_table(("stage", "work", "seconds"), work, ("stage", "work")),
-        f"Tables: {_tables(tables, link)}",
+        *_table(("step", "work", "seconds"), work, ("step", "work")),
     ]
     return "\n".join(lines) + "\n"
 

@@ -21,7 +21,7 @@ from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, hig
 from rag_eval.metrics.passage_tokens import Slices, TokenCount, count_each
 from rag_eval.parts.definition import shown
 from rag_eval.pipeline.document_steps import read_chunks
-from rag_eval.pipeline.references import TableRef, digest_of
+from rag_eval.pipeline.references import digest_of
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.html import Section
 from rag_eval.reports.sheets import PagedDocuments
@@ -33,7 +33,6 @@ from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
 from rag_eval.types.ids import EvaluationType
 
-MOST_QUERIES = 50_000
 MOST_HITS = 5_000_000
 MOST_SCORES = 500_000
 MOST_TAG_VALUES = 30
@@ -86,46 +85,26 @@ class Questions:
 def questions_of(
     workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, compared: RunComparison | None = None
 ) -> Questions:
-    """The questions of a run with its configurations, best first, and then those of the run it is compared with.
+    """Return the questions of a run with its configurations, best first, and then those of the run it is compared with.
 
     The latter are left out where their hits are of other text, or gone.
     """
-
-    truth = outcome.inputs.truth
-
-    def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
-        hits, place = workspace.read_table(one.returned), known.configurations.index(one.name)
-        searches = None if one.searches is None else workspace.read_table(one.searches)
-        if one.chunk_tables and one.passages is None:
-            digest = digest_of(one.chunk_tables)
-            cut[digest] = one.chunk_tables
-            return ConfigurationTables(name, hits, CHUNKS.empty_table(), digest, known, place, searches)
-        hits, chunks = returned_chunks(hits)
-        return ConfigurationTables(name, hits, chunks, one.returned.digest, known, place, searches)
-
-    def with_chunks(given: list[ConfigurationTables]) -> list[ConfigurationTables]:
-        found = {}
-        for digest, shards in cut.items():
-            hits = [one.hits for one in given if one.chunks_digest == digest]
-            found[digest] = read_chunks(workspace, shards, truth.evaluation_type, hits)
-        return [replace(one, chunks=found.get(one.chunks_digest, one.chunks)) for one in given]
-
-    cut: dict[str, Sequence[TableRef]] = {}
-    ranked, notes, opened = outcome.ranked(), [], None
-    own = [tables(one, scores, one.name) for one in ranked]
-    configurations = with_chunks(own)
-    if compared is not None:
+    truth, ranked = outcome.inputs.truth, outcome.ranked()
+    own = [_tables_of(workspace, one, scores, one.name) for one in ranked]
+    notes, opened, sides = [], None, None
+    if compared is not None and compared.differences:
+        notes.append(f"The hits of {compared.before.run} are not shown: they were found in other data.")
+    elif compared is not None:
         before, pairs = compared.before, {row.before for row in compared.rows}
         earlier = [one for one in before.ranked() if one.name in pairs]
         try:
-            if compared.differences:
-                notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
-            else:
-                others = [tables(one, compared.scores.before, f"{one.name} (in {before.run})") for one in earlier]
-                configurations = with_chunks([*own, *others])
-                if row := compared.to_open_with(ranked[0].name):
-                    new, old = ([one.name for one in some] for some in (ranked, earlier))
-                    opened = new.index(row.after), len(new) + old.index(row.before)
+            others = [
+                _tables_of(workspace, one, compared.scores.before, f"{one.name} (in {before.run})") for one in earlier
+            ]
+            sides = _with_chunks(workspace, truth.evaluation_type, [*own, *others], [*ranked, *earlier])
+            if row := compared.to_open_with(ranked[0].name):
+                new, old = ([one.name for one in run] for run in (ranked, earlier))
+                opened = new.index(row.after), len(new) + old.index(row.before)
         except ArtifactError as error:
             notes.append(f"The hits of {before.run} are not shown: {error}.")
     documents = workspace.read_tables(outcome.inputs.documents)
@@ -134,7 +113,7 @@ def questions_of(
         documents=documents,
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
-        configurations=configurations,
+        configurations=sides or _with_chunks(workspace, truth.evaluation_type, own, ranked),
         ks=outcome.config.k,
         metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
@@ -144,26 +123,40 @@ def questions_of(
     )
 
 
-def affordable(
-    questions: Questions,
-    most_queries: int = MOST_QUERIES,
-    most_hits: int = MOST_HITS,
-    most_scores: int = MOST_SCORES,
-) -> Questions:
-    """As much of the questions as a page can hold, with a note for everything that was left out.
+def _tables_of(workspace: Workspace, one: ConfigurationOutcome, scores: RunScores, name: str) -> ConfigurationTables:
+    """Return the tables of a configuration, without the chunks that it shares with others."""
+    hits, place = workspace.read_table(one.returned), scores.configurations.index(one.name)
+    searches = None if one.searches is None else workspace.read_table(one.searches)
+    if one.chunk_tables and one.passages is None:
+        digest = digest_of(one.chunk_tables)
+        return ConfigurationTables(name, hits, CHUNKS.empty_table(), digest, scores, place, searches)
+    hits, chunks = returned_chunks(hits)
+    return ConfigurationTables(name, hits, chunks, one.returned.digest, scores, place, searches)
 
-    Of too many questions, those stay that the best configuration answers worst; of too many configurations, the best;
-    of too many scores, first those at the ranking's cut, then the ranking metric alone.
+
+def _with_chunks(
+    workspace: Workspace,
+    level: EvaluationType,
+    sides: Sequence[ConfigurationTables],
+    outcomes: Sequence[ConfigurationOutcome],
+) -> list[ConfigurationTables]:
+    """Read the chunks that are among the hits, once for all configurations that share them."""
+    shards = {digest_of(one.chunk_tables): one.chunk_tables for one in outcomes if one.passages is None}
+    chunks = {}
+    for digest in {side.chunks_digest for side in sides} & shards.keys():
+        hits = [side.hits for side in sides if side.chunks_digest == digest]
+        chunks[digest] = read_chunks(workspace, shards[digest], level, hits)
+    return [replace(side, chunks=chunks.get(side.chunks_digest, side.chunks)) for side in sides]
+
+
+def affordable(questions: Questions, most_hits: int = MOST_HITS, most_scores: int = MOST_SCORES) -> Questions:
+    """Return as much of the questions as a page can hold, with a note for everything that was left out.
+
+    Of too many configurations the best stay; of too many scores, first those at the ranking's cut, then the ranking
+    metric alone.
     """
     queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
     by, notes = questions.ranking_metric, list(questions.notes)
-    if queries.num_rows > most_queries:
-        notes.append(
-            f"{most_queries:,} of {queries.num_rows:,} questions are shown: those that the best answers worst."
-        )
-        scores = score_columns(configurations[0], queries.column("query_id").combine_chunks(), [by])[0]
-        worst = np.argsort(scores if higher_is_better(by) else -scores, kind="stable")[:most_queries]
-        queries = queries.take(pa.array(np.sort(worst)))
     best = max(2, most_hits // max(1, queries.num_rows * max(questions.ks)))
     if best < len(configurations):
         notes.append(f"The questions of the best {best} of {len(configurations)} configurations are shown.")
@@ -173,7 +166,7 @@ def affordable(
         if len(metrics) * queries.num_rows * len(configurations) > most_scores:
             metrics = fewer
             notes.append(f"Of each question's scores the page carries {', '.join(metrics)}.")
-    return replace(questions, queries=queries, configurations=configurations, metrics=metrics, notes=notes)
+    return replace(questions, configurations=configurations, metrics=metrics, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -185,12 +178,30 @@ class Overlay:
     notes: list[str]
 
 
-def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count: TokenCount = count_each) -> Overlay:
+@dataclass
+class _PackedChunks:
+    """The chunks of a chunking: their ranges, the tokens of those that a budget may count, and the rows in use."""
+
+    ranges: Ranges
+    tokens: Counts
+    used: Counts
+
+    def section(self, number: int) -> Section:
+        return Section.of(f"chunks-{number}", np.column_stack([self.ranges[self.used], self.tokens[self.used]]))
+
+    def places(self, rows: Counts) -> Counts:
+        """Return the places of rows among those in use; -1 of -1."""
+        return np.where(rows < 0, -1, np.searchsorted(self.used, rows))
+
+
+def pack_overlay(
+    questions: Questions, most_characters: int = MOST_CHARACTERS, count: TokenCount = count_each
+) -> Overlay:
     """Pack the questions for the page, with about so much text at most; ``count`` counts tokens.
 
     Raises ``TableError`` on hits that are not among their chunks.
     """
-    questions = affordable(asked)
+    opened, questions = questions.opened, affordable(questions)
     ids, sides, cuts = questions.queries.column("query_id").combine_chunks(), questions.configurations, questions.cuts
     texts = replace(_texts_concerned(questions), count=count)
     asked_in = _numbers(questions.truth.column("query_id"), ids)
@@ -199,26 +210,14 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
     truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
     groups = questions.truth.column("group").to_numpy()[order].astype(np.int64)
     relevant = merged(np.column_stack([asked_in[order] * len(texts.ids) + truth[:, 0], truth[:, 1:]]))
-    chunks = {one.chunks_digest: texts.ranges(one.chunks) for one in sides}
-    tokens = {digest: np.full(len(ranges), -1, dtype=np.int64) for digest, ranges in chunks.items()}
-    used = {digest: np.zeros(0, np.int64) for digest in chunks}
-    hits = []
-    for one in sides:
-        digest = one.chunks_digest
-        found = carried_hits(hit_rows(one, ids), chunks[digest], tokens[digest], relevant, texts, cuts)
-        used[digest] = np.union1d(used[digest], np.concatenate([found.rows[found.rows >= 0], found.late[:, 2]]))
-        hits.append(found)
-    retrieved = np.concatenate([ranges[used[digest]] for digest, ranges in chunks.items()])
+    chunks, hits = _packed_hits(sides, ids, relevant, texts, cuts)
+    retrieved = np.concatenate([cut.ranges[cut.used] for cut in chunks.values()])
     carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
     number = {digest: place for place, digest in enumerate(chunks)}
-    counts = [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)]
-    labels, tags = kinds_of(questions.queries, counts)
-    opened = asked.opened if asked.opened and max(asked.opened) < len(sides) else (0, _second(hits, sides))
-    pictures, more = list[Section](), dict[str, Any]()
-    if pages := questions.paged.places(texts.titles, texts.lengths, np.concatenate([truth, retrieved])):
-        listed = (truth[row].tolist() for one in _listed(questions, opened) for row in range(*first_of[one : one + 2]))
-        sheets, pictures = questions.paged.sheets(texts.titles, texts.lengths, listed)
-        more = {"places": pages, "sheets": sheets}
+    labels, tags = kinds_of(questions.queries, [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)])
+    opened = opened if opened and max(opened) < len(sides) else (0, _second(hits, sides))
+    spans = (truth[row].tolist() for one in _listed(questions, opened) for row in range(*first_of[one : one + 2]))
+    more, pictures = questions.paged.packed(texts.titles, texts.lengths, np.concatenate([truth, retrieved]), spans)
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
@@ -243,20 +242,41 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
         Section.of("truth", np.column_stack([truth, groups])),
         *_text_sections(texts, carried, more),
         *pictures,
+        *(cut.section(number[digest]) for digest, cut in chunks.items()),
     ]
-    for digest, ranges in chunks.items():
-        rows = used[digest]
-        sections.append(Section.of(f"chunks-{number[digest]}", np.column_stack([ranges[rows], tokens[digest][rows]])))
-    for n, (one, found) in enumerate(zip(sides, hits, strict=True)):
-        rows = used[one.chunks_digest]
-        late = np.column_stack([found.late[:, :2], np.searchsorted(rows, found.late[:, 2])])
-        sections.append(Section.of(f"hits-{n}", np.where(found.rows < 0, -1, np.searchsorted(rows, found.rows))))
-        sections.append(Section.of(f"late-{n}", late))
-        sections.append(Section.of(f"reach-{n}", found.reach))
-        sections.append(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)))
-        if one.searches is not None:
-            sections.append(Section.of(f"searches-{n}", searched_texts_of(one.searches, questions.queries)))
+    for n, (side, found) in enumerate(zip(sides, hits, strict=True)):
+        sections += _side_sections(n, side, found, chunks[side.chunks_digest], questions)
     return Overlay(manifest, sections, [*questions.notes, *note])
+
+
+def _packed_hits(
+    sides: Sequence[ConfigurationTables], ids: pa.Array, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
+) -> tuple[dict[str, _PackedChunks], list["CarriedHits"]]:
+    """Choose the hits of each side, and with them the chunks in use."""
+    chunks: dict[str, _PackedChunks] = {}
+    hits = []
+    for side in sides:
+        if side.chunks_digest not in chunks:
+            ranges = texts.ranges(side.chunks)
+            unused = np.zeros(0, np.int64)
+            chunks[side.chunks_digest] = _PackedChunks(ranges, np.full(len(ranges), -1, dtype=np.int64), unused)
+        cut = chunks[side.chunks_digest]
+        found = carried_hits(hit_rows(side, ids), cut.ranges, cut.tokens, relevant, texts, cuts)
+        cut.used = np.union1d(cut.used, np.concatenate([found.rows[found.rows >= 0], found.late[:, 2]]))
+        hits.append(found)
+    return chunks, hits
+
+
+def _side_sections(
+    n: int, side: ConfigurationTables, found: "CarriedHits", cut: _PackedChunks, questions: Questions
+) -> Iterator[Section]:
+    ids = questions.queries.column("query_id").combine_chunks()
+    yield Section.of(f"hits-{n}", cut.places(found.rows))
+    yield Section.of(f"late-{n}", np.column_stack([found.late[:, :2], cut.places(found.late[:, 2])]))
+    yield Section.of(f"reach-{n}", found.reach)
+    yield Section.of(f"scores-{n}", score_columns(side, ids, questions.metrics))
+    if side.searches is not None:
+        yield Section.of(f"searches-{n}", searched_texts_of(side.searches, questions.queries))
 
 
 class CarriedHits(NamedTuple):

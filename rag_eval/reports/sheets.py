@@ -75,6 +75,23 @@ class PagedDocuments:
         known = dict(zip(ids.to_pylist(), metadata.to_pylist(), strict=True))
         return cls(StoredDocuments([documents], ids, workspace) if known else {}, known, folder, workspace)
 
+    def packed(
+        self, ids: Sequence[str], lengths: Counts, ranges: Ranges, spans: Iterable[Sequence[int]]
+    ) -> tuple[dict[str, object], list[Section]]:
+        """Return what the page is told of places, and the sections of pictures; nothing where there are no places.
+
+        Args:
+            ids: The documents of the page, which ranges and spans have by their number.
+            lengths: Their numbers of characters.
+            ranges: What is shown, of which the places are told.
+            spans: What is relevant, of which pages pictures are drawn, as many as a report can bear.
+        """
+        places = self.places(ids, lengths, ranges)
+        if not places:
+            return {}, []
+        sheets, sections = self.sheets(ids, lengths, spans)
+        return {"places": places, "sheets": sheets}, sections
+
     def places(self, ids: Sequence[str], lengths: Counts, ranges: Ranges) -> dict[int, list[PlaceRow]]:
         """For each document, by its number among the ids, the places that one of the ranges begins or ends in."""
         found: dict[int, list[PlaceRow]] = {}

@@ -6,6 +6,7 @@ import pytest
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.charts import losses_of_run
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict_words import copies_note
@@ -56,6 +57,15 @@ def test_a_line_ends_where_the_fetched_hits_do(tied_run: Kept, tied: Report) -> 
                 assert point[0] == pytest.approx(values.mean(), abs=1e-5)
                 assert point[1] <= point[0] <= point[2]
     assert ended
+
+
+def test_losses_and_recall_add_up_at_every_cut(tied_run: Kept) -> None:
+    configurations = [tied_run.outcome.configurations[-1]]
+    losses = losses_of_run(tied_run.workspace, tied_run.outcome, configurations)
+    assert list(losses) == ["1 hit", "3 hits"]
+    for cut, (shares,) in losses.items():
+        assert shares is not None
+        assert sum(shares) == pytest.approx(1 - configurations[0].metrics[f"span_recall@{cut[0]}"], abs=1e-4)
 
 
 def test_a_lane_for_those_that_are_first_somewhere() -> None:

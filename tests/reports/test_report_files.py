@@ -63,14 +63,6 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
     assert "must be smaller" in report_markdown(report)
 
 
-def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path)
-    outcome = run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]}))
-    report = keep_report(workspace, outcome)
-    assert report.words.headline == "No configuration finished"
-    assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")
-
-
 def test_lost_tables_are_said(small_run: Kept) -> None:
     (small_run.workspace.root / small_run.outcome.configurations[0].hits.uri).unlink()
     with pytest.raises(ArtifactError, match=r"is gone from the workspace .* run again"):

@@ -154,9 +154,9 @@ def test_marks_equal_the_metrics_counts_for_every_query_of_the_sample(
 ) -> None:
     report = open_report(sample_run.page)
     queries = all_queries(sample_run)
-    counts = counted(report, sample_run, 12, [5])
-    assert len(counts) == 12 * 72
-    assert counts == expected_counts(sample_run, queries, [5])
+    counts = counted(report, sample_run, 4, [5])
+    assert len(counts) == 4 * 72
+    assert counts == expected_counts(sample_run, queries, [5], 4)
     some = queries[::12]
     assert counted(report, sample_run, 4, [1, 3, 10], some) == expected_counts(sample_run, some, [1, 3, 10], 4)
     assert report.messages == []

@@ -506,6 +506,7 @@ def test_a_run_that_failed_whole_says_so(open_report: OpenReport, tmp_path: Path
     kept = Kept(workspace, run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]})))
     keep_report(workspace, kept.outcome)
     opened = open_report(kept.page, shows=".alive #failures")
+    assert opened.page.locator("h1").inner_text() == "No configuration finished"
     assert "must be smaller" in opened.page.locator("#failures").inner_text()
     assert opened.page.locator("main > section:visible").count() == 3
     assert opened.messages == []
