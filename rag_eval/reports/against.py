@@ -152,16 +152,6 @@ def verdict_sentence(compared: RunComparison) -> str:
     return f"Compared with {compared.before.run} by {metric}, {found}."
 
 
-def other_metrics_sentence(compared: RunComparison) -> str:
-    """By which further metrics how many are better or worse; empty where it is none."""
-    told = []
-    for metric in compared.metrics[1:]:
-        verdicts = [row.comparison.verdict for row in compared.by_metric(metric)]
-        counts = [f"{verdicts.count(kind)} {kind}" for kind in ("better", "worse") if kind in verdicts]
-        told += [f"{' and '.join(counts)} by {metric}"] if counts else []
-    return f"By other metrics: {'; '.join(told)}." if told else ""
-
-
 def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: RunVerdict) -> str:
     """Whether another configuration is recommended than in the run before, and how the two changed."""
     metric = compared.metrics[0]
@@ -199,12 +189,6 @@ def changed_metrics(compared: RunComparison) -> list[str]:
 def changed_in(compared: RunComparison, metric: str) -> list[ComparedConfigurations]:
     """The configurations in which some question scores differently by a metric."""
     return [row for row in compared.by_metric(metric) if not row.comparison.is_same]
-
-
-def unchanged_sentences(compared: RunComparison) -> list[str]:
-    """A sentence that names the metrics after the first by which nothing changed."""
-    same = [metric for metric in compared.metrics[1:] if not changed_in(compared, metric)]
-    return [f"Every question scores as before by {', '.join(same)}."] if same else []
 
 
 def left_out_sentences(compared: RunComparison) -> list[str]:

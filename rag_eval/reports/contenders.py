@@ -156,24 +156,18 @@ class Contender:
 
     def to_data(self) -> dict[str, object]:
         """Return the figures as plain data."""
-        (low, high), (difference_low, difference_high) = self.interval, self.difference_interval
         return {
             "name": self.name,
             "mean": self.mean,
-            "low": low,
-            "high": high,
+            **dict(zip(("low", "high"), self.interval, strict=True)),
             "difference": self.difference,
-            "difference_low": difference_low,
-            "difference_high": difference_high,
+            **dict(zip(("difference_low", "difference_high"), self.difference_interval, strict=True)),
             "probability": self.probability,
             "among_best": self.among_best,
             "ended": self.ended,
             "tokens": self.tokens,
             "texts": self.texts,
             "index_bytes": self.index_bytes,
-            "latency_ms": self.outcome.latency_ms,
-            "cost": self.outcome.cost,
-            "chunks": self.outcome.chunks.count,
             "parts": self.parts,
         }
 

@@ -6,7 +6,7 @@ from typing import Any
 from rag_eval.formatting import asked, counted
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
+from rag_eval.reports.against import recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.question_data import Overlay, pack_overlay, questions_of
@@ -67,7 +67,6 @@ def build_report(
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
         before = verdict_of(against, read_scores(workspace, against))
         since = [recommendation_sentence(compared, before, verdict), verdict_sentence(compared)]
-        since += filter(None, [other_metrics_sentence(compared)])
     overlay = None
     if verdict.contenders:
         with Context(workspace).token_counts() as count:

@@ -7,7 +7,7 @@ carries as many as it can bear, those of the questions that are listed first.
 import json
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -108,7 +108,7 @@ class PagedDocuments:
     def sheets(
         self, ids: Sequence[str], lengths: Counts, spans: Iterable[Sequence[int]]
     ) -> tuple[list[Sheet], list[Section]]:
-        """Pictures and words of the pages that these spans are on, the first of them, as many as a report can bear.
+        """Return pictures and words of the pages that these spans are on, the first of them, as many as fit.
 
         A span is the number of its document among the ids, its start and its end.
         """
@@ -117,42 +117,44 @@ class PagedDocuments:
         if self.workspace is None:
             return found, sections
         folder = self.workspace.root / "cache" / "pictures" / str(WIDTH)
-        self.workspace.fetch_missing(folder)
         kept, drawn = KeyedRows(folder, PICTURES, self.workspace.storage), dict[str, Row]()
-        size, spent, seen, given_up = 0, 0.0, set[tuple[int, int]](), set[int]()
-        rows_of = lru_cache(64)(lambda number: self._rows(ids[number], int(lengths[number])))
-        for number, start, end in spans:
-            if number < 0 or number in given_up or ids[number] not in self.metadata:
+        size, spent, given_up = 0, 0.0, set[int]()
+        for number, first, last in self._pages(ids, lengths, spans):
+            document = self.documents[ids[number]]
+            words = _words(document, first, last)
+            if number in given_up or not len(words):
                 continue
-            rows = rows_of(number)
-            touched = slice(bisect_right(rows, start, key=itemgetter(1)), bisect_left(rows, end, key=itemgetter(0)))
-            for first, last, _ in rows[touched]:
-                if (number, first) in seen:
-                    continue
-                seen.add((number, first))
-                document = self.documents[ids[number]]
-                words = _words(document, first, last)
-                if not len(words):
-                    continue
-                began, page = time.monotonic(), int(words[0, 2])
-                words = words[words[:, 2] == page]  # a place of somebody's loader may be on several
-                picture = self._picture(document, page, kept, drawn)
-                spent += time.monotonic() - began
-                if picture is None or time.monotonic() - began > MOST_SECONDS:
-                    given_up.add(number)
-                size += len(picture or b"")
-                if picture is not None and size <= MOST_BYTES:
-                    sections.append(Section.of(f"sheet-{len(found)}", picture))
-                    sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
-                    found.append(Sheet(number, page, first, last))
-                if number in given_up or size > MOST_BYTES:
-                    break
+            began, page = time.monotonic(), int(words[0, 2])
+            words = words[words[:, 2] == page]  # a place of somebody's loader may be on several
+            picture = self._picture(document, page, kept, drawn)
+            took = time.monotonic() - began
+            if picture is None or took > MOST_SECONDS:
+                given_up.add(number)
+            size, spent = size + len(picture or b""), spent + took
+            if picture is not None and size <= MOST_BYTES:
+                sections.append(Section.of(f"sheet-{len(found)}", picture))
+                sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
+                found.append(Sheet(number, page, first, last))
             if size > MOST_BYTES or spent > MOST_SPENT:
                 break
         if drawn:
             with suppress(ArtifactError):  # in a workspace that is read-only
                 kept.put(drawn)
         return found, sections
+
+    def _pages(
+        self, ids: Sequence[str], lengths: Counts, spans: Iterable[Sequence[int]]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield the pages that spans are on, each once: the number of the document, and where the page is in it."""
+        rows_of = lru_cache(64)(lambda number: self._rows(ids[number], int(lengths[number])))
+        seen = set[tuple[int, int]]()
+        for number, start, end in spans:
+            rows = rows_of(number) if number >= 0 and ids[number] in self.metadata else []
+            touched = slice(bisect_right(rows, start, key=itemgetter(1)), bisect_left(rows, end, key=itemgetter(0)))
+            for first, last, _ in rows[touched]:
+                if (number, first) not in seen:
+                    seen.add((number, first))
+                    yield number, first, last
 
     def _picture(self, document: Document, page: int, kept: KeyedRows, drawn: dict[str, Row]) -> bytes | None:
         """The page as it was when it was read; None where it is not kept and its file is gone, another, or no PDF."""

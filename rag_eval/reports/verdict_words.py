@@ -133,17 +133,10 @@ def _how_sure(verdict: RunVerdict) -> str:
 
 def _others(count: int, tied: int) -> str:
     """Say how many of the others cannot be told apart from the first; empty where there are none."""
-    if not count:
-        return ""
-    if tied == count:
-        return (
-            f"none of the {count:,} others can be told apart from it"
-            if count > 1
-            else "the other cannot be told apart from it"
-        )
     if tied:
-        return f"{number_word(tied)} {'other' if tied == 1 else 'others'} cannot be told apart from it"
-    return "the other is worse" if count == 1 else f"all {count:,} others are worse"
+        which = "the other" if count == 1 else f"{number_word(tied)} {'other' if tied == 1 else 'others'}"
+        return f"{which} cannot be told apart from it"
+    return "" if not count else "the other is worse" if count == 1 else f"all {count:,} others are worse"
 
 
 def _cheaper(verdict: RunVerdict) -> str:

@@ -82,17 +82,6 @@ def test_ir_measures_has_the_same_numbers(chunk_level: Any, tmp_path: Path) -> N
         assert 0 < ours[measures["chunk_mrr@5"]] <= 1
 
 
-def test_ranx_has_the_same_numbers(chunk_level: Any, tmp_path: Path) -> None:
-    ranx = pytest.importorskip("ranx")
-    workspace, outcome = chunk_level
-    export_run(workspace, outcome, "trec", tmp_path)
-    qrels = ranx.Qrels.from_file(str(tmp_path / "qrels.txt"), kind="trec")
-    for one, path in zip(outcome.configurations, sorted(tmp_path.glob("*.run")), strict=True):
-        found = ranx.Run.from_file(str(path), kind="trec")
-        theirs = ranx.evaluate(qrels, found, ["recall@5", "mrr@5", "map@5", "ndcg@5"], make_comparable=True)
-        assert list(theirs.values()) == pytest.approx([one.metrics[name] for name in PAIRS], abs=1e-6)
-
-
 def test_equal_scores_keep_their_order_in_single_precision() -> None:
     hits = [{"rank": rank, "score": 0.1 + 1e-12, "doc_id": f"{9 - rank} %", "start": 0, "end": 4} for rank in (1, 2, 3)]
     again = {**hits[0], "rank": 4}
@@ -199,8 +188,8 @@ def test_an_unknown_format_is_refused(chunk_level: Any, tmp_path: Path) -> None:
         export_run(*chunk_level, "trek", tmp_path)
 
 
-@pytest.mark.parametrize("objective", ["span_recall@5", "recall_within_tokens@1000"])
-def test_passages_that_touch_are_one_and_hold_what_was_scored(tmp_path: Path, objective: str) -> None:
+def test_passages_that_touch_are_one_and_hold_what_was_scored(tmp_path: Path) -> None:
+    objective = "recall_within_tokens@1000"
     config = BenchmarkConfig(
         corpus=CORPUS,
         ground_truth=GROUND_TRUTH,

@@ -1,5 +1,6 @@
 """The files of a report, and the command that writes them."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,10 +30,18 @@ SMALL = BenchmarkConfig(
 )
 
 
-@pytest.fixture
-def small_run(tmp_path: Path) -> Kept:
-    workspace = Workspace(root=tmp_path / "work")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    workspace = Workspace(root=tmp_path_factory.mktemp("small"))
     return Kept(workspace, run_benchmark(workspace, SMALL))
+
+
+@pytest.fixture
+def small_run(made: Kept, tmp_path: Path) -> Kept:
+    """A copy that a test may damage."""
+    root = tmp_path / "work"
+    shutil.copytree(made.workspace.root, root)
+    return Kept(Workspace(root=root), made.outcome)
 
 
 def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:

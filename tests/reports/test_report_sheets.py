@@ -70,15 +70,13 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 def test_passages_tell_their_page_and_show_it_with_the_text_marked(paged: Kept, open_report: OpenReport) -> None:
     opened = open_report(paged.page)
-    opened.choose("search", "free")
     page = opened.page
+    opened.choose("search", "free")
     page.wait_for_function("document.querySelector('#question h3')?.textContent === 'Who travels free?'")
     assert "guide.pdf · page" in page.locator(".hits .where").first.inner_text()
     page.locator("details.sheet summary").first.click()
-    picture = page.locator(".paper img").first
-    picture.wait_for()
-    page.wait_for_function("document.querySelector('.paper img').naturalWidth > 0")
-    assert picture.get_attribute("alt") == "Page 2 of guide.pdf"
+    page.wait_for_function("document.querySelector('.paper img')?.naturalWidth > 0")
+    assert page.locator(".paper img").first.get_attribute("alt") == "Page 2 of guide.pdf"
     box = page.locator(".paper .found, .paper .missed").first.bounding_box()
     paper = page.locator(".paper").first.bounding_box()
     assert box is not None
@@ -86,25 +84,20 @@ def test_passages_tell_their_page_and_show_it_with_the_text_marked(paged: Kept, 
     # 12 points of Helvetica on the third line of a sheet of 612 × 792, 72 points from its left and its top.
     assert (box["x"] - paper["x"]) / paper["width"] == pytest.approx(72 / 612, abs=0.01)
     assert (box["y"] + box["height"] / 2 - paper["y"]) / paper["height"] == pytest.approx(100 / 792, abs=0.02)
+    # What a PDF holds stays text.
+    opened.choose("search", "What is this")
+    page.wait_for_function("document.querySelector('#question h3')?.textContent === 'What is this?'")
+    page.keyboard.press("Escape")
+    page.keyboard.press("o")
+    assert page.locator("mark", has_text="onerror").count() > 0
+    assert page.locator("#question .text img").count() == 0
+    assert page.evaluate("window.pwned") is None
+    # A cell is named, and has no picture.
+    opened.choose("search", "snow")
+    page.wait_for_function("document.querySelector('.hits .where')?.textContent.includes('cell 1')")
+    assert page.locator("details.sheet").count() == 0
     assert opened.messages == []
     assert all(request.startswith(("file:", "blob:", "data:")) for request in opened.requests)
-
-
-def test_what_a_pdf_holds_stays_text(paged: Kept, open_report: OpenReport) -> None:
-    opened = open_report(paged.page)
-    opened.choose("search", "What is this")
-    opened.page.keyboard.press("Escape")
-    opened.page.keyboard.press("o")
-    assert opened.page.locator("mark", has_text="onerror").count() > 0
-    assert opened.page.locator("#question .text img").count() == 0
-    assert opened.page.evaluate("window.pwned") is None
-
-
-def test_a_cell_is_told_and_has_no_picture(paged: Kept, open_report: OpenReport) -> None:
-    opened = open_report(paged.page)
-    opened.choose("search", "snow")
-    opened.page.wait_for_function("document.querySelector('.hits .where')?.textContent.includes('cell 1')")
-    assert opened.page.locator("details.sheet").count() == 0
 
 
 def packed(kept: Kept) -> dict[str, object]:

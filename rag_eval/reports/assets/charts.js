@@ -132,7 +132,9 @@ function frontier(width) {
   const at = charts.budget;
   const isInside = at >= budgets[0] && at <= budgets.at(-1);
   if (isInside) {
-    drawing.append(rule("budget", x(at), 4, x(at), bottom + 4), words(x(at) + 8, bottom - 8, "budget", "t-ink t-b"));
+    // Not through the names of the roles, which stand between the lanes and the lines.
+    drawing.append(rule("budget", x(at), 4, x(at), top - above), rule("budget", x(at), top, x(at), bottom + 4));
+    drawing.append(words(x(at) + 8, bottom - 8, "budget", "t-ink t-b"));
   }
   lanes.forEach((lane, i) => {
     const row = laneTop + 10 + i * step + (isNarrow ? 14 : 0);
