@@ -14,6 +14,7 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.config.loading import load_config
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.results.runs import read_run
@@ -69,6 +70,12 @@ def make_sample_run(workspace: Workspace) -> None:
     outcome = outcome.model_copy(update={"configurations": timeless})
     workspace.write_file(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json().encode())
     keep_report(workspace, outcome)
+
+
+@pytest.fixture(scope="session")
+def sample_report(sample_run: Kept) -> Report:
+    """The report of the sample's run, by span recall in the first five hits."""
+    return build_report(sample_run.workspace, sample_run.outcome)
 
 
 class Opened:

@@ -9,14 +9,14 @@ import pytest
 from rag_eval.cli.ranking_table import ranking_table
 from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
-from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.report import Report
 from rag_eval.reports.write import report_html
 from tests.reports.conftest import Kept
 
 
-@pytest.fixture(scope="module")
-def report(sample_run: Kept) -> Report:
-    return build_report(sample_run.workspace, sample_run.outcome)
+@pytest.fixture
+def report(sample_report: Report) -> Report:
+    return sample_report
 
 
 def in_terminal(ranking: ConfigurationRanking, width: int = 1_000) -> list[list[str]]:

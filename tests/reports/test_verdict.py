@@ -388,12 +388,8 @@ def test_an_interval_without_width_is_not_taken_for_certainty(
 )
 def test_metrics_in_words(metric: str, words: str) -> None:
     assert finding(metric, SURE) == words
-
-
-def test_counts_in_words() -> None:
-    assert (
-        finding("tokens_retrieved@5", replace(SURE, mean=1234.4, low=None, high=None)) == "has tokens_retrieved@5 1,234"
-    )
+    counts = replace(SURE, mean=1234.4, low=None, high=None)
+    assert finding("tokens_retrieved@5", counts) == "has tokens_retrieved@5 1,234"
 
 
 def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
