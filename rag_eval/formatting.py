@@ -70,14 +70,6 @@ def time_in_short(seconds: float) -> str:
     return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
 
 
-def in_short(amount: float) -> str:
-    """A large number in at most four cells, such as ``950``, ``43k`` or ``2.1M``."""
-    for step, letter in ((1e6, "M"), (1e3, "k")):
-        if amount >= step:
-            return f"{amount / step:.{int(amount < 10 * step)}f}{letter}"
-    return f"{amount:.0f}"
-
-
 def asked(answerable: int, unanswerable: int) -> str:
     """How many questions there are: those with an answer are scored, those that are declared to have none are not."""
     every = counted(answerable + unanswerable, "questions")

@@ -80,9 +80,7 @@ def why_lines(why: Why) -> list[str]:
         told = f"What is relevant and not in the first {counted(why.k, why.kind)}, by the stage that lost it:"
         lines += ["## Why", "", told, "", *_table(["lost by", *why.losses], rows, ["lost by"])]
         lines += [escape_markdown(why.finding), ""]
-    if why.unbounded and (why.losses or why.experiments):
-        lines += ["## What to try next", "", why.unbounded, ""]
-    elif why.experiments:
+    if why.experiments:
         lines += ["## What to try next", "", "Each with the most it could gain on these questions: no forecast.", ""]
     for place, one in enumerate(why.experiments, 1):
         gain = "" if one.gain is None else f" At most {points(one.gain)} points."

@@ -256,25 +256,12 @@ def _notes(verdict: RunVerdict) -> Iterator[str]:
     outcome = verdict.outcome
     if verdict.contenders and verdict.contenders[0].placed:
         yield from cautions(outcome, verdict.contenders[0].placed.estimate)
-        yield from _at_the_budget(verdict)
         yield from _ended(verdict)
         yield from copies_note(outcome)
         yield from (f"{note[:1].upper()}{note[1:]}." for note in (outcome.search.notes if outcome.search else ()))
     yield from outcome.notes
     if outcome.failures:
         yield f"{counted(len(outcome.failures), 'configurations')} failed."
-
-
-def _at_the_budget(verdict: RunVerdict) -> Iterator[str]:
-    """Say what is found within the budget of the benchmark, where the objective has a cut of its own."""
-    strip, budget, name = verdict.strip, verdict.outcome.config.budget, verdict.contenders[0].name
-    if strip is None or budget in (None, verdict.budget) or budget not in strip.budgets:
-        return
-    at = strip.budgets.index(budget)
-    best, mean = strip.first[at], strip.means[name][at]
-    if best is not None and mean is not None:
-        other = f"and {best} {percent(strip.means[best][at] or 0, 1)}, the most" if best != name else "the most of all"
-        yield f"Within the budget of {budget:,} tokens {name} finds {percent(mean, 1)} of what is relevant, {other}."
 
 
 def _ended(verdict: RunVerdict) -> Iterator[str]:

@@ -63,7 +63,6 @@ class Why:
     Attributes:
         slices: The differences of the second from the first, largest first.
         is_share: Whether the objective is a share, whose differences are points.
-        is_recall: Whether it is a recall, of which gains are bounded.
         k: The hits or tokens within which losses are counted.
         kind: What ``k`` counts.
         losses: The mean share that is lost at each stage, by configuration and stage.
@@ -72,16 +71,10 @@ class Why:
 
     slices: list[SliceComparison]
     is_share: bool
-    is_recall: bool
     k: int
     kind: Literal["hits", "tokens"]
     losses: dict[str, dict[str, float]]
     experiments: list[Suggestion]
-
-    @property
-    def unbounded(self) -> str:
-        """Why no gains are told, in a sentence; empty where they are."""
-        return "" if self.is_recall else "What an experiment could gain is bounded for recall alone, and not told here."
 
     @property
     def finding(self) -> str:
@@ -107,7 +100,6 @@ class Why:
 
 def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> Why:
     """Explain a verdict; what tables that are gone would have told is left out."""
-    measure = metric_of(verdict.objective)
     k, kind = losses_cut(verdict.outcome)
     losses: dict[str, Losses] = {}
     slices: list[SliceComparison] = []
@@ -125,7 +117,7 @@ def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> Why:
     means = {
         name: {part: pc.mean(one.parts.column(part)).as_py() for part in LOSS_PARTS} for name, one in losses.items()
     }
-    return Why(slices, verdict.is_share, issubclass(measure, Recall), k, kind, means, experiments)
+    return Why(slices, verdict.is_share, k, kind, means, experiments)
 
 
 def _slices(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> list[SliceComparison]:

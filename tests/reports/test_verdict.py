@@ -286,20 +286,6 @@ def test_another_budget_changes_the_answer(outcome: BenchmarkOutcome) -> None:
     assert found.strip.among[0] == [names[1]]
 
 
-def test_the_budget_of_a_benchmark_is_told_beside_an_objective_with_a_cut_of_its_own(sample_run: Kept) -> None:
-    outcome = sample_run.outcome  # by span_recall@5
-    config = outcome.config.model_copy(update={"budget": 1_000})
-    scores = read_scores(sample_run.workspace, outcome)
-    placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
-    first, at = placed[0].name, "recall_within_tokens@1000"
-    found = verdict_of(outcome.model_copy(update={"config": config}), scores, placed)
-    own, best = (100 * one.metrics[at] for one in (outcome.ranked()[0], outcome.by(at).ranked()[0]))
-    (note,) = (one for one in said(found).notes if one.startswith("Within the budget of 1,000 tokens"))
-    assert f"{first} finds {own:.1f} % of what is relevant" in note
-    assert f"{best:.1f} %" in note
-    assert not any("Within the budget" in one for one in said(verdict_of(outcome, scores, placed)).notes)
-
-
 def test_few_documents_decide_and_are_named(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.8, 0.8], documents=3, each=20, spread=0.4)
     assert "all this holds for these documents only." in " ".join(said(found).notes)
