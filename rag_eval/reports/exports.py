@@ -52,7 +52,7 @@ ROWS = schema_of(
 """What CSV and Parquet have: a row for each passage of each question of each configuration; boxes are JSON."""
 
 
-class Passage(TypedDict):
+class ExportedPassage(TypedDict):
     """A passage that the objective counts: its place, its place on the page, its score and what it costs."""
 
     rank: int
@@ -76,7 +76,7 @@ class AskedQuestion(TypedDict):
     metadata: dict[str, Any]
     retrieved_contexts: list[str]
     reference_contexts: list[str]
-    passages: list[Passage]
+    passages: list[ExportedPassage]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _PassageReader:
             columns = (chunks.column(name).to_pylist() for name in ("doc_id", "ordinal", "content"))
             self._chunks = {(doc_id, ordinal): content for doc_id, ordinal, content in zip(*columns, strict=True)}
 
-    def counted(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[Passage, str]]:
+    def counted(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[ExportedPassage, str]]:
         """Return the passages that the cut counts; merged, those that touch are one, at the rank of the first."""
         spent, counted = 0, list[dict[str, Any]]()
         for row in sorted(rows, key=itemgetter("rank")):
@@ -180,7 +180,7 @@ class _PassageReader:
             counted = [*(one for one in counted if one not in near), joined]
         return [(self._passage(row), row["text"]) for row in sorted(counted, key=itemgetter("rank"))]
 
-    def _passage(self, row: Mapping[str, Any]) -> Passage:
+    def _passage(self, row: Mapping[str, Any]) -> ExportedPassage:
         document = None if row["start"] is None else self._documents[row["doc_id"]]
         place = document.place_at(row["start"]) if document else None
         boxes = document.boxes(row["start"], row["end"]) if document and place else []

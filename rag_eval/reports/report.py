@@ -9,7 +9,8 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
-from rag_eval.reports.question_data import Overlay, pack_overlay, questions_of
+from rag_eval.reports.question_data import Overlay, pack_overlay
+from rag_eval.reports.question_tables import questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import Holes, holes_of
 from rag_eval.reports.verdict import RunVerdict, verdict_of

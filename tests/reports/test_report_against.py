@@ -10,7 +10,8 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown_report import report_markdown
-from rag_eval.reports.question_data import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay
+from rag_eval.reports.question_tables import questions_of
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.verdict import verdict_of
 from rag_eval.reports.write import report_html

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from rag_eval.reports.question_data import Questions, affordable, kinds_of, pack_overlay, questions_of
+from rag_eval.reports.question_data import kinds_of, pack_overlay
+from rag_eval.reports.question_tables import Questions, affordable, questions_of
 from rag_eval.results.run_scores import read_scores
 from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept

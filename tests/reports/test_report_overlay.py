@@ -19,7 +19,8 @@ from rag_eval.ground_truth.copies import credit_copies
 from rag_eval.metrics.groups import coverage_of_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.question_data import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay
+from rag_eval.reports.question_tables import questions_of
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure

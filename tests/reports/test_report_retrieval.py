@@ -9,7 +9,8 @@ from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.question_data import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay
+from rag_eval.reports.question_tables import questions_of
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_losses import configuration_losses
 from rag_eval.results.run_scores import collect_scores

@@ -16,7 +16,8 @@ from rag_eval.documents import FILE_DIGEST
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import sheets
 from rag_eval.reports.exports import export_run
-from rag_eval.reports.question_data import pack_overlay, questions_of
+from rag_eval.reports.question_data import pack_overlay
+from rag_eval.reports.question_tables import questions_of
 from rag_eval.reports.write import keep_report
 from rag_eval.results.run_scores import read_scores
 from rag_eval.storage.files import data_sha256
