@@ -1,15 +1,9 @@
-"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace.
+"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace."""
 
-``truth holes`` looks at what a run says of its ground truth.
-"""
-
-import os
-import shlex
 import webbrowser
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,22 +12,17 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from rag_eval.cli import options
-from rag_eval.cli.console import NO_BROWSER, beside_names, print_json, print_table, say, visible
-from rag_eval.cli.processes import leaving, watched
+from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say, visible
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
-from rag_eval.storage.files import patterns_of
+from rag_eval.formatting import counted, interval, number, signed
 
 if TYPE_CHECKING:
-    from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.history import History
 
 RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")]
 
 # A run's name up to the second, or to the microsecond, is mostly enough to name it.
 _ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
-
-_HEADING_CELLS = 10
 
 
 def show(
@@ -242,151 +231,3 @@ def cache(
             say(console, "nothing to remove")
     rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in holdings)
     print_table(console, {"work": False, "files": True, "size": True}, rows)
-
-
-def _print_configurations(
-    console: Console, told: Iterable[str], titles: Sequence[str], rows: Iterable[Sequence[str]], needed: Collection[str]
-) -> None:
-    """Print figures beside the names of configurations under what they say; what there is no room for is named."""
-    from rag_eval.cli.ranking_table import heading
-
-    say(console, " ".join(told))
-    first, *figures = titles
-    cells = dict(zip(titles, zip(*rows, strict=True), strict=True))
-    longest = {title: max(map(len, cells[title])) for title in figures}
-    folded = {title: _folded(heading(title), longest[title]) for title in figures}
-    widths = {title: max(longest[title], *map(len, folded[title])) + 2 for title in figures}
-    shown, _ = beside_names(widths, needed, cells[first], console.width - 2)
-    others = [title for title in figures if title not in shown]
-    caption = f"no room here for {', '.join(others)}: a wider terminal or --json has every column"
-    columns = {first: False} | {"\n".join(folded[title]): True for title in shown}
-    table = zip(cells[first], *(cells[title] for title in shown), strict=True)
-    print_table(console, columns, table, caption=caption if others else None)
-
-
-def _folded(title: str, cells: int) -> list[str]:
-    """Fold a heading into lines about as wide as what is below it; no word is divided."""
-    wide = max(cells, _HEADING_CELLS)
-    return [line for part in title.split("\n") for line in wrap(part, wide, break_long_words=False)]
-
-
-def holes(
-    run: Annotated[
-        str, typer.Argument(help="Name of the run, the start of one, or a benchmark file; by default the latest run.")
-    ] = "latest",
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Ground-truth file to write; where it exists, it is added to.")
-    ] = Path("truth.judged.jsonl"),
-    k: Annotated[int, typer.Option(min=1, help="Number of hits of each configuration to pool.")] = 5,
-    sample: Annotated[
-        int, typer.Option(min=0, help="Draw this many pooled passages at random, for people to judge.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample.")] = 0,
-    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="Model that grades every pooled passage.")] = None,
-    max_flips: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of passages on which both orders of the prompt may disagree.")
-    ] = 0.2,
-    base_url: options.BaseUrlOption = None,
-    max_cost: options.MaxCostOption = None,
-    input_price: options.InputPriceOption = None,
-    output_price: options.OutputPriceOption = None,
-    concurrency: options.RequestsOption = 4,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Pool what a run retrieved and nobody judged, and have it judged; exit code 1 if a model left some out.
-
-    The passages are in the file to be reviewed with rag-eval truth review. A model grades each of them twice, question
-    first and passage first; its grades count where it agrees with itself.
-    """
-    from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model, offers
-    from rag_eval.ground_truth.judgements import add_judgements, lock_path
-    from rag_eval.ground_truth.sources import read_truth
-    from rag_eval.ground_truth.truth_files import write_truth
-    from rag_eval.llm.writing import Answers
-    from rag_eval.reports.unjudged import holes_of, passage_texts, pooled_truth
-    from rag_eval.results.runs import read_run
-    from rag_eval.storage.locks import wait_for_lock
-    from rag_eval.types.evidence import RELEVANT_GRADE, judgements
-
-    console = Console()
-    outcome = read_run(workspace, _run_of(workspace, Path(run)) if Path(run).is_file() else run)
-    level = outcome.inputs.evaluation_type
-    with wait_for_lock(lock_path(output)):  # people may be reviewing it
-        items = pooled_truth(workspace, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
-        items = drawn(items, sample, seed) if sample else items
-        write_truth(output, items)
-    unjudged = holes_of(workspace, outcome)
-    told: dict[str, object] = {"run": outcome.run, "output": str(output), "holes": unjudged and unjudged.as_data()}
-    if unjudged is not None and not as_json:
-        _print_configurations(console, unjudged.sentences, unjudged.titles, unjudged.rows(), unjudged.needed)
-    left = 0
-    if judge is not None:
-        grader = PassageJudge(
-            judge,
-            base_url=base_url,
-            max_cost=max_cost,
-            input_price=input_price,
-            output_price=output_price,
-            concurrency=concurrency,
-        )
-        texts = passage_texts(workspace, outcome)
-        place, again = workspace.root / "cache" / "answers", "what was answered is kept, and the same command goes on"
-        workspace.fetch_missing(place)
-        with leaving(again):
-            answers = Answers(place, workspace.storage)
-            found = watched(lambda: judge_by_model(items, grader, answers, texts))
-        left = found.unasked
-        told["judge"] = {
-            "model": judge,
-            "graded": len(found.both),
-            "not_graded": left,
-            "flips": found.flips,
-            "flip_rate": found.flip_rate,
-            "paid_calls": answers.fresh,
-            "tokens": answers.tokens,
-            "cost": answers.cost,
-        }
-        if not as_json:
-            paid = f"{counted(answers.fresh, 'requests')} paid, {cost_in_words(answers.cost)}"
-            say(console, f"{judge}: {found} ({paid}).")
-        if found.flip_rate > max_flips:
-            raise ConfigurationError(
-                f"{judge} contradicts itself on {percent(found.flip_rate, 1)} of the passages, more than --max-flips "
-                f"{max_flips:g}: its grades do not count; name another model, or raise it"
-            )
-        with wait_for_lock(lock_path(output)):
-            items = entered(read_truth(output, level), judge, found.grades, found.reasons)
-            write_truth(output, items)
-    add_judgements(output, offers(items))
-    passages = [one for item in items for one in judgements(item.query)]
-    counts = {
-        "pooled": len(passages),
-        "waiting": sum(one.grade is None for one in passages),
-        "relevant": sum((one.grade or 0) >= RELEVANT_GRADE for one in passages),
-        "sampled": sum(one.sampled for one in passages),
-    }
-    if as_json:
-        print_json(console, told | {"passages": counts})
-    else:
-        patterns = patterns_of(outcome.corpus.glob)
-        where = ["--corpus", os.path.relpath(outcome.corpus.folder)]
-        where += [word for one in patterns if patterns != options.DOCUMENT_GLOB for word in ("--glob", one)]
-        counted_passages = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-        say(console, f"Passages that were retrieved and were not in the ground truth: {counted_passages}.")
-        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} {shlex.join(where)}")
-    if left:
-        say(console, f"{counted(left, 'passages')} have no grade: the same command with a higher --max-cost goes on.")
-        raise typer.Exit(1)
-
-
-def _run_of(workspace: "Workspace", file: Path) -> str:
-    """Return the latest run of a benchmark file; raise ``ConfigurationError`` where there is none."""
-    from rag_eval.config.loading import chosen_benchmark
-    from rag_eval.results.runs import read_run, run_names
-
-    name = chosen_benchmark(file).name
-    for run in reversed(run_names(workspace)):
-        if read_run(workspace, run).config.name == name:
-            return run
-    raise ConfigurationError(f"{str(file)!r} has no run in {workspace.address!r}: run the benchmark first")

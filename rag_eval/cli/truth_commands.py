@@ -3,6 +3,8 @@
 Heavy imports stay inside the functions.
 """
 
+import os
+import shlex
 import webbrowser
 from collections import Counter
 from dataclasses import asdict
@@ -14,12 +16,13 @@ from rich.console import Console
 
 from rag_eval.cli import options
 from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say
-from rag_eval.cli.processes import Stopped
+from rag_eval.cli.processes import Stopped, leaving, watched
 from rag_eval.cli.publish_commands import push
-from rag_eval.cli.result_commands import holes
+from rag_eval.cli.result_commands import RunArgument
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import counted, percent
+from rag_eval.formatting import cost_in_words, counted, percent
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
+from rag_eval.storage.files import patterns_of
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
     from rag_eval.ground_truth.check import Finding, TruthAudit
     from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome, Way
     from rag_eval.ground_truth.importing.output import ImportSummary
+    from rag_eval.ground_truth.pooling import Judging, PassageJudge
+    from rag_eval.ground_truth.truth_files import Truth
+    from rag_eval.llm.writing import Answers
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.results.outcome import BenchmarkOutcome
 
 SHOWN = 3
 DEFAULT_OUTPUT = Path("truth.jsonl")
@@ -116,12 +124,10 @@ def review(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
-    by: Annotated[str | None, typer.Option(help="Name to keep the decisions under; by default your login.")] = None,
 ) -> None:
     """Judge questions and passages in the browser, by keyboard, on a page that only this machine can reach.
 
-    Several people may review one file at the same time: every decision is merged with those of the others, and where
-    two differ both see it.
+    Several people may review one file at the same time: each sees the decisions of the others, and the last one counts.
     """
     from rag_eval.ground_truth.review.app import serve_review
 
@@ -134,7 +140,7 @@ def review(
             say(console, NO_BROWSER, "yellow")
 
     try:
-        serve_review(truth, *options.documents_at(corpus, glob), port, by, on_start=started)
+        serve_review(truth, *options.documents_at(corpus, glob), port, on_start=started)
     except Stopped:
         say(console, "Ended; every decision is saved.")
 
@@ -262,7 +268,6 @@ def reanchor(
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
-    output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change without writing.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -283,25 +288,24 @@ def reanchor(
         versions.setdefault(document.id, []).insert(0, document.content)
     report = drift.reanchor(items, documents, versions)
     drift.check_not_empty(report)
-    target, lost = output or truth, None
-    is_written = not dry_run and (output is not None or not report.is_unchanged)
-    if is_written:
-        lost = drift.keep_reanchored(report, truth, target, documents.by_id)
+    is_written = not (dry_run or report.is_unchanged)
+    lost = drift.write_reanchored(report, truth, documents.by_id) if is_written else None
     console = Console()
     if as_json:
-        written = {"written": str(target) if is_written else None, "lost_file": str(lost) if lost else None}
-        found = {
+        data = {
             "counts": report.counts,
             "unanswered": [item.query.id for item in report.unanswered],
             "documents": [asdict(document) for document in report.documents],
             "spans": [asdict(outcome) for outcome in report.spans],
+            "written": str(truth) if is_written else None,
+            "lost_file": str(lost) if lost else None,
         }
-        print_json(console, found | written)
+        print_json(console, data)
     else:
         print_reanchoring(console, report, {item.query.id: item.query.text for item in items}, str(truth))
         unwritten = "Nothing to write." if report.is_unchanged else "Nothing was written."
-        where = f"Written to {target}" + (f"; what was lost is in {lost}" if lost else "")
-        say(console, where if is_written else unwritten)
+        written = f"Written to {truth}" + (f"; what was lost is in {lost}" if lost else "")
+        say(console, written if is_written else unwritten)
     if report.counts["lost"]:
         raise typer.Exit(1)
 
@@ -340,7 +344,117 @@ def _outcome(outcome: "SpanOutcome", query: str) -> str:
     return f"{name}: altered: {place} {before} is now [{new.start}, {new.end}) {now}"
 
 
+def pool(
+    run: RunArgument = "latest",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Ground-truth file to write; an existing one is added to.")
+    ] = Path("truth.judged.jsonl"),
+    k: Annotated[int, typer.Option(min=1, help="Number of hits of each configuration to pool.")] = 5,
+    sample: Annotated[
+        int, typer.Option(min=0, help="Draw this many pooled passages at random, for people to judge.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample.")] = 0,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="Model that grades every pooled passage.")] = None,
+    base_url: options.BaseUrlOption = None,
+    max_cost: options.MaxCostOption = None,
+    input_price: options.InputPriceOption = None,
+    output_price: options.OutputPriceOption = None,
+    concurrency: options.RequestsOption = 4,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Pool what a run retrieved and nobody judged, and have it judged; exit code 1 if a model left some out.
+
+    The passages are in the metadata of the questions, to be judged with rag-eval truth review.
+    """
+    from rag_eval.ground_truth.pooling import PassageJudge, draw_sample, with_grades
+    from rag_eval.ground_truth.review.entries import lock_path
+    from rag_eval.ground_truth.sources import read_truth
+    from rag_eval.ground_truth.truth_files import write_truth
+    from rag_eval.llm.writing import Answers
+    from rag_eval.reports.unjudged import pooled_truth
+    from rag_eval.results.runs import read_run
+    from rag_eval.storage.locks import wait_for_lock
+
+    outcome = read_run(workspace, run)
+    level = outcome.inputs.evaluation_type
+    with wait_for_lock(lock_path(output)):  # people may be reviewing it
+        items = pooled_truth(workspace, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
+        items = draw_sample(items, sample, seed) if sample else items
+        write_truth(output, items)
+    report: dict[str, object] = {"run": outcome.run, "output": str(output)}
+    console, ungraded = Console(), 0
+    if judge is not None:
+        grader = PassageJudge(
+            judge,
+            base_url=base_url,
+            max_cost=max_cost,
+            input_price=input_price,
+            output_price=output_price,
+            concurrency=concurrency,
+        )
+        answers = Answers(workspace.root / "cache" / "answers", workspace.storage)
+        judging = _judging(workspace, outcome, items, grader, answers)
+        with wait_for_lock(lock_path(output)):
+            items = with_grades(read_truth(output, level), judge, judging.grades)
+            write_truth(output, items)
+        graded, ungraded = len(judging.grades), judging.ungraded
+        paid = {"paid_calls": answers.fresh, "tokens": answers.tokens, "cost": answers.cost}
+        report["judge"] = {"model": judge, "graded": graded, "not_graded": ungraded, **paid}
+        if not as_json:
+            requests = f"{counted(answers.fresh, 'requests')} paid, {cost_in_words(answers.cost)}"
+            say(console, f"{judge} graded {counted(graded, 'passages')} ({requests}).")
+    counts = _passage_counts(items)
+    if as_json:
+        print_json(console, report | {"passages": counts})
+    else:
+        shares = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+        say(console, f"Passages that were retrieved and were not in the ground truth: {shares}.")
+        say(console, f"They are in {output}, to be judged with {_review_command(output, outcome)}")
+    if ungraded:
+        say(console, f"{counted(ungraded, 'passages')} have no grade: run again with a higher --max-cost.")
+        raise typer.Exit(1)
+
+
+def _judging(
+    workspace: "Workspace",
+    outcome: "BenchmarkOutcome",
+    truth: "Sequence[Truth]",
+    judge: "PassageJudge",
+    answers: "Answers",
+) -> "Judging":
+    """Have a model grade pooled passages, in a thread, so that an interrupt ends waiting."""
+    from rag_eval.ground_truth.pooling import judge_passages
+    from rag_eval.reports.unjudged import passage_texts
+
+    texts = passage_texts(workspace, outcome)
+    workspace.fetch_missing(answers.folder)
+    with leaving("what was answered is stored, and the same command continues"):
+        return watched(lambda: judge_passages(truth, judge, answers, texts))
+
+
+def _review_command(truth: Path, outcome: "BenchmarkOutcome") -> str:
+    """Return the command that reviews ground truth on the documents of a run."""
+    words = ["rag-eval", "truth", "review", str(truth), "--corpus", os.path.relpath(outcome.corpus.folder)]
+    if (patterns := patterns_of(outcome.corpus.glob)) != options.DOCUMENT_GLOB:
+        words += [word for pattern in patterns for word in ("--glob", pattern)]
+    return shlex.join(words)
+
+
+def _passage_counts(truth: "Sequence[Truth]") -> dict[str, int]:
+    """Count the pooled passages: all, those without a grade, the relevant ones, and those drawn for people."""
+    from rag_eval.types.evidence import RELEVANT_GRADE, judgements
+
+    passages = [one for item in truth for one in judgements(item.query) if one.is_pooled]
+    return {
+        "pooled": len(passages),
+        "waiting": sum(one.grade is None for one in passages),
+        "relevant": sum((one.grade or 0) >= RELEVANT_GRADE for one in passages),
+        "sampled": sum(one.sampled for one in passages),
+    }
+
+
 app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
-for command in (check, review, reanchor, holes, push, pull):
+for command in (check, review, reanchor, pool, push, pull):
     app.command()(command)

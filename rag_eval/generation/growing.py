@@ -21,8 +21,8 @@ from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGe
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.settings import GenerationOptions, OnProgress
 from rag_eval.ground_truth.drift import ReanchorReport
-from rag_eval.ground_truth.judgements import lock_path, rejected_path
 from rag_eval.ground_truth.plain_data import read_queries
+from rag_eval.ground_truth.review.entries import lock_path, rejected_path
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
 from rag_eval.ground_truth.truth_files import Truth, rewrite_truth, write_truth
 from rag_eval.llm.chat import ANSWERS_FOLDER
@@ -316,7 +316,7 @@ class Growing:
             if not there:
                 write_truth(path, kept)
             elif kept != there:
-                rewrite_truth(path, path, kept, self._corpus.by_id)
+                rewrite_truth(path, kept, self._corpus.by_id)
         self.asked.write(asked_path(path))
         return fitting
 

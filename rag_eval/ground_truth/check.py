@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rag_eval.errors import GroundTruthError, preview
+from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
-from rag_eval.ground_truth.text_index import places_of
 from rag_eval.ground_truth.truth_files import ParsedLine, read_truth_text, truth_lines
 from rag_eval.metrics.intervals import merge_places
 from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
@@ -285,58 +285,74 @@ class TruthAudit:
         return self.repeated_characters / self.truth_characters if self.truth_characters else 0.0
 
 
+class _ValidSpan(NamedTuple):
+    """A member of a group that is the text of its document, with its line and its group."""
+
+    line: ParsedLine[TokenLevelLine]
+    group: SpanLine
+    member: AlternativeLine
+
+
 def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
     """Audit the text of a token-level file; nothing is raised for what is wrong with it."""
     documents = corpus.by_id()
-    known = KnownIds(documents)
     lines, remarks, quotes = list[ParsedLine[TokenLevelLine]](), list[Finding](), Quotes(lambda: documents)
     for line in truth_lines(text, TokenLevelLine, quotes):
         lines.append(line)
-        remarks += [finding("quoted in other words", line, told) for told in quotes.differing]
+        remarks += [finding("quoted in other words", line, sentence) for sentence in quotes.differing]
         quotes.differing.clear()
-    faults = [*_line_faults(lines)]
-    valid: list[tuple[ParsedLine[TokenLevelLine], SpanLine, AlternativeLine]] = []
-    for line in lines:
-        for span in line.record.relevant_spans if line.record else []:
-            for member in span.members:
-                document = documents.get(DocumentId(member.doc_id))
-                fault = span_fault(member, document, known)
-                if fault is None:
-                    valid.append((line, span, member))
-                else:
-                    kind: FaultKind = "unknown document" if document is None else "span"
-                    faults.append(finding(kind, line, fault, member.doc_id))
-    counts = count_occurrences({member.text for _, _, member in valid}, corpus)
+    valid, span_faults = _checked_spans(lines, documents)
+    counts = count_occurrences({span.member.text for span in valid}, corpus)
     # A copy that the group names is found like the span itself.
     repeated = [
-        (line, member)
-        for line, span, member in valid
-        if sum(counts[member.text].values()) > sum(other.text == member.text for other in span.members)
+        span
+        for span in valid
+        if sum(counts[span.member.text].values()) > sum(o.text == span.member.text for o in span.group.members)
     ]
     remarks += [*_asked_twice(lines), *_overlaps(lines)]
-    remarks += [_repeated(line, member, counts[member.text]) for line, member in repeated]
+    remarks += [_repeated(span.line, span.member, counts[span.member.text]) for span in repeated]
     records = [line.record for line in lines if line.record]
-    passages: dict[int, tuple[str, list[str]]] = {}
-    for line, _, member in valid:
-        content = documents[DocumentId(member.doc_id)].content
-        _, texts = passages.setdefault(line.number, (line.query or "", []))
-        texts.append(content[member.start : member.end])
-    copied = Counter(leakage_kind(leakage(query, *texts)) for query, texts in passages.values())
+    places = [(line.number, DocumentId(one.doc_id), one.start, one.end) for line, _, one in valid]
     return TruthAudit(
         evaluation_type="token-level",
         queries=len(records),
         unanswerable=sum(record.unanswerable for record in records),
         answers=sum(len(span.members) for record in records for span in record.relevant_spans),
         valid_answers=len(valid),
-        faults=sorted(faults, key=lambda finding: finding.line),
+        faults=sorted([*_line_faults(lines), *span_faults], key=lambda finding: finding.line),
         remarks=sorted(remarks, key=lambda finding: finding.line),
-        coverage=coverage_of(
-            [(line.number, DocumentId(member.doc_id), member.start, member.end) for line, _, member in valid], corpus
-        ),
-        truth_characters=sum(len(member.text) for _, _, member in valid),
-        repeated_characters=sum(len(member.text) for _, member in repeated),
-        leakage={kind: copied[kind] for kind in LEAKAGE_KINDS},
+        coverage=coverage_of(places, corpus),
+        truth_characters=sum(len(span.member.text) for span in valid),
+        repeated_characters=sum(len(span.member.text) for span in repeated),
+        leakage=_leakage_counts(valid, documents),
     )
+
+
+def _checked_spans(
+    lines: Sequence[ParsedLine[TokenLevelLine]], documents: Mapping[DocumentId, Document]
+) -> tuple[list[_ValidSpan], list[Finding]]:
+    valid, faults, known = list[_ValidSpan](), list[Finding](), KnownIds(documents)
+    for line in lines:
+        for span in line.record.relevant_spans if line.record else []:
+            for member in span.members:
+                document = documents.get(DocumentId(member.doc_id))
+                fault = span_fault(member, document, known)
+                if fault is None:
+                    valid.append(_ValidSpan(line, span, member))
+                else:
+                    kind: FaultKind = "unknown document" if document is None else "span"
+                    faults.append(finding(kind, line, fault, member.doc_id))
+    return valid, faults
+
+
+def _leakage_counts(valid: Iterable[_ValidSpan], documents: Mapping[DocumentId, Document]) -> dict[str, int]:
+    """Count the questions by the share of their words that is copied from their passages."""
+    passages: dict[int, tuple[str, list[str]]] = {}
+    for line, _, member in valid:
+        _, texts = passages.setdefault(line.number, (line.query or "", []))
+        texts.append(documents[DocumentId(member.doc_id)].content[member.start : member.end])
+    counts = Counter(leakage_kind(leakage(query, *texts)) for query, texts in passages.values())
+    return {kind: counts[kind] for kind in LEAKAGE_KINDS}
 
 
 def audit_chunk_level(text: str) -> TruthAudit:

@@ -6,20 +6,21 @@ shorter than ``LEAST_CHARACTERS`` says too little: its occurrences need not mean
 the question has already are not added, and at most ``MOST_COPIES`` are added to a span.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
 from rag_eval.errors import preview
+from rag_eval.ground_truth.folding import MOST_PLACES, PreparedDocuments, folded_form
 from rag_eval.ground_truth.locating import nearest_extents
-from rag_eval.ground_truth.text_index import MOST_PLACES, RUN, PreparedDocuments, folded_form, run_hashes
 from rag_eval.parts.part_settings import Record, value_in_words
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
@@ -111,39 +112,37 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
 
 
 def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list[CharacterSpan]:
-    """Where each of the texts is in the documents; of each the first ``MOST_PLACES`` by document and place.
+    """Return where each of the texts is in the documents; of each the first ``MOST_PLACES`` by document and place."""
+    by_head: dict[str, list[str]] = {}
+    for text in sorted({text for text in texts if len(text) >= LEAST_CHARACTERS}):
+        by_head.setdefault(text[:LEAST_CHARACTERS], []).append(text)
+    places: dict[str, list[CharacterSpan]] = {text: [] for group in by_head.values() for text in group}
+    for document in documents if by_head else ():
+        content, counts = document.content, Counter[str]()
+        for start in _starts(list(by_head), content):
+            for text in by_head[content[start : start + LEAST_CHARACTERS]]:
+                if counts[text] < MOST_PLACES and content.startswith(text, start):
+                    counts[text] += 1
+                    places[text].append(document.span(start, start + len(text)))
+        for text in counts:
+            if len(places[text]) > MOST_PLACES:  # whichever document comes first
+                places[text] = sorted(places[text], key=lambda span: (span.doc_id, span.start))[:MOST_PLACES]
+    return [place for found in places.values() for place in found]
 
-    Every run of ``RUN`` characters of a document is hashed, and looked up among the first runs of the texts.
-    """
-    sought = sorted({text for text in texts if len(text) >= LEAST_CHARACTERS})
-    found: list[list[CharacterSpan]] = [[] for _ in sought]
-    if not sought:
-        return []
-    firsts, lasts = (
-        np.concatenate([run_hashes(part, RUN) for part in parts])
-        for parts in ([text[:RUN] for text in sought], [text[-RUN:] for text in sought])
-    )
-    likely, shift = np.zeros(2**16, bool), np.uint64(48)  # by the upper bits: most runs begin no text
-    likely[firsts >> shift] = True
-    for document in documents:
-        hashes = run_hashes(document.content, RUN)
-        begins = np.flatnonzero(likely[hashes >> shift])
-        begins = begins[np.isin(hashes[begins], firsts)]
-        for number in np.flatnonzero(np.isin(firsts, hashes[begins])).tolist():
-            text, places = sought[number], found[number]
-            starts = begins[(hashes[begins] == firsts[number]) & (begins + len(text) <= len(document.content))]
-            starts = starts[hashes[starts + len(text) - RUN] == lasts[number]]
-            same = (start for start in starts.tolist() if document.content.startswith(text, start))
-            places += [document.span(start, start + len(text)) for start in islice(same, MOST_PLACES)]
-            if len(places) > MOST_PLACES:  # whichever document comes first
-                places.sort(key=lambda one: (one.doc_id, one.start))
-                del places[MOST_PLACES:]
-    return [place for places in found for place in places]
+
+def _starts(patterns: list[str], content: str) -> list[int]:
+    """Return the code points at which one of the patterns begins, in order."""
+    found = pl.Series([content]).str.find_many(patterns, overlapping=True)[0].to_numpy()
+    if content.isascii():
+        return sorted(found.tolist())
+    utf8 = np.frombuffer(content.encode(), np.uint8)
+    points = np.flatnonzero(utf8 & 0xC0 != 0x80)  # the first byte of every code point
+    return sorted(np.searchsorted(points, found).tolist())
 
 
 def _near_places(documents: PreparedDocuments, text: str, near: float) -> Iterator[tuple[CharacterSpan, str]]:
     form = folded_form(text)
-    for extent in nearest_extents(documents, form, 0, len(documents.index.text), near):
+    for extent in nearest_extents(documents, form, 0, len(documents.text), near):
         found = documents.span(documents.place(extent.start, extent.end))
         if found.text != text:
             yield found, NEAR_COPY

@@ -4,21 +4,16 @@
 differences that are equally small: where a stretch was taken out between two copies of a text, or put in, the texts do
 not tell which copy is the new one ("a b a" becomes "a" by losing "a b " or " b a"), so the change is put where writers
 make changes: at the start of a paragraph, of a line, of a sentence, of a word. Two changes that can become one do.
-
-A general diff library is no substitute: fast-diff-match-patch takes a sixth of the time on an edited megabyte, but a
-hundred times as long on texts that have little in common, and its blocks send spans of moved lines astray.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from rapidfuzz.distance import LCSseq, Postfix, Prefix
-
-from rag_eval.ground_truth.text_index import run_hashes
 
 SOLID = 8
 """A shared block of fewer characters can be there by chance."""
@@ -26,16 +21,18 @@ SOLID = 8
 SURE = 32
 """So many characters that are gone here and new there, and nowhere else, were moved."""
 
-RUNS = (32, 16, 8)
-"""How long the runs are that anchor a gap: the long ones first."""
-
 EXACT_CELLS = 1 << 25
 """Gaps whose lengths multiply to no more than this are compared character by character."""
 
+_ANCHORS = (
+    re.compile(rf"^(?=(.{{{SOLID},}}))", re.MULTILINE),
+    re.compile(rf"(?:\b|(?=\s))(?=(.{{{SURE}}}))", re.DOTALL),
+    re.compile(rf"(?:\b|(?=\s))(?=(.{{{SOLID}}}))", re.DOTALL),
+)
+"""What anchors a gap if both sides have it once: lines, then runs of characters between words."""
+
 _FURTHEST = 1000
 """How far a change is shifted at most, in characters."""
-
-Stretch = tuple[int, int]
 
 
 class MatchingBlock(NamedTuple):
@@ -57,9 +54,9 @@ class MatchingBlock(NamedTuple):
 def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[MatchingBlock]:
     """Find the blocks that both texts have in the same order; neighbouring ones are merged.
 
-    Beginning and end are compared first, then the blocks made of runs that are unique in both split what is left into
-    gaps, and a small gap is compared character by character, so that as many as possible are shared. Of a large gap
-    without unique runs nothing is shared.
+    Lines that both texts have once split them into gaps, and these are split at their unique runs of characters. A
+    small gap is then compared character by character, so that as many as possible are shared. Of a large gap without
+    unique runs nothing is shared.
     """
     found: list[MatchingBlock] = []
     gaps = [(0, len(old), 0, len(new), 0)]
@@ -68,16 +65,19 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
         a, b = old[old_start:old_end], new[new_start:new_end]
         head = Prefix.similarity(a, b)
         tail = Postfix.similarity(a[head:], b[head:])
+        if not depth:  # whole lines
+            head = a.rfind("\n", 0, head) + 1
+            tail = len(a) - 1 - line if (line := a.find("\n", len(a) - tail)) >= 0 else 0
         found += [MatchingBlock(old_start, new_start, head), MatchingBlock(old_end - tail, new_end - tail, tail)]
         a, b = a[head : len(a) - tail], b[head : len(b) - tail]
         old_start, new_start = old_start + head, new_start + head
         if not a or not b:
             continue
-        if depth and len(a) * len(b) <= exact_cells:
+        if depth > 1 and len(a) * len(b) <= exact_cells:
             matches = LCSseq.editops(a, b).as_matching_blocks()
             found += [MatchingBlock(old_start + one.a, new_start + one.b, one.size) for one in matches]
-        elif depth < len(RUNS):
-            inner = anchors(a, b, RUNS[depth])
+        elif depth < len(_ANCHORS):
+            inner = _blocks(longest_chain(_unique_pieces(a, b, _ANCHORS[depth])))
             found += [MatchingBlock(old_start + one.old, new_start + one.new, one.length) for one in inner]
             for left, right in pairwise([MatchingBlock(0, 0, 0), *inner, MatchingBlock(len(a), len(b), 0)]):
                 old_gap = old_start + left.old_end, old_start + right.old
@@ -98,76 +98,63 @@ def merged(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
     return found
 
 
-def anchors(old: str, new: str, run: int) -> list[MatchingBlock]:
-    """Find the heaviest chain of unique blocks that rise in both texts."""
-    return _disjoint(_heaviest_chain(unique_blocks(old, new, run)))
+Stretch = tuple[int, int]
+Piece = tuple[int, int, int]
+"""The place of a piece in the old text and in the new one, and its length."""
 
 
-def unique_blocks(old: str, new: str, run: int) -> list[MatchingBlock]:
-    """Find the blocks made of runs of so many characters that both texts have exactly once, rising in the old one."""
-    old_hashes, old_places = _single(run_hashes(old, run))
-    new_hashes, new_places = _single(run_hashes(new, run))
-    _, in_old, in_new = np.intersect1d(old_hashes, new_hashes, assume_unique=True, return_indices=True)
-    if not len(in_old):
-        return []
-    order = np.argsort(old_places[in_old])
-    old_places, new_places = old_places[in_old][order], new_places[in_new][order]
-    # Runs that overlap on one diagonal are one block.
-    steps, leaps = np.diff(old_places), np.diff(new_places)
-    borders = np.flatnonzero((steps != leaps) | (steps > run)) + 1
-    firsts = np.concatenate(([0], borders))
-    lasts = np.concatenate((borders, [len(old_places)])) - 1
-    lengths = old_places[lasts] - old_places[firsts] + run
-    columns = (old_places[firsts].tolist(), new_places[firsts].tolist(), lengths.tolist())
-    blocks = [MatchingBlock(*row) for row in zip(*columns, strict=True)]
-    # Hashes of different runs may meet.
-    return [one for one in blocks if old[one.old : one.old_end] == new[one.new : one.new_end]]
+def _unique_pieces(
+    old: str, new: str, pattern: re.Pattern[str], stretches: tuple[Sequence[Stretch], Sequence[Stretch]] | None = None
+) -> list[Piece]:
+    """Find the pieces that both texts, or some stretches of them, have exactly once, in the order of the old text."""
+    in_old, in_new = stretches or ([(0, len(old))], [(0, len(new))])
+    places = _single_pieces(new, in_new, pattern)
+    found = _single_pieces(old, in_old, pattern).items()
+    return [(place, places[piece], len(piece)) for piece, place in found if piece in places]
 
 
-def _single(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hashes that occur once, and their places."""
-    values, places, counts = np.unique(hashes, return_index=True, return_counts=True)
-    return values[counts == 1], places[counts == 1]
+def _single_pieces(text: str, stretches: Sequence[Stretch], pattern: re.Pattern[str]) -> dict[str, int]:
+    """Return the place of each piece that occurs once in the stretches."""
+    places: dict[str, int] = {}
+    for start, end in stretches:
+        for match in pattern.finditer(text, start, end):
+            places[match[1]] = -1 if match[1] in places else match.start()
+    return {piece: place for piece, place in places.items() if place >= 0}
 
 
-def _heaviest_chain(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
-    """Of blocks that rise in the old text, those that rise in the new one too and have the most characters."""
-    places = sorted({block.new for block in blocks})
-    # A Fenwick tree: the heaviest chain that ends at a place in the new text or before, and its last block.
-    tree: list[tuple[int, int]] = [(0, -1)] * (len(places) + 1)
+def longest_chain(pieces: Sequence[Piece]) -> list[Piece]:
+    """Of pieces that rise in the old text, return as many as possible that rise in the new one too."""
+    ends: list[int] = []  # for each length of a chain the first place in the new text where one can end
+    lasts: list[int] = []
     before: list[int] = []
-    heaviest = (0, -1)
-    for number, block in enumerate(blocks):
-        rank = bisect_left(places, block.new)
-        best, at = (0, -1), rank
-        while at > 0:
-            best = max(best, tree[at])
-            at &= at - 1
-        before.append(best[1])
-        chain = (best[0] + block.length, number)
-        heaviest = max(heaviest, chain)
-        at = rank + 1
-        while at < len(tree):
-            tree[at] = max(tree[at], chain)
-            at += at & -at
-    chosen: list[MatchingBlock] = []
-    number = heaviest[1]
+    for number, (_, new, _) in enumerate(pieces):
+        length = bisect_left(ends, new)
+        before.append(lasts[length - 1] if length else -1)
+        ends[length : length + 1] = [new]
+        lasts[length : length + 1] = [number]
+    chain: list[Piece] = []
+    number = lasts[-1] if lasts else -1
     while number >= 0:
-        chosen.append(blocks[number])
+        chain.append(pieces[number])
         number = before[number]
-    return chosen[::-1]
+    return chain[::-1]
 
 
-def _disjoint(chain: list[MatchingBlock]) -> list[MatchingBlock]:
-    """Return the chain with each block cut where the one before it still covers one of the texts."""
+def _blocks(pieces: Iterable[Piece]) -> list[MatchingBlock]:
+    """Join the pieces that overlap on one diagonal, and cut those that overlap in one text alone."""
     found: list[MatchingBlock] = []
-    old_end = new_end = 0
-    for block in chain:
-        cut = max(0, old_end - block.old, new_end - block.new)
-        if cut < block.length:
-            found.append(MatchingBlock(block.old + cut, block.new + cut, block.length - cut))
-            old_end, new_end = found[-1].old_end, found[-1].new_end
-    return found
+    start, shift, old_end, new_end = 0, 0, 0, 0
+    for old, new, length in pieces:
+        if new - old == shift and old <= old_end:
+            old_end, new_end = old + length, new + length
+            continue
+        found.append(MatchingBlock(start, start + shift, old_end - start))
+        cut = max(0, old_end - old, new_end - new)
+        if cut < length:
+            start, shift, old_end, new_end = old + cut, new - old, old + length, new + length
+        else:
+            start = old_end
+    return merged([*found, MatchingBlock(start, start + shift, old_end - start)])
 
 
 class Moved(NamedTuple):
@@ -180,41 +167,29 @@ class Moved(NamedTuple):
 def moved_blocks(shared: Sequence[MatchingBlock], old: str, new: str) -> list[Moved]:
     """Find what both texts have between the long blocks that they share, in whatever order.
 
-    The core of each is made of runs of 32 characters that are unique among what lies between. Short blocks are passed
-    over: in what was moved, a comparison of characters finds words of other sentences.
+    The core of each is made of runs of ``SURE`` characters that are unique among what lies between. Short blocks are
+    passed over: in what was moved, a comparison of characters finds words of other sentences.
     """
     long = [block for block in shared if block.length >= SURE]
     walls = [MatchingBlock(0, 0, 0), *long, MatchingBlock(len(old), len(new), 0)]
     gone = [(left.old_end, right.old) for left, right in pairwise(walls) if right.old - left.old_end >= SURE]
     fresh = [(left.new_end, right.new) for left, right in pairwise(walls) if right.new - left.new_end >= SURE]
-    # Two different characters that no text has: no run goes over from one stretch to the next.
-    taken, put = _Joined(old, gone, "\ud800"), _Joined(new, fresh, "\udfff")
-    return [_moved(taken, put, block) for block in unique_blocks(taken.text, put.text, SURE)]
+    cores: list[MatchingBlock] = []
+    for place, target, length in _unique_pieces(old, new, _ANCHORS[1], (gone, fresh)):
+        core = cores[-1] if cores else MatchingBlock(place, target, 0)
+        if core.new - core.old == target - place and place <= core.old_end:
+            cores[-1:] = [MatchingBlock(core.old, core.new, place + length - core.old)]
+        else:
+            cores.append(MatchingBlock(place, target, length))
+    return [_moved(core, old, new, gone, fresh) for core in cores]
 
 
-class _Joined:
-    """Stretches of a text in a row, and the way back."""
-
-    def __init__(self, source: str, stretches: Sequence[Stretch], between: str) -> None:
-        self.source = source
-        self.text = between.join(source[start:end] for start, end in stretches)
-        self._stretches = stretches
-        self._starts = [0, *accumulate(end - start + 1 for start, end in stretches)]
-
-    def place(self, joined: int) -> tuple[int, Stretch]:
-        """Return the place in the source, and the stretch it is in."""
-        number = bisect_right(self._starts, joined) - 1
-        stretch = self._stretches[number]
-        return stretch[0] + joined - self._starts[number], stretch
-
-
-def _moved(taken: _Joined, put: _Joined, block: MatchingBlock) -> Moved:
-    (old, old_stretch), (new, new_stretch) = taken.place(block.old), put.place(block.new)
-    before = Postfix.similarity(taken.source[old_stretch[0] : old], put.source[new_stretch[0] : new])
-    old_end, new_end = old + block.length, new + block.length
-    after = Prefix.similarity(taken.source[old_end : old_stretch[1]], put.source[new_end : new_stretch[1]])
-    core = MatchingBlock(old, new, block.length)
-    return Moved(core, MatchingBlock(old - before, new - before, before + block.length + after))
+def _moved(core: MatchingBlock, old: str, new: str, gone: Sequence[Stretch], fresh: Sequence[Stretch]) -> Moved:
+    old_start, old_end = gone[bisect_right(gone, core.old, key=itemgetter(0)) - 1]
+    new_start, new_end = fresh[bisect_right(fresh, core.new, key=itemgetter(0)) - 1]
+    before = Postfix.similarity(old[old_start : core.old], new[new_start : core.new])
+    after = Prefix.similarity(old[core.old_end : old_end], new[core.new_end : new_end])
+    return Moved(core, MatchingBlock(core.old - before, core.new - before, before + core.length + after))
 
 
 def settled(blocks: Iterable[MatchingBlock], old: str, new: str) -> list[MatchingBlock]:

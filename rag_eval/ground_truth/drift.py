@@ -1,7 +1,7 @@
 """Drift: carry the spans of ground truth over to documents that have changed.
 
 ``Carrier`` follows spans through the difference of two versions of a text; ``reanchor`` does so for whole truth, and
-``keep_reanchored`` writes it so that nothing of the old is lost.
+``write_reanchored`` writes it so that nothing of the old is lost.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,8 +15,8 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
+from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import CorpusDocuments
-from rag_eval.ground_truth.text_index import places_of
 from rag_eval.ground_truth.truth_files import read_token_level, rewrite_truth, write_token_level
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
@@ -127,8 +127,8 @@ class Carrier:
         """Return what becomes of ``old[start:end]``."""
         # What was moved goes first: the diff may have found words of it in other sentences.
         number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
-        for core, _ in self._moved[max(0, number - 2) : number]:
-            if core.old_end >= end:
+        for core, whole in self._moved[max(0, number - 2) : number]:
+            if core.old_end > start and whole.old_end >= end:
                 return self._unaltered((start, end), core.new + start - core.old)
         number = bisect_right(self._solid, start, key=lambda block: block.old)
         if number and self._solid[number - 1].old_end >= end:
@@ -350,23 +350,21 @@ def _fits(span: CharacterSpan, content: str) -> bool:
     return found == span.text or (not span.text and len(found) == span.end - span.start)
 
 
-def keep_reanchored(
-    report: ReanchorReport, source: Path, path: Path, documents: CorpusDocuments | None = None
-) -> Path | None:
-    """Write the truth of the file ``source`` as it is now, and what it lost to a file beside it, which is given back.
+def write_reanchored(report: ReanchorReport, path: Path, documents: CorpusDocuments | None = None) -> Path | None:
+    """Write re-anchored ground truth to its file, and what was lost to a file beside it, which is returned.
 
-    None when nothing was lost. Each file is replaced at once or not at all, the one with the lost spans first. Only the
-    lines of queries with other spans are written anew. What an earlier call has left in the file of lost spans stays
-    there too. Raises ``GroundTruthError`` when no query is left, ``ArtifactError`` when a file cannot be written.
+    Each file is replaced at once or not at all, the one with the lost spans first, which keeps what an earlier call
+    left in it. Only the lines of queries with other spans are rewritten. Raises ``GroundTruthError`` when no query is
+    left, ``ArtifactError`` when a file cannot be written.
     """
     check_not_empty(report)
-    place = None
+    lost = None
     if report.lost:
-        place = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
-        earlier = read_token_level(place) if place.exists() else []
-        write_token_level(place, _joined(earlier, report.lost))
-    rewrite_truth(path, source, report.truth, documents)
-    return place
+        lost = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
+        earlier = read_token_level(lost) if lost.exists() else []
+        write_token_level(lost, _joined(earlier, report.lost))
+    rewrite_truth(path, report.truth, documents)
+    return lost
 
 
 def check_not_empty(report: ReanchorReport) -> None:

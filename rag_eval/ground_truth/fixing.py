@@ -11,9 +11,9 @@ from typing import Any
 
 from rag_eval.errors import preview
 from rag_eval.ground_truth.check import Finding, finding, span_fault
+from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import NAMES, KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, TokenLevelLine, parsed_line
-from rag_eval.ground_truth.text_index import places_of
 from rag_eval.ground_truth.truth_files import BYTE_ORDER_MARK, ParsedLine, changed_line, truth_lines, truth_type
 from rag_eval.storage.files import read_text, write_atomically
 from rag_eval.types.documents import Corpus, Document

@@ -1,17 +1,14 @@
 """Finding excerpts, perhaps altered on their way, in the documents they were taken from."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from rapidfuzz.distance import Levenshtein
+from rapidfuzz.distance import Levenshtein, Postfix, Prefix
 
 from rag_eval.chunking.alignment import aligned_form
-from rag_eval.errors import ConfigurationError
-from rag_eval.ground_truth.text_index import RUN, Occurrence, PreparedDocuments, folded_form
+from rag_eval.ground_truth.folding import MOST_PLACES, Occurrence, PreparedDocuments, Seed, folded_form, places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
@@ -98,17 +95,18 @@ def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop:
     taken to both sides as far as it has the fewest edits; of equal choices the one at the border of a word, then the
     one nearest to the needle's own length. No two stretches overlap, and none goes over from one document to the next.
     """
-    text, slack = documents.index.text, 2 + int(len(needle) * (1 - threshold))
+    text, slack = documents.text, 2 + int(len(needle) * (1 - threshold))
     found: list[Extent] = []
-    for offsets, places in _clusters(*documents.index.seeds(needle, begin, stop, _MOST_PLACES_A_RUN), slack):
-        core = _longest_core(text, needle, offsets, places)
-        if core is None:
-            continue
-        offset, start, length = core
-        end, (lowest, highest) = start + length, documents.document_range(start)
+    for seeds in _clusters(documents.seeds(needle, begin, stop, _MOST_PLACES_A_RUN), slack):
+        lowest, highest = documents.document_range(seeds[0][1])
+        lowest, highest = max(lowest, begin), min(highest, stop)
+        offset, start, length = _longest_match(text, needle, seeds, lowest, highest)
+        if not length:
+            continue  # another run with the same key
+        end = start + length
         head, tail = needle[:offset], needle[offset + length :]
-        before = text[max(lowest, begin, start - len(head) - slack) : start]
-        after = text[end : min(highest, stop, end + len(tail) + slack)]
+        before = text[max(lowest, start - len(head) - slack) : start]
+        after = text[end : min(highest, end + len(tail) + slack)]
         left, left_edits = _reach(head[::-1], before[::-1], documents.is_border, start, -1)
         right, right_edits = _reach(tail, after, documents.is_border, end, 1)
         extent = Extent(start - left, end + right, left_edits + right_edits)
@@ -121,39 +119,29 @@ def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop:
     return chosen
 
 
-def _clusters(
-    offsets: NDArray[np.int64], places: NDArray[np.int64], slack: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Shared runs that could belong to one copy of the needle, those with the most runs first."""
-    if not len(offsets):
-        return
-    starts = places - offsets
-    order = np.argsort(starts, kind="stable")
-    offsets, places, starts = offsets[order], places[order], starts[order]
-    numbers = np.concatenate(([0], np.cumsum(np.diff(starts) > slack)))
-    distinct = np.unique(numbers * (int(offsets.max()) + 1) + offsets) // (int(offsets.max()) + 1)
-    votes = np.bincount(distinct, minlength=int(numbers[-1]) + 1)
-    for number in np.argsort(-votes, kind="stable")[:_MOST_CANDIDATES].tolist():
-        if 2 * votes[number] < votes.max():
-            break
-        members = slice(*np.searchsorted(numbers, (number, number + 1)).tolist())
-        yield offsets[members], places[members]
+def _clusters(seeds: list[Seed], slack: int) -> list[list[Seed]]:
+    """Group the seeds that could belong to one copy of the needle; those with the most runs come first."""
+    clusters: list[list[Seed]] = []
+    reached = -1
+    for offset, place in sorted(seeds, key=lambda seed: (seed[1] - seed[0], seed[0])):
+        if not clusters or place - offset - reached > slack:
+            clusters.append([])
+        clusters[-1].append((offset, place))
+        reached = place - offset
+    runs = [len({offset for offset, _ in cluster}) for cluster in clusters]
+    order = sorted(range(len(clusters)), key=lambda number: -runs[number])[:_MOST_CANDIDATES]
+    return [clusters[number] for number in order if 2 * runs[number] >= runs[order[0]]]
 
 
-def _longest_core(
-    text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]
-) -> tuple[int, int, int] | None:
-    """Return offset, place and length of the longest run of runs that needle and text share; None if they differ."""
-    order = np.lexsort((offsets, places - offsets))
-    offsets, places = offsets[order], places[order]
-    borders = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(places) != 1)) + 1
-    firsts = np.concatenate(([0], borders))
-    lengths = np.diff(np.concatenate((firsts, [len(offsets)])))
-    longest = int(np.argmax(lengths))
-    offset, place = int(offsets[firsts[longest]]), int(places[firsts[longest]])
-    length = int(lengths[longest]) + RUN - 1
-    # Hashes of different runs may meet.
-    return (offset, place, length) if text.startswith(needle[offset : offset + length], place) else None
+def _longest_match(text: str, needle: str, seeds: Iterable[Seed], begin: int, stop: int) -> tuple[int, int, int]:
+    """Return offset, place and length of the longest stretch around a seed that needle and text share."""
+    longest = (0, 0, 0)
+    for offset, place in seeds:
+        back = Postfix.similarity(needle[:offset], text[max(begin, place - offset) : place])
+        length = back + Prefix.similarity(needle[offset:], text[place : min(stop, place + len(needle) - offset)])
+        if length > longest[2]:
+            longest = (offset - back, place - back, length)
+    return longest
 
 
 def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, way: int) -> tuple[int, int]:
@@ -191,18 +179,14 @@ class Locator:
     1. to the letter;
     2. but for whitespace, Unicode form, case, kinds of quotes and dashes, emphasis and invisible marks, and quotes or
        an ellipsis put around it;
-    3. fuzzily: the stretch that takes the fewest edits, of a similarity of ``threshold`` at least.
+    3. fuzzily: the stretch that takes the fewest edits, of a similarity of ``SIMILARITY`` at least.
 
     The first way that finds something decides. Several places are told apart by the hint, or the excerpt is rejected
     as ambiguous. A place is exact code points of the source, whatever way it was found.
-    Raises ``ConfigurationError`` when the threshold is not above 0.5 and at most 1.
     """
 
-    def __init__(self, documents: Iterable[Document], threshold: float = SIMILARITY) -> None:
-        if not 0.5 < threshold <= 1:
-            raise ConfigurationError(f"the threshold is {threshold}: it must be above 0.5 and at most 1")
+    def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = PreparedDocuments(documents)
-        self._threshold = threshold
 
     def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
         """Find the place of an excerpt in one document or any, or why it has none; raises nothing."""
@@ -240,7 +224,9 @@ class Locator:
 
     def _form_places(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[Occurrence]:
         ranges = self._documents.ranges(doc_id, hint.window)
-        starts = [start for begin, stop in ranges for start in self._documents.index.occurrences(form, begin, stop)]
+        starts = [
+            start for begin, stop in ranges for start in places_of(form, self._documents.text, MOST_PLACES, begin, stop)
+        ]
         return [self._documents.place(start, start + len(form)) for start in starts]
 
     def _clean(self, places: Iterable[Occurrence], hint: Hint) -> list[Occurrence]:
@@ -251,7 +237,7 @@ class Locator:
         extents = [
             extent
             for begin, stop in documents.ranges(doc_id, hint.window)
-            for extent in nearest_extents(documents, form, begin, stop, self._threshold)
+            for extent in nearest_extents(documents, form, begin, stop, SIMILARITY)
         ]
         found = [(extent, documents.place(extent.start, extent.end)) for extent in extents]
         found = [(extent, place) for extent, place in found if _inside([place], hint)]
@@ -273,7 +259,7 @@ class Locator:
         def edits(place: Occurrence) -> float | None:
             """How far the text before is from the given one; None when too far, or when none was given."""
             begin, _ = self._documents.document_range(place.form_start)
-            found = self._documents.index.text[max(begin, place.form_start - len(before)) : place.form_start]
+            found = self._documents.text[max(begin, place.form_start - len(before)) : place.form_start]
             count = Levenshtein.distance(before, found)
             return count if before and 1 - count / len(before) >= _LEAST_SIMILARITY else None
 

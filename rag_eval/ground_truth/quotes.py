@@ -9,8 +9,8 @@ from rag_eval.chunking.markdown import Block, Outline
 from rag_eval.chunking.sentence import trim
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.formatting import closest
+from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
-from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.documents import Document, DocumentsById
 from rag_eval.types.ids import DocumentId
 

@@ -102,7 +102,8 @@ class _QueryLine(LineModel):
     def query_id(self) -> QueryId:
         return QueryId(self.id or generate_query_id(self.query))
 
-    def _query(self) -> Query:
+    def to_query(self) -> Query:
+        """Return the query; raises ``GroundTruthError`` when its text is empty."""
         return Query(self.query_id, QueryText(self.query), self.metadata)
 
     def _faults(self, answers: int, kind: str) -> list[str]:
@@ -115,7 +116,7 @@ class _QueryLine(LineModel):
         if self.metadata:
             try:
                 metadata_to_json(self.metadata, "the query")
-                judgements(Query(self.query_id, QueryText(self.query), self.metadata))
+                judgements(self.to_query())
             except RagEvalError as error:
                 faults.append(str(error))
         return faults
@@ -159,7 +160,7 @@ class TokenLevelLine(_QueryLine):
             faults.append(fault)
         if faults:
             return None, faults
-        return TokenLevelGroundTruth(self._query(), spans, self.unanswerable, alternatives, origins), []
+        return TokenLevelGroundTruth(self.to_query(), spans, self.unanswerable, alternatives, origins), []
 
 
 class ChunkLevelLine(_QueryLine):
@@ -187,7 +188,7 @@ class ChunkLevelLine(_QueryLine):
             faults.append(fault)
         if faults:
             return None, faults
-        return ChunkLevelGroundTruth(self._query(), ids, self.unanswerable, alternatives, origins), []
+        return ChunkLevelGroundTruth(self.to_query(), ids, self.unanswerable, alternatives, origins), []
 
 
 def token_level_outputs(item: TokenLevelGroundTruth) -> dict[str, Any]:

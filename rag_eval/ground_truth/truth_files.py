@@ -192,18 +192,16 @@ def _form(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
     return ChunkLevelLine if truth and isinstance(truth[0], ChunkLevelGroundTruth) else TokenLevelLine
 
 
-def rewrite_truth(
-    path: str | Path, source: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None
-) -> None:
-    """Write what became of the ground truth of the file ``source``, which has the same order.
+def rewrite_truth(path: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None) -> None:
+    """Write to a file what became of its ground truth, in the same order.
 
     The line of a query whose answers are as they were stays byte for byte, and so does what is no query, but for the
-    version of the format where groups need another; a query that the truth lacks is left out, and those that the file
-    lacks come at its end. Raises as ``write_token_level`` does, and when ``source`` cannot be read.
+    version of the format where groups need another. A query that the truth no longer has is left out, and new ones
+    come at the end. Raises as ``write_token_level`` does, and when the file cannot be read.
     """
     items = list(truth)
     by_id = {item.query.id: item for item in items}
-    before = read_text(Path(source))
+    before = read_text(Path(path))
     kind, quotes = cast("Any", _form(items)), Quotes(documents)
     old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind, quotes)}
     lines, is_grouped = [], any(item.alternatives or item.origins for item in items)

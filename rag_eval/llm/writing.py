@@ -133,18 +133,15 @@ class TextWriter(AsksModel):
     def template(self, name: str) -> str:
         return read_text(FOLDER / f"{name}.md")
 
-    def request(self, answer: type[BaseModel], count: int = 0, order: str = "", **texts: str) -> ChatRequest:
-        """Return the request that has these texts, each between its marks, and the number, in the prompt.
-
-        ``order`` names another prompt, which has the same texts in another order.
-        """
+    def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:
+        """Return the request that has these texts, each between its marks, and the number, in the prompt."""
         code = code_of(list(texts.values()))
         marked = {name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>" for name, text in texts.items()}
         return ChatRequest(
             server=server_of(self.client),
             model=self.model,
             system=self.template("system").strip(),
-            user=Template(self.template(order or self.prompt)).substitute(marked, count=count).strip(),
+            user=Template(self.template(self.prompt)).substitute(marked, count=count).strip(),
             response_format=response_format(answer),
             settings={} if self.temperature is None else {"temperature": self.temperature},
             max_output_tokens=self.max_output_tokens,

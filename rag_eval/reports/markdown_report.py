@@ -18,7 +18,7 @@ from rag_eval.reports.against import (
 )
 from rag_eval.reports.no_answer import NoAnswer
 from rag_eval.reports.report import Report, facts
-from rag_eval.reports.unjudged import Holes
+from rag_eval.reports.unjudged import UnjudgedReport
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.verdict_words import VerdictWords
 from rag_eval.reports.why import Why
@@ -43,7 +43,7 @@ def report_markdown(report: Report) -> str:
         text = [one.title for one in shown if one.kind in ("name", "verdict")]
         lines += [*_table([one.title for one in shown], rows, text), report.ranking.note, ""]
         lines += [*_strip_lines(report.verdict), *why_lines(report.why)]
-        lines += [*no_answer_lines(report.no_answer), *holes_lines(report.holes)]
+        lines += [*no_answer_lines(report.no_answer), *unjudged_lines(report.unjudged)]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -98,7 +98,7 @@ def no_answer_lines(found: NoAnswer | None) -> list[str]:
     return lines + _table(found.CURVE_TITLES, found.curve_rows())
 
 
-def holes_lines(found: Holes | None) -> list[str]:
+def unjudged_lines(found: UnjudgedReport | None) -> list[str]:
     """How much of what was retrieved nobody judged, and what that leaves open."""
     if found is None:
         return []

@@ -12,7 +12,7 @@ from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.question_data import Overlay, pack_overlay
 from rag_eval.reports.question_tables import questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.unjudged import Holes, holes_of
+from rag_eval.reports.unjudged import UnjudgedReport, unjudged_of
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.verdict_words import VerdictWords, words_of
 from rag_eval.reports.why import Why, why
@@ -37,7 +37,7 @@ class Report:
     words: VerdictWords
     why: Why
     no_answer: NoAnswer | None
-    holes: Holes | None
+    unjudged: UnjudgedReport | None
     ranking: ConfigurationRanking
     charts: dict[str, Any]
     overlay: Overlay | None
@@ -77,7 +77,7 @@ def build_report(
         words=words_of(verdict),
         why=why(workspace, known, verdict),
         no_answer=no_answer(workspace, outcome, known),
-        holes=holes_of(workspace, outcome),
+        unjudged=unjudged_of(workspace, outcome),
         ranking=ConfigurationRanking.of(outcome, verdict.contenders),
         charts=charts_of(workspace, verdict),
         overlay=overlay,

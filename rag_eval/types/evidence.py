@@ -166,11 +166,26 @@ class JudgedPassage:
     """Why, by judge, where they said so."""
 
     @property
+    def judge(self) -> str | None:
+        """The judge whose grade counts: a person, or else the model that judged last; None while it waits."""
+        if PERSON in self.grades:
+            return PERSON
+        return None if self.sampled else next(reversed([*self.grades]), None)
+
+    @property
     def grade(self) -> int | None:
-        """The grade that counts: a person's, or else that of the model that judged last; None while it waits."""
-        if PERSON in self.grades or self.sampled:
-            return self.grades.get(PERSON)
-        return [*self.grades.values()][-1] if self.grades else None
+        """The grade that counts; None while it waits."""
+        return None if self.judge is None else self.grades[self.judge]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a configuration retrieved it, rather than a person removing or adding it in a review."""
+        return self.configurations > 0
+
+    def graded(self, judge: str, grade: int, reason: str = "") -> "JudgedPassage":
+        """Return the passage with the grade of a judge."""
+        reasons = {**self.reasons, judge: reason} if reason else self.reasons
+        return replace(self, grades={**self.grades, judge: grade}, reasons=reasons)
 
     @property
     def place(self) -> dict[str, Any]:

@@ -62,12 +62,12 @@ def test_spans_are_carried_over_told_and_written(folder: Path) -> None:
 
 
 def test_without_an_old_version_the_texts_are_looked_for(folder: Path) -> None:
-    done = reanchor(folder, "t.jsonl", "--corpus", "new", "--output", "u.jsonl")
+    done = reanchor(folder, "t.jsonl", "--corpus", "new")
     assert done.returncode == 1, done.stderr
     assert "1 moved, 2 lost" in done.stdout
     assert "the spans' text" in done.stdout
-    assert "Written to u.jsonl; what was lost is in u.lost.jsonl" in done.stdout
-    assert "[bold]" in (folder / "u.jsonl").read_text()
+    assert "Written to t.jsonl; what was lost is in t.lost.jsonl" in done.stdout
+    assert "[bold]" in (folder / "t.jsonl").read_text()
 
 
 def test_the_wrong_corpus_is_one_sentence_and_exit_2(folder: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rag_eval import Corpus, Document, DocumentId, GroundTruthError, read_token_level, truth_from
 from rag_eval.documents import PLACES
 from rag_eval.ground_truth.check import audit_token_level
-from rag_eval.ground_truth.drift import keep_reanchored, reanchor
+from rag_eval.ground_truth.drift import reanchor, write_reanchored
 from rag_eval.ground_truth.fixing import fix_truth
 from rag_eval.ground_truth.quotes import Quotes
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
@@ -191,7 +191,7 @@ def test_lines_that_need_no_other_spans_stay_quoted_when_spans_are_carried_over(
     line = path.read_text().splitlines()[0]
     old = {DocumentId("manual.pdf"): ["Welcome! " + MANUAL.content]}
     report = reanchor(read_token_level(path, CORPUS.by_id), CORPUS, old)
-    assert keep_reanchored(report, path, path, CORPUS.by_id) is None
+    assert write_reanchored(report, path, CORPUS.by_id) is None
     assert path.read_text().splitlines()[0] == line
     assert read_token_level(path, CORPUS.by_id)[1].relevant_spans[0].start == 0
 

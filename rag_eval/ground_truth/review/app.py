@@ -1,6 +1,5 @@
 """The review page: its data, who may ask for it, its requests, and serving it on this machine only."""
 
-import getpass
 import hmac
 import secrets
 import socket
@@ -23,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from rag_eval.documents.reading import page_picture
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
-from rag_eval.ground_truth.judgements import Entry
+from rag_eval.ground_truth.review.entries import Entry
 from rag_eval.ground_truth.review.session import DocumentFolder, NewSpan, Passage, ReviewSession, Verdict
 from rag_eval.types.evidence import JUDGED
 from rag_eval.types.ids import text_sha256
@@ -34,61 +33,54 @@ if TYPE_CHECKING:
 
 def state(session: ReviewSession) -> dict[str, Any]:
     """Return the whole list: every query with its status, and the documents there are."""
-    offers, differing = session.offers(), session.differing()
     return {
-        "file": session.name,
-        "by": session.by,
+        "file": session.files.path.name,
         "revision": session.revision,
         "broken": session.files.broken,
         "documents": list(session.documents),
-        "queries": [
-            row(session, entry, offers.get(query_id, 0), differing.get(query_id, []))
-            for query_id, entry in session.entries.items()
-        ],
+        "queries": [_row(session, entry) for entry in session.entries.values()],
     }
 
 
-def row(session: ReviewSession, entry: Entry, offered: int, differing: Sequence[str]) -> dict[str, Any]:
+def _row(session: ReviewSession, entry: Entry) -> dict[str, Any]:
     """Return a query as the list shows it."""
-    record = entry.record
     return {
-        "id": record.query_id,
-        "text": record.query,
+        "id": entry.record.query_id,
+        "text": entry.record.query,
         "status": entry.status,
-        "unanswerable": record.unanswerable,
+        "unanswerable": entry.record.unanswerable,
         "faulty": session.is_faulty(entry),
-        "offered": offered,
-        "differing": list(differing),
+        "offered": session.offered(entry),
     }
 
 
 def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
-    """Return a query with all its passages, each with what was decided on it and what is wrong with it."""
+    """Return a query with all its passages, each with its grade and what is wrong with it."""
     entry = session.entry(query_id)
-    passages = session.passages(entry)
-    offered = sum(one.kind == "offered" for one in passages)
     return {
-        "row": row(session, entry, offered, session.differing().get(query_id, [])),
+        "row": _row(session, entry),
         "revision": session.revision,
         "version": entry.version,
         "undo": session.can_undo,
         "metadata": {key: value for key, value in entry.record.metadata.items() if key not in ("review", JUDGED)},
-        "spans": [_passage(session, one) for one in passages],
+        "spans": [_passage(session, passage) for passage in session.passages(entry)],
     }
 
 
 def _passage(session: ReviewSession, passage: Passage) -> dict[str, Any]:
-    one, span = passage.judgement, passage.span
-    found = session.documents.get(span.doc_id) if passage.fault is None else None
-    told = {"by": one.by, "grade": one.grade, "reason": one.reason} if one else {"by": None}
+    span, judged = passage.span, passage.judged
+    document = session.documents.get(span.doc_id) if passage.fault is None else None
+    judge = judged.judge if judged else None
     return {
         **span.model_dump(exclude={"alternatives"}),
-        "place": found and found.place_of(span.start, span.end),
-        "boxes": found.boxes(span.start, span.end) if found else [],
+        "place": document and document.place_of(span.start, span.end),
+        "boxes": document.boxes(span.start, span.end) if document else [],
         "kind": passage.kind,
         "status": passage.status,
         "fault": passage.fault,
-        "judgement": told,
+        "judge": judge,
+        "grade": judged.grades[judge] if judged and judge else None,
+        "reason": judged.reasons.get(judge) if judged and judge else None,
     }
 
 
@@ -317,29 +309,19 @@ def serve_review(
     glob: str | Sequence[str],
     loaders: Mapping[str, Any],
     port: int,
-    by: str | None = None,
     *,
     on_start: Callable[[str], object],
 ) -> None:
-    """Serve the page until the process is interrupted; ``on_start`` is given its address, with the key in it.
-
-    ``by`` is the name that the decisions are kept under, by default the login.
+    """Serve the page until the process is interrupted; ``on_start`` is called with its address, which has the key.
 
     Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and
     ``ConfigurationError`` when the port is taken.
     """
-    session = ReviewSession(truth, DocumentFolder(corpus, glob, loaders), by or _login())
+    session = ReviewSession(truth, DocumentFolder(corpus, glob, loaders))
     with closing(listening_socket(port)) as listener:
         server, address = review_server(session, listener)
         on_start(address)
         server.run(sockets=[listener])
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container may run as a user without a name
-        return "somebody"
 
 
 def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Server, str]":

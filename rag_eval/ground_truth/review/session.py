@@ -1,12 +1,11 @@
-"""A review: decisions on questions and on single passages, each saved at once, and merged with what others decide.
+"""A review: decisions on queries and on single passages, each saved at once.
 
-Every change is made to the files as they are at that moment, under a lock: two reviews of one file do not undo each
-other.
+Every change is made to the files as they are at that moment, under a lock, so that two reviews of one file do not undo
+each other. A decision on a passage is the grade of a person in the metadata of its query.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,25 +15,14 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from rag_eval.documents.reading import Loaders, read_document
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
-from rag_eval.ground_truth.judgements import (
-    IMPLIED,
-    Decision,
-    Entry,
-    ReviewFiles,
-    Side,
-    Status,
-    TruthJudgement,
-    difference,
-    disagreements,
-    judged_line,
-    latest,
-    parse_entry,
-    without,
-)
+from rag_eval.ground_truth.pooling import ORIGIN
 from rag_eval.ground_truth.records import AlternativeLine, Place, SpanLine
+from rag_eval.ground_truth.review.entries import Entry, ReviewFiles, Side, Status
 from rag_eval.ground_truth.truth_files import changed_line
 from rag_eval.storage.files import Stamp, matching_files
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
+from rag_eval.types.evidence import HIGHEST_GRADE, JUDGED, PERSON, RELEVANT_GRADE, JudgedPassage
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 
 
@@ -60,8 +48,8 @@ class DocumentFolder(Mapping[str, Document]):
         try:
             stamp = Stamp.of(path)
             if known not in self._seen or self._seen[known][0] != stamp:
-                found = read_document(path, self._loaders, doc_id)
-                self._seen[known] = stamp, Document(known, found.text, found.metadata, path, found.boxes)
+                read = read_document(path, self._loaders, doc_id)
+                self._seen[known] = stamp, Document(known, read.text, read.metadata, path, read.boxes)
         except (OSError, CorpusError, ConfigurationError):
             raise KeyError(doc_id) from None
         return self._seen[known][1]
@@ -69,12 +57,11 @@ class DocumentFolder(Mapping[str, Document]):
 
 Verdict = Literal["accepted", "rejected", "unanswerable"]
 """What a person says of a question: good as it is, not to be asked, or answered by nothing in the documents."""
-_FROM_THE_PAGE = ConfigDict(extra="forbid", strict=True)
 
 
-@pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class NewSpan:
-    """A place in a document of which ``digest`` tells which text was seen.
+    """A place in a document, and the digest of the text that was seen there.
 
     In the place of another passage, which ``replaces`` names, it takes over that one's origin and alternatives.
     """
@@ -83,16 +70,16 @@ class NewSpan:
     start: int
     end: int
     digest: str
-    replaces: tuple[str, int, int] | None = None
+    replaces: Place | None = None
 
 
 class Passage(NamedTuple):
-    """A passage of a question as it is shown: of its truth, offered as one, or rejected earlier."""
+    """A passage of a question as it is shown: of its ground truth, offered to be judged, or rejected earlier."""
 
     span: AlternativeLine
     kind: Literal["span", "alternative", "offered", "rejected"]
     status: Status
-    judgement: TruthJudgement | None
+    judged: JudgedPassage | None
     fault: str | None
 
 
@@ -100,16 +87,20 @@ class _Undo(NamedTuple):
     query_id: QueryId
     before: tuple[str, Side]
     after: tuple[str, Side]
-    lines: list[str]
+
+
+MOVED = "somebody moved or removed this passage meanwhile: look at it as it is now"
 
 
 class ReviewSession:
-    """One person's review of ground truth. Not safe for threads: let one at a time in."""
+    """The review of a ground-truth file. Not safe for threads: let one at a time in.
 
-    def __init__(self, truth: Path, documents: DocumentFolder, by: str = "somebody") -> None:
-        """Read the files; raises ``GroundTruthError`` when the truth is missing or chunk-level."""
+    Raises ``GroundTruthError`` when the ground truth is missing or chunk-level.
+    """
+
+    def __init__(self, truth: Path, documents: DocumentFolder) -> None:
         self.files = ReviewFiles(truth, lambda: documents)
-        self.documents, self.by = documents, by
+        self.documents = documents
         self._undo: list[_Undo] = []
         self.revision = 0
         """Another number whenever what is shown may have changed."""
@@ -119,15 +110,11 @@ class ReviewSession:
         return self.files.entries
 
     @property
-    def name(self) -> str:
-        return self.files.path.name
-
-    @property
     def can_undo(self) -> bool:
         return bool(self._undo)
 
     def refresh(self) -> int:
-        """Read what others have changed; gives the revision."""
+        """Read what others have changed, and return the revision."""
         if not self.files.is_current:
             with self._changing():
                 pass
@@ -140,145 +127,120 @@ class ReviewSession:
             yield
 
     def passages(self, entry: Entry) -> list[Passage]:
-        """Return all there is to judge of a question: its spans with their alternatives, then offers and rejections."""
-        known = self._latest_of(entry)
-        found = []
+        """Return all passages to judge: the spans with their alternatives, then what is offered or was rejected."""
+        judged = _by_place(entry)
+        passages = []
         for span in entry.record.relevant_spans:
             for number, member in enumerate(span.members):
-                one = known.get(member.place)
-                is_accepted = one is not None and one.decision == "accepted"
-                status: Status = "accepted" if is_accepted else "open"
-                found.append(Passage(member, "alternative" if number else "span", status, one, self._fault(member)))
-        in_truth, apart = entry.places, []
-        for place, one in known.items():
-            if one.span is not None and place not in in_truth:
-                is_rejected = one.decision == "rejected"
-                kind: Literal["rejected", "offered"] = "rejected" if is_rejected else "offered"
-                status = "rejected" if is_rejected else "open"
-                apart.append(Passage(one.span, kind, status, one, self._fault(one.span)))
-        return found + sorted(apart, key=lambda one: one.kind)
+                one = judged.get(member.place)
+                status: Status = "accepted" if one and one.grades.get(PERSON, 0) >= RELEVANT_GRADE else "open"
+                kind: Literal["span", "alternative"] = "alternative" if number else "span"
+                passages.append(Passage(member, kind, status, one, self._fault(member)))
+        offered, rejected = list[Passage](), list[Passage]()
+        for place, one in judged.items():
+            if place in entry.places:
+                continue
+            span = _line_of(one)
+            if self._waits(one):
+                offered.append(Passage(span, "offered", "open", one, self._fault(span)))
+            elif PERSON in one.grades:
+                rejected.append(Passage(span, "rejected", "rejected", one, self._fault(span)))
+        return [*passages, *offered, *rejected]
 
-    def offers(self) -> dict[str, int]:
-        """Return by question how many passages are offered that nobody has judged."""
-        found: dict[str, int] = {}
-        for (query_id, place), one in latest(self.files.judgements).items():
-            entry = self.entries.get(QueryId(query_id))
-            if one.decision == "offered" and entry is not None and place not in entry.places:
-                found[query_id] = found.get(query_id, 0) + 1
-        return found
+    def offered(self, entry: Entry) -> int:
+        """Return how many passages of a query wait to be judged: those drawn for people, or all without a draw."""
+        return sum(self._waits(one) for place, one in _by_place(entry).items() if place not in entry.places)
 
-    def differing(self) -> dict[str, list[str]]:
-        """Return by question on what people differ, a sentence each."""
-        found: dict[str, list[str]] = {}
-        for item, told in disagreements(self.files.judgements).items():
-            found.setdefault(item[0], []).append(difference(item, told))
-        return found
-
-    def _latest_of(self, entry: Entry) -> dict[Place, TruthJudgement]:
-        mine = (one for one in self.files.judgements if one.id == entry.record.query_id)
-        return {place: one for (_, place), one in latest(mine).items() if place is not None and one.decision != "moved"}
+    def _waits(self, judged: JudgedPassage) -> bool:
+        return judged.grade is None and judged.sampled == self.files.is_sampled
 
     def _fault(self, span: AlternativeLine) -> str | None:
         return span_fault(span, self.documents.get(span.doc_id))
 
     def is_faulty(self, entry: Entry) -> bool:
-        """Whether it has a passage that is not its document's text, or none and is not declared unanswerable."""
+        """Whether a span is not its document's text, or an answerable query has none."""
         members = [member for span in entry.record.relevant_spans for member in span.members]
         return any(map(self._fault, members)) or not (members or entry.record.unanswerable)
 
-    def decide(self, query_id: str, version: str, verdict: Verdict) -> Entry:
-        """Decide on a whole question; one that was rejected earlier goes back to the truth when it is accepted.
+    def decide(self, query_id: str, version: str, verdict: Verdict) -> None:
+        """Decide on a whole query; one that was rejected earlier goes back to the ground truth when it is accepted.
 
-        Raises ``GroundTruthError`` when one is accepted that is not true, ``ReviewConflictError`` when the question is
-        not as it was seen, ``ArtifactError`` when it cannot be written.
+        Raises:
+            GroundTruthError: If a query is accepted whose spans are not the text of their documents.
+            ReviewConflictError: If the query is not as it was seen.
+            ArtifactError: If the files cannot be written.
         """
         with self._changing():
             entry = self.entry(query_id)
             if entry.version != version:
                 raise ReviewConflictError("this question was changed meanwhile: look at it as it is now")
-            line, records = entry.line, []
+            spans, judged = entry.record.relevant_spans, entry.judged
             if verdict == "unanswerable":
-                records = [self._judgement(entry, "rejected", span) for span in entry.record.relevant_spans]
-                line = changed_line(line, {"relevant_spans": [], "unanswerable": True}, {})
+                for member in (member for span in spans for member in span.members):
+                    judged = self._judged(judged, member, 0)
+                spans = []
             elif verdict == "accepted":
-                if not entry.record.relevant_spans and not entry.record.unanswerable:
+                if not spans and not entry.record.unanswerable:
                     raise GroundTruthError("it has no span: add one before you accept it")
-                for span in entry.record.relevant_spans:
+                for span in spans:
                     self._check(span)
-            decision: Decision = "rejected" if verdict == "rejected" else "accepted"
-            is_unanswerable = decision == "accepted" and parse_entry(line).unanswerable
-            records.append(self._judgement(entry, decision, unanswerable=is_unanswerable))
             side: Side = "rejected" if verdict == "rejected" else "truth"
-            self._apply(entry, changed_line(line, {}, {"review": decision}), side, records)
-            return entry
+            line = entry.line if spans == entry.record.relevant_spans else _with_spans(entry.line, spans)
+            review = "rejected" if verdict == "rejected" else "accepted"
+            self._apply(entry, changed_line(line, {}, {"review": review}), judged, side)
 
-    def judge(self, query_id: str, place: Place, decision: Literal["accepted", "rejected"]) -> Entry:
-        """Decide on one passage: an accepted one is in the truth, a rejected one is not.
+    def judge(self, query_id: str, place: Place, decision: Literal["accepted", "rejected"]) -> None:
+        """Decide on one passage: an accepted one is in the ground truth, a rejected one is not.
 
-        Raises as ``decide`` does, and when the last passage of a question is rejected.
+        Raises as ``decide`` does, and when the last passage of a query is rejected.
         """
         with self._changing():
             entry = self.entry(query_id)
-            spans = entry.record.relevant_spans
-            members = {member.place: member for span in spans for member in span.members}
-            offered = self._latest_of(entry).get(place)
-            span = members.get(place) or (offered.span if offered else None)
-            if span is None:
-                raise ReviewConflictError("somebody moved or removed this passage meanwhile: look at it as it is now")
-            line = entry.line
+            spans, line = entry.record.relevant_spans, entry.line
+            passage = self._passage(entry, place)
             if decision == "accepted":
-                self._check(span)
-                if place not in members:
-                    others = [one for one in getattr(span, "alternatives", []) if one.place not in members]
-                    span = SpanLine(**span.model_dump(exclude={"alternatives"}), alternatives=others)
-                    line = _with_spans(line, [*spans, span])
-            elif place in members:
-                kept = without(spans, place)
-                if not kept:
+                self._check(passage)
+                if place not in entry.places:
+                    line = _with_spans(line, [*spans, SpanLine.model_validate(passage.model_dump())])
+            elif place in entry.places:
+                spans = _without(spans, place)
+                if not spans:
                     raise GroundTruthError(
                         "it is the last passage: press 0 if nothing answers the question, or reject the question with r"
                     )
-                line = _with_spans(line, kept)
-            line = judged_line(line, {place: decision})
-            self._apply(entry, line, entry.side, [self._judgement(entry, decision, span)])
-            return entry
+                line = _with_spans(line, spans)
+            judged = self._judged(entry.judged, passage, HIGHEST_GRADE if decision == "accepted" else 0)
+            self._apply(entry, line, judged, entry.side)
 
-    def put_span(self, query_id: str, new: NewSpan) -> Entry:
-        """Add a passage to a question, or put one elsewhere; raises as ``decide`` does, and on impossible places."""
+    def put_span(self, query_id: str, new: NewSpan) -> None:
+        """Add a passage to a query, or put one elsewhere; raises as ``decide`` does, and on impossible places."""
         with self._changing():
             entry = self.entry(query_id)
-            spans, records = entry.record.relevant_spans, []
+            spans, judged = entry.record.relevant_spans, entry.judged
             span = self._placed(new)
-            members = {one.place: one for group in spans for one in group.members}
-            offered = self._latest_of(entry).get(new.replaces) if new.replaces else None
-            old = members.get(new.replaces) if new.replaces else None
-            old = old or (offered.span if offered else None)
-            if new.replaces is not None and old is None:
-                raise ReviewConflictError("somebody moved or removed this passage meanwhile: look at it as it is now")
+            old = self._passage(entry, new.replaces) if new.replaces else None
             # A span may come to where another is, and takes its place; an alternative may not.
-            is_alternative = old is not None and old.place in members and old.place not in {one.place for one in spans}
+            is_alternative = old is not None and old.place in entry.places and old.place not in {s.place for s in spans}
             others = [one for group in spans if group is not old for one in group.members[not is_alternative :]]
             if span.place in {one.place for one in others if one is not old}:
                 raise GroundTruthError(
                     f"[{span.start}, {span.end}) of {span.doc_id!r} is an alternative of another span: keep one of them"
                 )
-            if old is not None and old.place in members:
+            if old is not None and old.place in entry.places:
                 changed = [self._moved(group, old, span) for group in spans]
             else:
                 changed = [*spans, span.model_copy(update={"origin": old.origin if old else None})]
-            if old is not None and old.place != span.place:
-                records.append(self._judgement(entry, "moved", old))
+            if old is not None:
+                judged = [one for one in judged if _place_of(one) != old.place]
             unique = {one.place: one for one in reversed(changed)}
             changed = [unique.pop(one.place) for one in changed if one.place in unique]
-            now = next((one for one in changed if one.place == span.place), span)
-            records.append(self._judgement(entry, "accepted", now))
-            self._apply(entry, _with_spans(entry.line, changed), entry.side, records)
-            return entry
+            line = _with_spans(entry.line, changed)
+            self._apply(entry, line, self._judged(judged, span, HIGHEST_GRADE), entry.side)
 
     def undo(self) -> QueryId | None:
-        """Take back the last decision of this session; gives its query, None when there is none.
+        """Take back the last decision of this session and return its query, None when there is none.
 
-        Raises ``ReviewConflictError`` when somebody else has changed the question since.
+        Raises ``ReviewConflictError`` when somebody else has changed the query since.
         """
         if not self._undo:
             return None
@@ -288,7 +250,7 @@ class ReviewSession:
             if (entry.line, entry.side) != last.after:
                 raise ReviewConflictError("somebody else has changed this question since: it is left as it is now")
             entry.put(*last.before)
-            self.files.save([line for line in self.files.log if line not in last.lines])
+            self.files.save()
             return last.query_id
 
     def entry(self, query_id: str) -> Entry:
@@ -297,6 +259,17 @@ class ReviewSession:
         if entry is None:
             raise ReviewConflictError("this question is not in the file any more")
         return entry
+
+    def _passage(self, entry: Entry, place: Place) -> AlternativeLine:
+        """Return the passage at a place, of the ground truth or judged."""
+        for span in entry.record.relevant_spans:
+            for member in span.members:
+                if member.place == place:
+                    return member
+        judged = _by_place(entry).get(place)
+        if judged is None:
+            raise ReviewConflictError(MOVED)
+        return _line_of(judged)
 
     def _check(self, span: AlternativeLine) -> None:
         for number, member in enumerate(span.members if isinstance(span, SpanLine) else [span]):
@@ -311,42 +284,56 @@ class ReviewSession:
             raise ReviewConflictError(f"the document {new.doc_id!r} cannot be read any more")
         if text_sha256(document.content) != new.digest:
             raise ReviewConflictError(f"the document {new.doc_id!r} has changed: look at it as it is now")
-        found = document.span(new.start, new.end)
-        return SpanLine(doc_id=found.doc_id, start=found.start, end=found.end, text=found.text)
+        span = document.span(new.start, new.end)
+        return SpanLine(doc_id=span.doc_id, start=span.start, end=span.end, text=span.text)
 
     def _moved(self, group: SpanLine, old: AlternativeLine, new: SpanLine) -> SpanLine:
         """Return a group with one member elsewhere; of the other alternatives of a span, those that are right."""
         if group.place != old.place:
-            return _regrouped(group, lambda one: new if one.place == old.place else one)
-        kept = [one for one in group.alternatives if one.place != new.place and self._fault(one) is None]
-        return new.model_copy(update={"origin": old.origin, "alternatives": kept})
+            members = [new if one.place == old.place else one for one in group.alternatives]
+            plain = [AlternativeLine(**one.model_dump(exclude={"alternatives"})) for one in members]
+            return group.model_copy(update={"alternatives": plain})
+        right = [one for one in group.alternatives if one.place != new.place and self._fault(one) is None]
+        return new.model_copy(update={"origin": old.origin, "alternatives": right})
 
-    def _judgement(
-        self, entry: Entry, decision: Decision, span: AlternativeLine | None = None, *, unanswerable: bool = False
-    ) -> TruthJudgement:
-        """Return what this person decides now; never before what is in the file, whatever the clocks say."""
-        last = max((one.at for one in self.files.judgements), default=IMPLIED)
-        group = None if span is None else SpanLine.model_validate(span.model_dump())
-        return TruthJudgement(
-            id=entry.record.query_id,
-            span=group,
-            decision=decision,
-            unanswerable=unanswerable,
-            by=self.by,
-            at=max(datetime.now(UTC), last + timedelta(microseconds=1)),
-        )
+    def _judged(self, judged: Sequence[JudgedPassage], span: AlternativeLine, grade: int) -> list[JudgedPassage]:
+        """Return the judged passages with the grade of a person; a span with a fault is no passage to be graded."""
+        if self._fault(span) is not None:
+            return list(judged)
+        others = [JudgedPassage(span.span())] if all(_place_of(one) != span.place for one in judged) else []
+        return [one.graded(PERSON, grade) if _place_of(one) == span.place else one for one in (*judged, *others)]
 
-    def _apply(self, entry: Entry, line: str, side: Side, records: Sequence[TruthJudgement]) -> None:
-        """Change one query and save it with the judgements that led to it."""
-        before, lines = (entry.line, entry.side), [one.line for one in records]
+    def _apply(self, entry: Entry, line: str, judged: Sequence[JudgedPassage], side: Side) -> None:
+        before = entry.line, entry.side
+        if judged != entry.judged:
+            line = changed_line(line, {}, {JUDGED: [one.as_data() for one in judged] or None})
         entry.put(line, side)
-        self.files.save([*self.files.log, *lines])
-        self._undo.append(_Undo(entry.record.query_id, before, (line, side), lines))
+        self.files.save()
+        self._undo.append(_Undo(entry.record.query_id, before, (line, side)))
 
 
-def _regrouped(group: SpanLine, change: Callable[[AlternativeLine], AlternativeLine]) -> SpanLine:
-    members = [AlternativeLine(**change(one).model_dump(exclude={"alternatives"})) for one in group.alternatives]
-    return group.model_copy(update={"alternatives": members})
+def _place_of(judged: JudgedPassage) -> Place | None:
+    passage = judged.passage
+    return (passage.doc_id, passage.start, passage.end) if isinstance(passage, CharacterSpan) else None
+
+
+def _by_place(entry: Entry) -> dict[Place, JudgedPassage]:
+    return {place: one for one in entry.judged if (place := _place_of(one)) is not None}
+
+
+def _line_of(judged: JudgedPassage) -> SpanLine:
+    """Return a judged passage as it is written when a person finds that it answers."""
+    text = judged.as_data()["text"]
+    return SpanLine(**judged.place, text=text, origin=f"{ORIGIN}{PERSON}")
+
+
+def _without(spans: Iterable[SpanLine], place: Place) -> list[SpanLine]:
+    """Return the spans without one, or without an alternative of one."""
+    return [
+        span.model_copy(update={"alternatives": [one for one in span.alternatives if one.place != place]})
+        for span in spans
+        if span.place != place
+    ]
 
 
 def _with_spans(line: str, spans: Iterable[AlternativeLine]) -> str:

@@ -18,7 +18,7 @@ from strategies import nasty_texts
 from rag_eval import Corpus
 from rag_eval.ground_truth.diff import SOLID, MatchingBlock
 from rag_eval.ground_truth.drift import LEAST_SIMILARITY, Carried, Carrier
-from rag_eval.ground_truth.text_index import places_of
+from rag_eval.ground_truth.folding import places_of
 from rag_eval.sample import CORPUS
 
 OURS = settings(deadline=None, derandomize=True, max_examples=300)

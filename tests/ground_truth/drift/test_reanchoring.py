@@ -6,7 +6,7 @@ import pytest
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.drift import documents_that_no_longer_match, keep_reanchored, reanchor
+from rag_eval.ground_truth.drift import documents_that_no_longer_match, reanchor, write_reanchored
 from rag_eval.ground_truth.truth_files import read_token_level, write_token_level
 
 A, B, C = (DocumentId(f"{letter}.md") for letter in "abc")
@@ -127,7 +127,7 @@ def test_what_is_written_keeps_ids_metadata_and_order_and_what_is_lost_is_kept_b
     path, lost = tmp_path / "truth.jsonl", tmp_path / "truth.lost.jsonl"
     write_token_level(path, TRUTH)
     report = reanchor(read_token_level(path), corpus(a=NEW_A, b=OLD_B), {A: [OLD_A]})
-    assert keep_reanchored(report, path, path) == lost
+    assert write_reanchored(report, path) == lost
     written = read_token_level(path)
     assert [item.query for item in written] == [TRUTH[number].query for number in (0, 1, 2, 4)]
     assert written[1].relevant_spans == (
@@ -140,14 +140,14 @@ def test_what_is_written_keeps_ids_metadata_and_order_and_what_is_lost_is_kept_b
 
     later = reanchor(written, corpus(a="Note: " + OLD_A[:25], b=OLD_B), {A: [NEW_A]})
     assert later.counts == {"kept": 2, "moved": 0, "altered": 0, "lost": 2}
-    assert keep_reanchored(later, path, path) == lost
+    assert write_reanchored(later, path) == lost
     told = [(item.query.text, [span.text for span in item.relevant_spans]) for item in read_token_level(lost)]
     assert told == [
         ("how much?", ["Dogs travel free.", "Tickets cost 6 euro."]),
         ("dogs?", ["Dogs travel free."]),
         ("where?", ["on board"]),
     ], "what was lost first comes first"
-    assert keep_reanchored(reanchor(read_token_level(path), corpus(a=NEW_A, b=OLD_B)), path, path) is None
+    assert write_reanchored(reanchor(read_token_level(path), corpus(a=NEW_A, b=OLD_B)), path) is None
 
 
 def test_groups_go_on_with_the_members_that_are_left(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_groups_go_on_with_the_members_that_are_left(tmp_path: Path) -> None:
     assert now.origins == {}
     (lost,) = report.lost
     assert (lost.groups, lost.origins) == ([(first, third)], {first: "person", third: "copy"})
-    place = keep_reanchored(report, path, path)
+    place = write_reanchored(report, path)
     assert place is not None
     assert (read_token_level(path), read_token_level(place)) == ([now], [lost])
-    assert keep_reanchored(report, path, path) == place, "what was lost already is not written twice"
+    assert write_reanchored(report, path) == place, "what was lost already is not written twice"
     assert read_token_level(place) == [lost]
 
 
@@ -187,7 +187,7 @@ def test_members_that_one_group_loses_one_after_the_other_are_all_kept(tmp_path:
         other = query("where?", CharacterSpan(DocumentId("c.md"), 0, 1, "x"))
         truth = [replace(query("why?", first), alternatives={first: members}, origins=origins), other]
         write_token_level(path, truth)
-        place = keep_reanchored(reanchor(truth, gone, {A: [text]}), path, path)
+        place = write_reanchored(reanchor(truth, gone, {A: [text]}), path)
     assert place is not None
     (lost,) = read_token_level(place)
     assert (lost.groups, lost.origins) == ([(first, second, third)], {third: "copy"})
@@ -196,12 +196,12 @@ def test_members_that_one_group_loses_one_after_the_other_are_all_kept(tmp_path:
 def test_truth_of_which_nothing_is_left_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
     with pytest.raises(GroundTruthError, match="not one of the 1 queries has a span that is in the corpus"):
-        keep_reanchored(reanchor(TRUTH[3:4], corpus(c="Something else.")), path, path)
+        write_reanchored(reanchor(TRUTH[3:4], corpus(c="Something else.")), path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_whose_spans_stay_are_not_touched(tmp_path: Path) -> None:
-    path, other = tmp_path / "truth.jsonl", tmp_path / "other.jsonl"
+    path = tmp_path / "truth.jsonl"
     text = "One. Two. Three."
     changed = text.replace("Two. ", "Two. Or more. ")
     lines = [
@@ -213,13 +213,12 @@ def test_lines_whose_spans_stay_are_not_touched(tmp_path: Path) -> None:
     ]
     path.write_bytes("\n".join(lines).encode())
     report = reanchor(read_token_level(path), corpus(a=changed), {A: [text]})
-    assert keep_reanchored(report, path, other) is None
-    found = other.read_bytes().decode().split("\n")
+    assert write_reanchored(report, path) is None
+    found = path.read_bytes().decode().split("\n")
     assert found[:3] == lines[:3]
     assert found[3] == (
         '{"metadata": {"é": [1.5]}, "query": "three?", '
         '"relevant_spans": [{"doc_id": "a.md", "start": 19, "end": 25, "text": "Three."}]}\r'
     )
     assert found[4:] == lines[4:]
-    assert read_token_level(other) == list(report.truth)
-    assert path.read_bytes() == "\n".join(lines).encode()
+    assert read_token_level(path) == list(report.truth)

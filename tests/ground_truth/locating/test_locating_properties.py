@@ -6,8 +6,8 @@ from rapidfuzz.distance import Levenshtein
 from strategies import known_texts, nasty_texts
 
 from rag_eval import Document, DocumentId
+from rag_eval.ground_truth.folding import FoldedText, folded_form
 from rag_eval.ground_truth.locating import _FRAME, Located, Locator, Rejected
-from rag_eval.ground_truth.text_index import FoldedText, folded_form
 
 OURS = settings(deadline=None, derandomize=True, max_examples=150)
 

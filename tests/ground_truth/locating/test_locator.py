@@ -3,7 +3,6 @@ import random
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.locating import Hint, Located, Location, Locator, Rejected
 from rag_eval.sample import CORPUS
 
@@ -194,16 +193,3 @@ def test_repetition_without_end_is_answered_soon() -> None:
     assert outcome(endless.locate("a" * 400 + "b" + "a" * 400)) == "not-found"
     assert outcome(endless.locate("b" * 400)) == "not-found"
     assert outcome(endless.locate("a" * 100_000)) == "exact"
-
-
-@pytest.mark.parametrize("threshold", [0.5, 1.1, float("nan")])
-def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
-    with pytest.raises(ConfigurationError, match="the threshold is"):
-        Locator([], threshold)
-
-
-def test_the_threshold_decides() -> None:
-    text = [Document(A, "The ferry leaves Storvåg at 22:40 on every day of the week.")]
-    excerpt = "The ferri leeves Storvåg at 22:50 on every day of that week."
-    assert outcome(Locator(text).locate(excerpt)) == "fuzzy"
-    assert outcome(Locator(text, threshold=0.95).locate(excerpt)) == "not-found"

@@ -23,8 +23,8 @@ def opened(chromium: "Browser") -> "Iterator[Opener]":
     trouble: list[str] = []
     with ExitStack() as stack:
 
-        def open_page(truth: Path, by: str = "anna", **options: object) -> "Page":
-            address = stack.enter_context(review_address(truth, by))
+        def open_page(truth: Path, **options: object) -> "Page":
+            address = stack.enter_context(review_address(truth))
             context = chromium.new_context(**options)
             stack.callback(context.close)
             page = context.new_page()

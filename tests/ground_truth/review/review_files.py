@@ -58,9 +58,9 @@ def queries_in(path: Path) -> list[Record]:
 
 
 @contextmanager
-def review_address(truth: Path, by: str = "anna") -> Iterator[str]:
+def review_address(truth: Path) -> Iterator[str]:
     """The address of a running review; it is stopped afterwards."""
-    session = ReviewSession(truth, DocumentFolder(truth.parent / "docs", "**/*"), by)
+    session = ReviewSession(truth, DocumentFolder(truth.parent / "docs", "**/*"))
     with closing(listening_socket(0)) as listener:
         server, address = review_server(session, listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

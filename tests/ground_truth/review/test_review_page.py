@@ -1,14 +1,11 @@
 """The page in a real browser: keyboard first, documents inert, everything to be read and reached."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from strategies import NASTY_SAMPLES
 
-from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements, read_judgements
 from rag_eval.ground_truth.truth_files import read_token_level
-from rag_eval.types.ids import generate_query_id
 from tests.documents.made_files import pdf
 from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, span, write_files
 from tests.ground_truth.review.review_page import Opener, expect, press, said
@@ -93,21 +90,15 @@ def test_the_alternatives_of_a_span_are_listed_gone_to_and_kept(tmp_path: Path, 
     assert queries_in(truth)[0]["relevant_spans"] == [adjusted]
 
 
-def test_two_people_see_each_others_decisions_and_where_they_differ(tmp_path: Path, opened: Opener) -> None:
+def test_two_people_see_each_others_decisions(tmp_path: Path, opened: Opener) -> None:
     truth = write_files(tmp_path)
-    anna, ben = opened(truth, by="anna"), opened(truth, by="<i>ben</i>")
+    anna, ben = opened(truth), opened(truth)
     press(anna, "a")
     said(anna, "Accepted and saved.")
     press(ben, "r")
     said(ben, "Rejected and saved.")
     assert [query["query"] for query in queries_in(tmp_path / "truth.rejected.jsonl")] == ["When?"]
-    for page in (anna, ben):
-        differing = page.locator("#list li", has_text="When?")
-        expect(differing).to_contain_text("people differ")
-        page.locator("#filter").select_option("differing")
-        differing.locator("button").click()
-        expect(page.locator("#differing")).to_contain_text("anna: accepted")
-        expect(page.locator("#differing")).to_contain_text(", then <i>ben</i>: rejected")
+    expect(anna.locator("#counts")).to_contain_text("1 rejected")
     press(anna, "u")
     said(anna, "somebody else has changed this question since")
     truth.write_bytes(truth.read_bytes().replace(b"Boats?", b"Ships?"))
@@ -115,37 +106,29 @@ def test_two_people_see_each_others_decisions_and_where_they_differ(tmp_path: Pa
 
 
 def test_passages_are_judged_with_the_keyboard_alone(tmp_path: Path, opened: Opener) -> None:
-    truth = write_files(tmp_path)
-    boats = generate_query_id("Boats?")
-    offers = [
-        (
-            span("ferry.md", FERRY, "Die letzte"),
-            {"grade": 3, "reason": "<script>window.pwned = 3</script>\x1b[31m\u202e"},
-        ),
-        (span("hostile.md", HOSTILE, "<script>window.pwned = 1</script>"), {}),
+    lines = records()
+    reason = "<script>window.pwned = 3</script>\x1b[31m\u202e"
+    judged = [
+        span("ferry.md", FERRY, "Boote") | {"grades": {"<b>model</b>": 3}, "reasons": {"<b>model</b>": reason}},
+        span("ferry.md", FERRY, "Die letzte") | {"grades": {}},
+        span("hostile.md", HOSTILE, "<script>window.pwned = 1</script>") | {"grades": {}},
     ]
-    for offered, more in offers:
-        one = {"id": boats, "span": offered | {"origin": "pooled"}, "decision": "offered", "by": "<b>model</b>"}
-        add_judgements(truth, [TruthJudgement.model_validate(one | more | {"at": datetime.now(UTC)})])
+    lines[1]["metadata"] = {"judged": [one | {"configurations": 1, "rank": 1} for one in judged]}
+    truth = write_files(tmp_path, *lines)
     page = opened(truth)
     expect(page.locator("#counts")).to_have_text("0 of 4 reviewed, 2 to judge")
     press(page, "j")
     expect(page.locator(".span")).to_have_count(4)
-    expect(page.locator(".span.offered").first).to_contain_text("<b>model</b>: grade 3 of 3, <script>window.pwned = 3")
+    expect(page.locator(".span").first).to_contain_text("<b>model</b>: grade 3 of 3, <script>window.pwned = 3")
     press(page, "y", "x", "y")
     said(page, "It answers: saved.")
     expect(page.locator("mark.current")).to_have_text("<script>window.pwned = 1</script>")
     press(page, "x")
     said(page, "It does not answer: saved. a accepts the question.")
     spans = queries_in(truth)[1]["relevant_spans"]
-    assert [(one["text"], one.get("origin")) for one in spans] == [("Boote", None), ("Die letzte", "pooled")]
-    decided = [(one.span.text, one.decision) for one in read_judgements(truth)[2:] if one.span]
-    assert decided == [
-        ("Boote", "accepted"),
-        ("zwei", "rejected"),
-        ("Die letzte", "accepted"),
-        ("<script>window.pwned = 1</script>", "rejected"),
-    ]
+    assert [(one["text"], one.get("origin")) for one in spans] == [("Boote", None), ("Die letzte", "judged by person")]
+    grades = {one["text"]: one["grades"]["person"] for one in queries_in(truth)[1]["metadata"]["judged"]}
+    assert grades == {"Boote": 3, "zwei": 0, "Die letzte": 3, "<script>window.pwned = 1</script>": 0}
     press(page, "a", "a", "a", "a")
     said(page, "Every query is reviewed.")
     assert page.evaluate("window.pwned") is None
@@ -159,12 +142,13 @@ def test_what_nothing_answers_is_declared_and_what_something_does_is_answered(tm
     said(page, "it is the last passage: press 0 if nothing answers the question")
     press(page, "0")
     said(page, "Nothing answers it: saved.")
-    assert queries_in(truth)[0] | {"id": 0} == {
-        "id": 0,
+    (judged,) = queries_in(truth)[0]["metadata"].pop("judged")
+    assert (judged["text"], judged["grades"]) == ("22:40", {"person": 0})
+    assert queries_in(truth)[0] | {"metadata": {}} == {
         "query": "When?",
         "relevant_spans": [],
         "unanswerable": True,
-        "metadata": {"difficulty": "easy", "review": "accepted"},
+        "metadata": {},
     }
     press(page, "j", "j")
     expect(page.locator("#unanswerable")).to_be_visible()

@@ -1,27 +1,14 @@
 import json
 import threading
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import cast, get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ReviewConflictError, SpanMismatchError
-from rag_eval.ground_truth.judgements import (
-    TruthJudgement,
-    add_judgements,
-    judgements_path,
-    merge_reviews,
-    read_judgements,
-    rejected_path,
-)
-from rag_eval.ground_truth.records import Place, SpanLine
+from rag_eval.ground_truth.records import Place
 from rag_eval.ground_truth.review import app as answers
+from rag_eval.ground_truth.review.entries import rejected_path
 from rag_eval.ground_truth.review.session import (
     DocumentFolder,
     NewSpan,
@@ -29,14 +16,15 @@ from rag_eval.ground_truth.review.session import (
     Verdict,
 )
 from rag_eval.ground_truth.truth_files import read_token_level
+from rag_eval.types.evidence import judgements
 from rag_eval.types.ids import QueryId, text_sha256
 from tests.ground_truth.review.review_files import FERRY, Record, queries_in, records, span, write_files
 
 WHEN, BOATS, SCRIPT, NEVER = (record["query"] for record in records())
 
 
-def session_on(truth: Path, by: str = "anna", docs: Path | None = None) -> ReviewSession:
-    return ReviewSession(truth, DocumentFolder(docs or truth.parent / "docs", "**/*.md"), by)
+def session_on(truth: Path) -> ReviewSession:
+    return ReviewSession(truth, DocumentFolder(truth.parent / "docs", "**/*.md"))
 
 
 def id_of(session: ReviewSession, text: str) -> QueryId:
@@ -144,7 +132,6 @@ def test_undo_takes_everything_back_byte_for_byte(tmp_path: Path) -> None:
     assert undone == [query_id, boats, boats, query_id, None]
     assert truth.read_bytes() == before
     assert texts(rejected_path(truth)) == []
-    assert read_judgements(truth) == []
 
 
 def digest(session: ReviewSession, doc_id: str) -> str:
@@ -181,7 +168,10 @@ def test_spans_are_taken_from_the_document_and_kept_ones_stay(tmp_path: Path) ->
         session.judge(query_id, place_of(spans[1]), "rejected")
     session.decide(query_id, session.entries[query_id].version, "unanswerable")
     item = read_token_level(truth)[1]
-    assert (item.unanswerable, item.relevant_spans, item.query.metadata) == (True, (), {"review": "accepted"})
+    assert (item.unanswerable, item.relevant_spans, item.query.metadata["review"]) == (True, (), "accepted")
+    assert {one.passage.text: one.grade for one in judgements(item.query)} == dict.fromkeys(  # type: ignore[union-attr]
+        ("Boote", "zwei", "🎉 fährt"), 0
+    )
 
 
 def test_a_span_makes_an_unanswerable_query_answerable(tmp_path: Path) -> None:
@@ -189,7 +179,6 @@ def test_a_span_makes_an_unanswerable_query_answerable(tmp_path: Path) -> None:
     session = session_on(truth)
     query_id = id_of(session, NEVER)
     session.decide(query_id, session.entries[query_id].version, "accepted")
-    assert read_judgements(truth)[0].unanswerable
     session.put_span(query_id, NewSpan("ferry.md", 0, 1, digest(session, "ferry.md")))
     item = read_token_level(truth)[3]
     assert (item.unanswerable, [one.text for one in item.relevant_spans]) == (False, ["#"])
@@ -240,83 +229,75 @@ def test_two_people_review_one_file_at_once_and_nothing_is_lost(tmp_path: Path) 
     many = [{"query": f"{number}?", "relevant_spans": [span("ferry.md", FERRY, "Boote")]} for number in range(40)]
     truth = write_files(tmp_path, *many)
 
-    def review(by: str, numbers: range) -> None:
-        session = session_on(truth, by)
+    def review(numbers: range) -> None:
+        session = session_on(truth)
         for number in numbers:
             decide(session, f"{number}?", "rejected" if number % 3 == 0 else "accepted")
 
-    people = [threading.Thread(target=review, args=one) for one in (("anna", range(20)), ("ben", range(20, 40)))]
+    people = [threading.Thread(target=review, args=(one,)) for one in (range(20), range(20, 40))]
     for person in people:
         person.start()
     for person in people:
         person.join()
     assert dict.fromkeys(texts(rejected_path(truth))).keys() == {f"{number}?" for number in range(0, 40, 3)}
     assert all(item.query.metadata == {"review": "accepted"} for item in read_token_level(truth))
-    assert sorted(one.by for one in read_judgements(truth)) == ["anna"] * 20 + ["ben"] * 20
 
 
-def test_where_two_people_differ_the_last_decision_counts_and_both_are_told(tmp_path: Path) -> None:
+def test_what_somebody_else_has_decided_since_is_not_undone(tmp_path: Path) -> None:
     truth = write_files(tmp_path)
-    anna, ben = session_on(truth), session_on(truth, "ben")
-    query_id = id_of(anna, WHEN)
+    anna, ben = session_on(truth), session_on(truth)
     decide(anna, WHEN, "accepted")
     decide(ben, WHEN, "rejected")
     assert texts(rejected_path(truth)) == [WHEN]
-    anna.refresh()
-    for session in (anna, ben):
-        (told,) = answers.query(session, query_id)["row"]["differing"]
-        assert told.startswith("the question: anna: accepted (")
-        assert ", then ben: rejected (" in told
     with pytest.raises(ReviewConflictError, match="somebody else has changed this question since"):
         anna.undo()
-    decide(anna, WHEN, "rejected")
-    assert answers.query(anna, query_id)["row"]["differing"] == []
 
 
-def offer(truth: Path, record: Record, **more: object) -> None:
-    one = {"id": id_of(session_on(truth), BOATS), "span": record, "decision": "offered", "by": "search"}
-    add_judgements(truth, [TruthJudgement.model_validate({**one, **more, "at": datetime.now(UTC)})])
+def pooled(*places: Record, **more: object) -> Record:
+    """The question about boats with passages that a run retrieved."""
+    judged = [one | {"configurations": 2, "rank": 1, "grades": {}} | more for one in places]
+    return records()[1] | {"metadata": {"judged": judged}}
 
 
 def test_an_offered_passage_is_judged_into_the_truth_or_out_of_it(tmp_path: Path) -> None:
-    truth = write_files(tmp_path)
-    first, second = (
-        span("ferry.md", FERRY, "22:40") | {"origin": "pooled"},
-        span("ferry.md", FERRY, "eins".replace("ei", "e\u0301i")),
-    )
-    offer(truth, first, grade=2, reason="<b>likely</b>")
-    offer(truth, second)
-    offer(truth, first)  # an offer is not repeated
-    assert len(read_judgements(truth)) == 2
+    first, second = span("ferry.md", FERRY, "22:40"), span("ferry.md", FERRY, "e\u0301ins")
+    truth = write_files(tmp_path, records()[0], pooled(first, second))
     session = session_on(truth)
     query_id = id_of(session, BOATS)
     told = answers.query(session, query_id)
     assert [one["kind"] for one in told["spans"]] == ["span", "span", "offered", "offered"]
-    assert told["spans"][2]["judgement"] == {"by": "search", "grade": 2, "reason": "<b>likely</b>"}
-    assert [row["offered"] for row in answers.state(session)["queries"]] == [0, 2, 0, 0]
+    assert [row["offered"] for row in answers.state(session)["queries"]] == [0, 2]
     session.judge(query_id, place_of(first), "accepted")
     session.judge(query_id, place_of(second), "rejected")
-    assert queries_in(truth)[1]["relevant_spans"][2] == first
-    assert read_token_level(truth)[1].origins == {read_token_level(truth)[1].relevant_spans[2]: "pooled"}
-    kinds = [(one["kind"], one["status"]) for one in answers.query(session, query_id)["spans"]]
+    assert queries_in(truth)[1]["relevant_spans"][2] == first | {"origin": "judged by person"}
+    kinds = [(one["kind"], one["status"]) for one in answers.query(session_on(truth), query_id)["spans"]]
     assert kinds == [("span", "open"), ("span", "open"), ("span", "accepted"), ("rejected", "rejected")]
-    offer(truth, second)
-    assert answers.query(session_on(truth), query_id)["row"]["offered"] == 0
     session.judge(query_id, place_of(second), "accepted")
     assert len(queries_in(truth)[1]["relevant_spans"]) == 4
     with pytest.raises(ReviewConflictError, match="somebody moved or removed this passage"):
         session.judge(query_id, ("ferry.md", 0, 1), "rejected")
 
 
-def test_an_offer_that_is_adjusted_keeps_its_origin_and_is_offered_no_more(tmp_path: Path) -> None:
-    truth = write_files(tmp_path)
-    first = span("ferry.md", FERRY, "22:40") | {"origin": "pooled"}
-    offer(truth, first)
+def test_what_a_model_judged_is_shown_with_its_reason_and_is_not_offered(tmp_path: Path) -> None:
+    place = span("ferry.md", FERRY, "Boote")
+    record = pooled(place, span("ferry.md", FERRY, "22:40"), grades={"model": 1}, reasons={"model": "<b>close</b>"})
+    session = session_on(write_files(tmp_path, record))
+    told = answers.query(session, id_of(session, BOATS))
+    assert [one["kind"] for one in told["spans"]] == ["span", "span"]
+    assert [(one["judge"], one["grade"], one["reason"]) for one in told["spans"]] == [
+        ("model", 1, "<b>close</b>"),
+        (None, None, None),
+    ]
+
+
+def test_an_offer_that_is_adjusted_is_offered_no_more(tmp_path: Path) -> None:
+    first = span("ferry.md", FERRY, "22:40")
+    truth = write_files(tmp_path, pooled(first))
     session = session_on(truth)
     there = NewSpan("ferry.md", first["start"], first["end"] - 1, digest(session, "ferry.md"), place_of(first))
     session.put_span(id_of(session, BOATS), there)
-    added = queries_in(truth)[1]["relevant_spans"][2]
-    assert (added["text"], added["origin"]) == ("22:4", "pooled")
+    added = queries_in(truth)[0]["relevant_spans"][2]
+    assert (added["text"], added["origin"]) == ("22:4", "judged by person")
     assert len(answers.query(session, id_of(session, BOATS))["spans"]) == 3
 
 
@@ -332,73 +313,17 @@ def test_one_alternative_is_judged_by_itself(tmp_path: Path) -> None:
     assert queries_in(truth)[0]["relevant_spans"] == [grouped]
     session.judge(query_id, place_of(grouped), "accepted")
     assert [one["status"] for one in answers.query(session, query_id)["spans"]] == ["accepted", "open"]
-    assert read_judgements(truth)[0].span == SpanLine.model_validate(grouped)
 
 
-def test_copies_reviewed_apart_are_merged_and_differences_named(tmp_path: Path) -> None:
-    truth, docs = write_files(tmp_path), tmp_path / "docs"
-    (tmp_path / "ben").mkdir()
-    copy = tmp_path / "ben" / "truth.jsonl"
-    copy.write_bytes(truth.read_bytes())
-    anna, ben = session_on(truth), session_on(copy, "ben", docs)
-    first, second = (place_of(one) for one in records()[1]["relevant_spans"])
-    boats = id_of(anna, BOATS)
-    anna.judge(boats, first, "rejected")
-    decide(anna, WHEN, "accepted")
-    decide(anna, SCRIPT, "rejected")
-    ben.judge(boats, second, "accepted")
-    ben.put_span(boats, NewSpan("ferry.md", 0, 3, digest(ben, "ferry.md")))
-    decide(ben, WHEN, "rejected")
-    with copy.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"query": "More?", "relevant_spans": [span("ferry.md", FERRY, "Boote")]}) + "\n")
-    merged = merge_reviews(truth, [copy])
-    assert (merged.questions, merged.rejected, merged.judgements) == (3, 2, 6)
-    assert texts(truth) == [BOATS, NEVER, "More?"]
-    assert sorted(texts(rejected_path(truth))) == [SCRIPT, WHEN]
-    assert [one["text"] for one in queries_in(truth)[0]["relevant_spans"]] == ["zwei", FERRY[:3]]
-    (different,) = merged.differences
-    assert (different["id"], different["query"]) == (id_of(anna, WHEN), WHEN)
-    told = str(different["told"])
-    assert "anna: accepted" in told
-    assert told.index("ben: rejected") > told.index("anna")
-    files = [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))]
-    assert merge_reviews(truth, [copy]) == merged
-    assert [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))] == files
-
-
-def test_files_of_different_questions_are_not_merged(tmp_path: Path) -> None:
-    truth = write_files(tmp_path, {"id": "q", "query": "one?", "unanswerable": True})
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"id": "q", "query": "two?", "unanswerable": true}\n{"query": "x?", "unanswerable": true}\n')
-    before = truth.read_bytes()
-    with pytest.raises(GroundTruthError, match=r"different questions with the id 'q', 'one\?' and 'two\?'"):
-        merge_reviews(truth, [other])
-    assert truth.read_bytes() == before
-
-
-def test_files_without_judgements_are_merged_by_what_they_say(tmp_path: Path) -> None:
+def test_a_passage_taken_out_of_the_truth_is_listed_and_can_be_put_back(tmp_path: Path) -> None:
     truth = write_files(tmp_path)
-    (tmp_path / "ben").mkdir()
-    copy = tmp_path / "ben" / "truth.jsonl"
-    copy.write_bytes(truth.read_bytes())
-    decide(session_on(truth), WHEN, "accepted")
-    decide(session_on(copy, "ben", tmp_path / "docs"), BOATS, "rejected")
-    judgements_path(truth).unlink()
-    judgements_path(copy).unlink()
-    merged = merge_reviews(truth, [copy])
-    assert (merged.questions, merged.rejected, merged.differences) == (3, 1, [])
-    assert queries_in(truth)[0]["metadata"]["review"] == "accepted"
-
-
-def test_broken_judgements_are_named_and_kept(tmp_path: Path) -> None:
-    truth = write_files(tmp_path)
-    judgements_path(truth).write_text('{"id": "x"}\n', encoding="utf-8")
     session = session_on(truth)
-    assert session.files.broken == ["line 1 of truth.judgements.jsonl: decision: it is missing: add it"]
-    decide(session, WHEN, "accepted")
-    assert judgements_path(truth).read_text().startswith('{"id": "x"}\n')
-    with pytest.raises(GroundTruthError, match="decision: it is missing"):
-        read_judgements(truth)
+    boats, place = id_of(session, BOATS), place_of(records()[1]["relevant_spans"][0])
+    session.judge(boats, place, "rejected")
+    kinds = [(one["kind"], one["text"]) for one in answers.query(session_on(truth), boats)["spans"]]
+    assert kinds == [("span", "zwei"), ("rejected", "Boote")]
+    session.judge(boats, place, "accepted")
+    assert [one["text"] for one in queries_in(truth)[1]["relevant_spans"]] == ["zwei", "Boote"]
 
 
 def test_a_move_that_was_cut_off_loses_nothing(tmp_path: Path) -> None:
@@ -466,47 +391,3 @@ def test_a_document_that_changes_is_seen_as_it_is_now(tmp_path: Path) -> None:
     for doc_id in ("ferry.md", "../truth.jsonl"):
         with pytest.raises(ReviewConflictError, match="is not in the folder"):
             answers.document(session, doc_id)
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.booleans(), st.integers(0, 3), st.sampled_from(["accepted", "rejected", "unanswerable", "y", "x", "n"])
-    ),
-    max_size=12,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(STEPS)
-def test_a_merge_has_every_decision_whichever_file_comes_first(steps: list[tuple[bool, int, str]]) -> None:
-    with TemporaryDirectory() as name:
-        truth, docs = write_files(Path(name)), Path(name) / "docs"
-        (Path(name) / "ben").mkdir()
-        copy = Path(name) / "ben" / "truth.jsonl"
-        copy.write_bytes(truth.read_bytes())
-        sessions = session_on(truth), session_on(copy, "ben", docs)
-        for number, (is_ben, which, step) in enumerate(steps):
-            session = sessions[is_ben]
-            query_id, entry = list(session.entries.items())[which % 4]
-            passages = session.passages(entry)
-            with suppress(GroundTruthError):
-                if step == "n":
-                    session.put_span(query_id, NewSpan("ferry.md", number, number + 2, digest(session, "ferry.md")))
-                elif step in ("x", "y") and passages:
-                    place = passages[number % len(passages)].span.place
-                    session.judge(query_id, place, "accepted" if step == "y" else "rejected")
-                elif step in get_args(Verdict):
-                    session.decide(query_id, entry.version, cast("Verdict", step))
-        logs = [{one.line for one in read_judgements(path)} for path in (truth, copy)]
-        merges = merge_reviews(truth, [copy]), merge_reviews(copy, [truth])
-        states = [
-            {
-                query_id: (entry.status, entry.record.unanswerable, entry.places)
-                for query_id, entry in session_on(path, docs=docs).entries.items()
-            }
-            for path in (truth, copy)
-        ]
-        assert states[0] == states[1]
-        assert len(states[0]) == 4
-        assert [{one.line for one in read_judgements(path)} for path in (truth, copy)] == [logs[0] | logs[1]] * 2
-        assert merge_reviews(truth, [copy])[:3] == merges[0][:3]

@@ -4,7 +4,6 @@ export const ICONS = { open: "○", accepted: "✓", rejected: "✕" };
 const FILTERS = {
   faulty: (row) => row.faulty,
   offered: (row) => row.offered > 0,
-  differing: (row) => row.differing.length > 0,
 };
 // Whether there is something to decide on a query.
 export const isOpen = (row) => row.status === "open" || (row.offered > 0 && row.status !== "rejected");
@@ -64,8 +63,7 @@ export class QueryList {
     icon.textContent = row.faulty && row.status === "open" ? "!" : ICONS[row.status];
     icon.setAttribute("role", "img");
     icon.setAttribute("aria-label", row.faulty ? `${row.status}, with a fault` : row.status);
-    const counts = [row.offered ? `${row.offered} to judge` : "", row.differing.length ? "people differ" : ""];
-    item.querySelector(".count").textContent = counts.filter(Boolean).join(", ");
+    item.querySelector(".count").textContent = row.offered ? `${row.offered} to judge` : "";
   }
 
   sift(filter = this.filter) {

@@ -21,8 +21,6 @@ export class QueryView {
     this.find("metadata").replaceChildren(...Object.entries(metadata).map(([key, value]) => fact(key, value)));
     this.find("question").textContent = row.text;
     this.find("unanswerable").hidden = !row.unanswerable;
-    this.find("differing").hidden = row.differing.length === 0;
-    this.find("differing").textContent = `People differ, the last decision counts. ${row.differing.join("; ")}`;
     this.find("spans").replaceChildren(...spans.map((span, number) => card(span, number, number === spanNumber)));
     this.button("undo").disabled = !query.undo;
     for (const action of ["adjust", "answers", "remove"]) this.button(action).disabled = spans.length === 0;
@@ -57,9 +55,7 @@ function card(span, number, isCurrent) {
   const text = part("excerpt", span.text.length > 400 ? `${span.text.slice(0, 400)}…` : span.text);
   text.dir = "auto";
   button.append(text);
-  const { by, grade, reason } = span.judgement;
-  const graded = typeof grade === "number" ? ` grade ${grade} of 3` : "";
-  if (by) button.append(part("place", `${by}:${graded || ` ${span.status}`}${reason ? `, ${reason}` : ""}`));
+  if (span.judge) button.append(part("place", `${span.judge}: grade ${span.grade} of 3${span.reason ? `, ${span.reason}` : ""}`));
   if (span.fault) button.append(part("fault", span.fault));
   item.append(button);
   return item;

@@ -105,7 +105,6 @@ export class Review {
 
   async start(state) {
     this.revision = state.revision;
-    find("reviewer").textContent = state.by;
     find("file").textContent = state.file;
     document.title = `${state.file} – review`;
     find("document-choice").replaceChildren(...state.documents.map((id) => new Option(id, id)));

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from rag_eval import ChunkLevelGroundTruth, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.drift import keep_reanchored, reanchor
-from rag_eval.ground_truth.holes import LONGEST, SHORTEST, drawn, graded, offers, pool
-from rag_eval.ground_truth.judgements import add_judgements, merge_reviews
+from rag_eval.ground_truth.drift import reanchor, write_reanchored
+from rag_eval.ground_truth.pooling import LONGEST, SHORTEST, Passage, PassageGrade, draw_sample, pool, with_grades
 from rag_eval.ground_truth.review import app as answers
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
-from rag_eval.ground_truth.truth_files import read_token_level, write_truth
+from rag_eval.ground_truth.truth_files import Truth, read_token_level, write_truth
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.evidence import PERSON, JudgedPassage, judgements, with_judgements
 from rag_eval.types.ids import ChunkId
@@ -35,6 +34,12 @@ def found(**places: list[tuple[int, int]]) -> Mapping[str, object]:
         name: placed_passages([(ASKED.id, rank, DOC.id, *place) for rank, place in enumerate(some, start=1)])
         for name, some in places.items()
     }
+
+
+def graded(item: Truth, judge: str, grades: Mapping[Passage, int]) -> Truth:
+    by_passage = {(item.query.id, one): PassageGrade(reason="", grade=grade) for one, grade in grades.items()}  # type: ignore[arg-type]
+    (now,) = with_grades([item], judge, by_passage)
+    return now
 
 
 def pooled(item: TokenLevelGroundTruth, k: int = 5, **places: list[tuple[int, int]]) -> list[JudgedPassage]:
@@ -148,12 +153,13 @@ def test_a_sample_is_drawn_anew_from_all_passages() -> None:
         DOCUMENTS,
     )  # type: ignore[arg-type]
     marked = [
-        {one.place["start"] for one in judgements(drawn(items, 4, seed)[0].query) if one.sampled} for seed in range(60)
+        {one.place["start"] for one in judgements(draw_sample(items, 4, seed)[0].query) if one.sampled}
+        for seed in range(60)
     ]
     assert all(len(one) == 4 for one in marked)
     assert set.union(*marked) == set(range(90, 990, 90))
-    assert drawn(items, 4, 3) == drawn(drawn(items, 7, 5), 4, 3)
-    assert drawn(items, 0, 3) == items
+    assert draw_sample(items, 4, 3) == draw_sample(draw_sample(items, 7, 5), 4, 3)
+    assert draw_sample(items, 0, 3) == items
 
 
 def test_judged_passages_are_kept_in_files_of_either_version(tmp_path: Path) -> None:
@@ -184,53 +190,47 @@ def test_judged_passages_follow_their_text(tmp_path: Path) -> None:
     assert [one.passage for one in judgements(held[0].query)] == [first]
     report = reanchor(read_token_level(path), corpus, {DOC.id: [DOC.content]})
     assert (report.counts["kept"], len(report.spans), report.rejudged, report.is_unchanged) == (2, 2, 2, False)
-    keep_reanchored(report, path, path)
+    write_reanchored(report, path)
     found = [one.passage for one in judgements(read_token_level(path)[0].query)]
     assert found == [first, corpus.by_id()[DOC.id].span(466, 556)]
     assert path.read_text("utf-8").split("\n")[2] == before.split("\n")[2]
     assert reanchor(read_token_level(path), corpus).is_unchanged
 
 
-def test_pooled_passages_are_judged_in_a_review(tmp_path: Path) -> None:
+def review(tmp_path: Path, item: Truth) -> ReviewSession:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text(DOC.content, encoding="utf-8")
-    items = pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360), (450, 540)]), 5, DOCUMENTS)  # type: ignore[arg-type]
-    path, other = tmp_path / "truth.jsonl", tmp_path / "other.jsonl"
-    for file in (path, other):
-        write_truth(file, items)
-        assert add_judgements(file, offers(items)) == 3
-        assert add_judgements(file, offers(items)) == 0
-    anna, ben = (
-        ReviewSession(file, DocumentFolder(tmp_path / "docs", "*.md"), by)
-        for file, by in ((path, "anna"), (other, "ben"))
-    )
-    assert answers.state(anna)["queries"][0]["offered"] == 3
-    assert "judged" not in answers.query(anna, ASKED.id)["metadata"]
-    first, second, third = (("a.md", start, start + 89) for start in (90, 270, 450))
-    anna.judge(ASKED.id, first, "accepted")
-    anna.judge(ASKED.id, second, "accepted")
-    anna.undo()
-    anna.judge(ASKED.id, second, "rejected")
-    (now,) = read_token_level(path)
+    write_truth(tmp_path / "truth.jsonl", [item])
+    return ReviewSession(tmp_path / "truth.jsonl", DocumentFolder(tmp_path / "docs", "*.md"))
+
+
+def test_pooled_passages_are_judged_in_a_review(tmp_path: Path) -> None:
+    (item,) = pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360), (450, 540)]), 5, DOCUMENTS)  # type: ignore[arg-type]
+    session = review(tmp_path, item)
+    assert answers.state(session)["queries"][0]["offered"] == 3
+    assert "judged" not in answers.query(session, ASKED.id)["metadata"]
+    first, second = (("a.md", start, start + 89) for start in (90, 270))
+    session.judge(ASKED.id, first, "accepted")
+    session.judge(ASKED.id, second, "accepted")
+    session.undo()
+    session.judge(ASKED.id, second, "rejected")
+    (now,) = read_token_level(tmp_path / "truth.jsonl")
     assert [span.start for span in now.relevant_spans] == [0, 90]
     assert [one.grades for one in judgements(now.query)] == [{PERSON: 3}, {PERSON: 0}, {}]
     assert now.origins == {DOC.span(90, 179): "judged by person"}
-    ben.judge(ASKED.id, third, "accepted")
-    merge_reviews(path, [other])
-    (merged,) = read_token_level(path)
-    assert [one.grades for one in judgements(merged.query)] == [{PERSON: 3}, {PERSON: 0}, {PERSON: 3}]
-    assert sorted(span.start for span in merged.relevant_spans) == [0, 90, 450]
-    assert offers([merged]) == []
+    assert answers.state(session)["queries"][0]["offered"] == 1
 
 
-def test_what_is_drawn_for_people_waits_for_them() -> None:
-    (now,) = drawn(pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360)]), 5, DOCUMENTS), 1, 0)  # type: ignore[arg-type]
+def test_what_is_drawn_for_people_waits_for_them(tmp_path: Path) -> None:
+    (now,) = draw_sample(pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360)]), 5, DOCUMENTS), 1, 0)  # type: ignore[arg-type]
     passages = judgements(now.query)
     judged = graded(now, "model", {one.passage: 3 for one in passages})
     (waiting,) = (one.passage for one in passages if one.sampled)
     assert waiting not in [member for group in judged.groups for member in group]
     assert len(judged.groups) == 2
-    assert [one.span.start for one in offers([judged]) if one.span] == [waiting.start]  # type: ignore[union-attr]
+    session = review(tmp_path, judged)
+    offered = [one for one in answers.query(session, ASKED.id)["spans"] if one["kind"] == "offered"]
+    assert [(one["start"], one["judge"]) for one in offered] == [(waiting.start, None)]  # type: ignore[union-attr]
     assert len(graded(judged, PERSON, {waiting: 3}).groups) == 3
 
 

@@ -1,4 +1,4 @@
-"""Holes in ground truth, on Chroma's dataset with 30 % of its spans hidden: bounds, and a judge that people correct.
+"""Pooling unjudged passages, on Chroma's dataset with 30 % of its spans hidden: bounds, and a judge people correct.
 
 The judge errs on 10 to 30 % of the passages of a document, all errors of a draw being of that draw's rates. What is
 hidden tells what people would say: a pooled passage is relevant that holds half of a hidden span. In each of 1,000
@@ -24,13 +24,13 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.cli.main import app
 from rag_eval.config.models import BenchmarkConfig
-from rag_eval.ground_truth.holes import entered
+from rag_eval.ground_truth.pooling import PassageGrade, with_grades
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.ground_truth.truth_files import read_token_level, write_truth
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import held_shares, score_passages
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.unjudged import holes_of
+from rag_eval.reports.unjudged import unjudged_of
 from rag_eval.stats.estimates import prediction_powered
 from rag_eval.stats.paired_scores import Units
 from rag_eval.tables import TRUTH, TruthTables, as_passages, table_of, truth_to_tables
@@ -70,7 +70,7 @@ def is_relevant(passage: CharacterSpan, full: TokenLevelGroundTruth) -> bool:
 
 
 def loopback_judge(full: dict[str, TokenLevelGroundTruth], corpus: Corpus) -> Any:
-    """A model that errs by document, with a rate of its own for each, and flips on 5 % of what it errs on."""
+    """A model that errs by document, with a rate of its own for each."""
     rng = np.random.default_rng(5)
     rates = dict(
         zip((document.id for document in corpus), rng.permutation(np.linspace(0.1, 0.3, len(corpus))), strict=True)
@@ -86,10 +86,7 @@ def loopback_judge(full: dict[str, TokenLevelGroundTruth], corpus: Corpus) -> An
                 places.setdefault(parts["passage"], document.span(start, start + len(parts["passage"])))
         passage = places[parts["passage"]]
         seed = int(text_sha256(parts["question"] + parts["passage"])[:8], 16)
-        chance = np.random.default_rng(seed).random(2)
-        errs = chance[0] < rates[passage.doc_id] and not (
-            text.index("<<<passage") < text.index("<<<question") and chance[1] < 0.05
-        )
+        errs = np.random.default_rng(seed).random() < rates[passage.doc_id]
         return json.dumps(
             {"reason": "as it says", "grade": 3 if is_relevant(passage, full[parts["question"]]) != errs else 0}
         )
@@ -176,7 +173,7 @@ def command(workspace: Any, outcome: Any, corpus: Corpus, truth: Any, judged: Pa
     full = {item.query.text: item for item in truth}
     with OpenAIServer() as server:
         server.reply = loopback_judge(full, corpus)
-        asked = ["truth", "holes", outcome.run, "--workspace", str(workspace.root), "-o", str(judged), "--k", str(K)]
+        asked = ["truth", "pool", outcome.run, "--workspace", str(workspace.root), "-o", str(judged), "--k", str(K)]
         asked += ["--sample", "200", "--judge", MODEL, "--base-url", server.base_url, "--concurrency", "4", "--json"]
         found = CliRunner().invoke(app, asked)
     assert found.exit_code == 0, (found.output, found.exception)
@@ -188,10 +185,9 @@ def command(workspace: Any, outcome: Any, corpus: Corpus, truth: Any, judged: Pa
         for one in judgements(item.query)
     ]  # type: ignore[arg-type]
     return [
-        figure("passages pooled and graded by rag-eval truth holes", told["judge"]["graded"]),
+        figure("passages pooled and graded by rag-eval truth pool", told["judge"]["graded"]),
         figure("share of them that is relevant", 100 * np.mean([real for _, real in pairs]), "%"),
         figure("errors of the judge", 100 * np.mean([said != real for said, real in pairs]), "%"),
-        figure("flip rate", 100 * told["judge"]["flip_rate"], "%"),
     ]
 
 
@@ -256,10 +252,13 @@ def report(workspace: Any, config: BenchmarkConfig, judged: Path, truth: Any) ->
 
     def run_with(grades: dict[Any, int]) -> Any:
         path = judged.with_name(f"{len(grades)}.jsonl")
-        write_truth(path, entered(items, PERSON, grades))
+        write_truth(
+            path,
+            with_grades(items, PERSON, {key: PassageGrade(reason="", grade=grade) for key, grade in grades.items()}),
+        )
         return run_benchmark(workspace, config.model_copy(update={"ground_truth": [FileTruth(path)]}))
 
-    found = holes_of(workspace, run_with({key: right[key] for key, one in every.items() if one.sampled}))
+    found = unjudged_of(workspace, run_with({key: right[key] for key, one in every.items() if one.sampled}))
     values = {one.name: one.metrics[config.objective] for one in run_with(right).configurations}
     assert found is not None
     intervals = [(one.precision.powered, values[one.name]) for one in found.configurations if one.precision]

@@ -1,10 +1,11 @@
-"""An index of documents for finding excerpts: one long folded text, its runs, and the way back to the sources."""
+"""Fold texts for comparison: one form without case, whitespace and typography, and the way back to the sources."""
 
 import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,6 @@ from rag_eval.types.ids import DocumentId
 MOST_PLACES = 1000
 """Further places of one text are not looked for: so many cannot be told apart anyway."""
 
-_FACTOR = 0x9E3779B97F4A7C15
-_ALL_BITS = (1 << 64) - 1
-
 
 def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0, stop: int | None = None) -> list[int]:
     """Return the first ``most`` places where a text begins in ``content[begin:stop]``; an empty one begins nowhere."""
@@ -29,22 +27,6 @@ def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0
         places.append(place)
         place = content.find(text, place + 1, stop)
     return places
-
-
-def run_hashes(text: str, length: int) -> NDArray[np.uint64]:
-    """Hash the run that starts at each place; none when the text is shorter than a run.
-
-    ``length`` is a power of two, 8 or more. Equal runs have equal hashes. The upper bits are the better ones.
-    """
-    if len(text) < length:
-        return np.zeros(0, dtype=np.uint64)
-    hashes = code_points(text).astype(np.uint64)
-    width, factor = 1, _FACTOR
-    # Two neighbouring halves make a whole: three rounds for runs of eight.
-    while width < length:
-        hashes = hashes[:-width] * np.uint64(factor) + hashes[width:]
-        width, factor = 2 * width, factor * factor & _ALL_BITS
-    return hashes * np.uint64(_FACTOR)
 
 
 GAP = "\n"
@@ -110,76 +92,21 @@ class FoldedText:
         return cls(form, source_index, bool(np.all(source_index[1:] >= source_index[:-1])))
 
 
-RUN = 8
-"""Characters in a run: short enough to survive between two typos, long enough to be rare."""
-
-_PLACE = np.uint64((1 << 36) - 1)
-_PROBES = 4
-
-
-class RunIndex:
-    """Every run of ``RUN`` characters of a text, sorted by a hash of the run and then by place.
-
-    A run and its place share one 64-bit number, 28 bits of hash above 36 bits of place, so that one sort of plain
-    numbers makes the index. Hashes of different runs may meet: what is found is compared with the text.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        hashes = _hashes(text)
-        self._keys = np.sort(hashes | np.arange(len(hashes), dtype=np.uint64))
-
-    def occurrences(self, needle: str, begin: int, stop: int) -> list[int]:
-        """Find where the needle starts within ``text[begin:stop]``, rising; ``MOST_PLACES`` at most."""
-        if len(needle) < RUN:
-            return places_of(needle, self.text, MOST_PLACES, begin, stop)
-        hashes = _hashes(needle)
-        probes = np.arange(_PROBES) * (len(hashes) - 1) // (_PROBES - 1)
-        firsts, counts = self._places(hashes[probes], begin, stop)
-        if counts.min() > MOST_PLACES:
-            probes = np.arange(len(hashes))
-            firsts, counts = self._places(hashes, begin, stop)
-        rarest = int(np.argmin(counts))
-        first, count, offset = int(firsts[rarest]), int(counts[rarest]), int(probes[rarest])
-        found: list[int] = []
-        for key in self._keys[first : first + count].tolist():
-            start = (key & int(_PLACE)) - offset
-            if begin <= start and start + len(needle) <= stop and self.text.startswith(needle, start):
-                found.append(start)
-                if len(found) == MOST_PLACES:
-                    break
-        return found
-
-    def seeds(self, needle: str, begin: int, stop: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find pairs of an offset in the needle and a place in ``text[begin:stop]`` with the same run (or its hash).
-
-        Runs with more than ``most`` places say little about where and are passed over; when all have, the rarest one
-        is taken, unless it is everywhere.
-        """
-        hashes = _hashes(needle)
-        firsts, counts = self._places(hashes, begin, stop)
-        rarest = int(counts[counts > 0].min(initial=MOST_PLACES))
-        offsets = np.flatnonzero((counts > 0) & (counts <= most))
-        if not len(offsets):
-            offsets = np.flatnonzero(counts == rarest)[:1]
-        firsts, counts = firsts[offsets], counts[offsets]
-        # Each first index, counted up as often as the run has places.
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = (self._keys[np.repeat(firsts, counts) + within] & _PLACE).astype(np.int64)
-        return np.repeat(offsets, counts), places
-
-    def _places(self, hashes: NDArray[np.uint64], begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each run where its places in the range begin among the keys, and how many they are."""
-        firsts = np.searchsorted(self._keys, hashes | np.uint64(begin))
-        afters = np.searchsorted(self._keys, hashes | np.uint64(max(begin, stop - RUN + 1)))
-        return firsts, afters - firsts
-
-
-def _hashes(text: str) -> NDArray[np.uint64]:
-    return run_hashes(text, RUN) & ~_PLACE
-
-
 Range = tuple[int, int]
+Seed = tuple[int, int]
+"""A place in an excerpt and one in the folded text from which both have the same run."""
+
+RUN = 8
+"""Characters of a run: few enough to be intact between two typos, enough to be rare."""
+
+_WEIGHTS = np.array([pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(RUN)], np.uint64)
+
+
+def _run_keys(text: str) -> NDArray[np.uint64]:
+    """Return a number for each run of a text, the same for the same run."""
+    if len(text) < RUN:
+        return _WEIGHTS[:0]
+    return np.correlate(code_points(text).astype(np.uint64), _WEIGHTS, "valid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +121,7 @@ class Occurrence:
 
 
 class PreparedDocuments:
-    """The folded forms of all documents on one line, with a gap between them, and an index of it."""
+    """The folded forms of all documents on one line, with a gap between them."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = tuple(documents)
@@ -202,12 +129,39 @@ class PreparedDocuments:
         self._folded = [FoldedText.of(document.content) for document in self.documents]
         lengths = [len(folded.form) + len(GAP) for folded in self._folded]
         self._begins = [0, *np.cumsum(lengths).tolist()]
-        self.index = RunIndex(GAP.join(folded.form for folded in self._folded))
+        self.text = GAP.join(folded.form for folded in self._folded)
+
+    @cached_property
+    def _runs(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The keys of all runs of the folded text, sorted, and their places."""
+        keys = _run_keys(self.text)
+        places = np.argsort(keys, kind="stable")
+        return keys[places], places
+
+    def seeds(self, needle: str, begin: int, stop: int, most: int) -> list[Seed]:
+        """Find the runs of the needle in ``[begin, stop)`` of the folded text; now and then a run of the same key too.
+
+        Runs with more than ``most`` places say little about where and are passed over; when all have more, the rarest
+        is taken, unless it is everywhere.
+        """
+        keys, places = self._runs
+        sought = _run_keys(needle)
+        firsts, afters = (np.searchsorted(keys, sought, side).tolist() for side in ("left", "right"))
+        found: dict[int, NDArray[np.int64]] = {}
+        for offset, (first, after) in enumerate(zip(firsts, afters, strict=True)):
+            low, high = (bisect_left(places, end, first, after) for end in (begin, max(begin, stop - RUN + 1)))
+            if low < high:
+                found[offset] = places[low:high]
+        rare = [offset for offset, some in found.items() if len(some) <= most]
+        rarest = min(found, key=lambda offset: len(found[offset]), default=None)
+        if not rare and rarest is not None and len(found[rarest]) <= MOST_PLACES:
+            rare = [rarest]
+        return [(offset, place) for offset in rare for place in found[offset].tolist()]
 
     def ranges(self, doc_id: DocumentId | None, window: Range | None) -> list[Range]:
         """Return the stretches of the folded text to search: everything, one document, or the window of each."""
         if doc_id is None and window is None:
-            return [(0, len(self.index.text))]
+            return [(0, len(self.text))]
         numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
         return [self._window(number, window) for number in numbers]
 
@@ -250,7 +204,7 @@ class PreparedDocuments:
         if after == stop:
             return True
         is_cut = self._source(place.number, after - 1) == self._source(place.number, after)
-        return not is_cut and not unicodedata.combining(self.index.text[after])
+        return not is_cut and not unicodedata.combining(self.text[after])
 
     def is_border(self, form_place: int) -> bool:
         """Whether a word may start or end here."""
@@ -259,7 +213,7 @@ class PreparedDocuments:
         if not begin < form_place < stop:
             return True
         left, right = self._source(number, form_place - 1), self._source(number, form_place)
-        text = self.index.text
+        text = self.text
         return right - left > 1 or not (text[form_place - 1].isalnum() and text[form_place].isalnum())
 
     def span(self, place: Occurrence) -> CharacterSpan:

@@ -1,0 +1,221 @@
+"""Files of a review: the ground truth and the queries that were rejected, read and saved together.
+
+An accepted query is marked in its metadata. A rejected one is moved to ``truth.rejected.jsonl`` beside
+``truth.jsonl``. Between the writes of a move it is in both files, and counts as not rejected.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError
+from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
+from rag_eval.ground_truth.records import Place, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.truth_files import (
+    BYTE_ORDER_MARK,
+    changed_line,
+    header_line,
+    placed_line,
+    read_truth_text,
+    truth_type,
+)
+from rag_eval.storage.files import write_atomically
+from rag_eval.storage.locks import wait_for_lock
+from rag_eval.types.evidence import judgements
+from rag_eval.types.ids import QueryId, text_sha256
+
+Side = Literal["truth", "rejected"]
+Status = Literal["open", "accepted", "rejected"]
+
+
+def lock_path(truth: Path) -> Path:
+    """Return the file whose lock is held by whoever changes the ground truth."""
+    path = truth.resolve()
+    return path.with_name(f".{path.name}.lock")
+
+
+def rejected_path(truth: Path) -> Path:
+    """Return the file of the rejected queries: ``truth.rejected.jsonl`` beside ``truth.jsonl``."""
+    return truth.with_name(f"{truth.stem}.rejected{truth.suffix}")
+
+
+class Entry:
+    """The line of a query and what it says.
+
+    Raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when the line is no query.
+    """
+
+    def __init__(self, line: str, side: Side) -> None:
+        self.put(line, side)
+        self.written = side
+
+    def put(self, line: str, side: Side) -> None:
+        """Replace the line and the file it belongs to."""
+        self.line, self.side = line, side
+        self.record = TokenLevelLine.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
+        self.judged = judgements(self.record.to_query())
+
+    @property
+    def status(self) -> Status:
+        if self.side == "rejected":
+            return "rejected"
+        return "accepted" if self.record.metadata.get("review") == "accepted" else "open"
+
+    @property
+    def version(self) -> str:
+        """The digest of the query and its spans, so that a decision names what was seen."""
+        return text_sha256(self.record.model_dump_json(include={"query", "relevant_spans", "unanswerable"}))[:16]
+
+    @property
+    def places(self) -> set[Place]:
+        """The places of all spans and alternatives."""
+        return {member.place for span in self.record.relevant_spans for member in span.members}
+
+
+def _is_header(line: str) -> bool:
+    try:
+        data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and "format" in data
+
+
+class _LineFile:
+    """The lines of a file, and whether it is still as it was read."""
+
+    def __init__(self, path: Path) -> None:
+        # A link stays a link: the file it points to is the one that is replaced.
+        self.path = path.resolve()
+        self._bytes = self._on_disk()
+        try:
+            self.lines = (self._bytes or b"").decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise GroundTruthError(
+                f"{str(self.path)!r} is not UTF-8 (byte {error.start}): convert the file to UTF-8"
+            ) from None
+        if self.lines[-1] == "":
+            self.lines.pop()
+
+    @property
+    def is_current(self) -> bool:
+        return self._on_disk() == self._bytes
+
+    def save(self, lines: list[str]) -> None:
+        """Replace the lines at once; a file that does not exist and gets no lines is not created."""
+        if not self.is_current:
+            raise ReviewConflictError(f"{self.path.name} was changed at this very moment: decide again")
+        data = ("\n".join(lines) + "\n").encode("utf-8") if lines else b""
+        if data != (self._bytes or b""):
+            write_atomically(self.path, data)
+            self._bytes = data
+        self.lines = lines
+
+    def _on_disk(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ArtifactError(f"{str(self.path)!r} cannot be read ({error.strerror}): check its rights") from None
+
+
+class ReviewFiles:
+    """The ground truth under review and its rejected queries.
+
+    Spans that are quoted get their offsets. Raises ``GroundTruthError`` when the file is missing or chunk-level.
+    """
+
+    def __init__(self, truth: Path, documents: CorpusDocuments) -> None:
+        if truth_type(read_truth_text(truth)) == "chunk-level":
+            raise GroundTruthError(
+                f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
+            )
+        self.path = truth
+        self._quotes = Quotes(documents)
+        self._placed: dict[str, str] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read both files again."""
+        self._files: dict[Side, _LineFile] = {
+            "truth": _LineFile(self.path),
+            "rejected": _LineFile(rejected_path(self.path)),
+        }
+        self.entries: dict[QueryId, Entry] = {}
+        self.broken: list[str] = []
+        # What each file holds: queries, and lines that stay as they are.
+        self._slots = {"truth": self._read("truth"), "rejected": self._read("rejected")}
+        # A query rejected earlier goes to the end of the truth if it is accepted.
+        self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
+        self.is_sampled = any(one.sampled for entry in self.entries.values() for one in entry.judged)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody else has changed the files."""
+        return all(file.is_current for file in self._files.values())
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock of the files and bring the entries up to date; an error leaves the files as they are."""
+        with wait_for_lock(lock_path(self.path)):
+            try:
+                if not self.is_current:
+                    self.read()
+                yield
+            except BaseException:
+                self.read()
+                raise
+
+    def save(self) -> None:
+        """Write the entries to their files."""
+        known = {id(slot) for slot in self._slots["rejected"]}
+        rejected = (entry for entry in self.entries.values() if entry.side == "rejected")
+        self._slots["rejected"] += [entry for entry in rejected if id(entry) not in known]
+        # The file that a query moves to is written first, so that none is ever in neither.
+        for is_last in (False, True):
+            for side, file in self._files.items():
+                file.save(self._lines(side, is_last))
+        for entry in self.entries.values():
+            entry.written = entry.side
+
+    def _read(self, side: Side) -> list[Entry | str]:
+        slots: list[Entry | str] = []
+        for number, line in enumerate(self._files[side].lines, start=1):
+            # Wrong spans are no obstacle: a review corrects them.
+            try:
+                if line not in self._placed:
+                    self._placed[line] = placed_line(line, self._quotes)
+                entry = Entry(self._placed[line], side)
+                query_id = entry.record.query_id
+                if query_id not in self.entries:
+                    self.entries[query_id] = entry
+                    slots.append(entry)
+                    continue
+                if side == "rejected":
+                    continue  # the move to this file was not finished
+                fault = f"the id {query_id} is taken"
+            except (ValueError, RecursionError, RagEvalError) as error:
+                fault = line_faults(error)[0]
+            slots.append(line)
+            if line.strip() and not _is_header(line):
+                self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
+        return slots or [header_line("token-level")]
+
+    def _lines(self, side: Side, is_last: bool) -> list[str]:
+        slots = [
+            slot
+            for slot in self._slots[side]
+            if isinstance(slot, str) or slot.side == side or (slot.written == side and not is_last)
+        ]
+        entries = [slot for slot in slots if isinstance(slot, Entry)]
+        if not self._files[side].lines and not entries:
+            return []  # no file for nothing but its header
+        is_grouped = any(entry.record.has_groups for entry in entries)
+        lines = []
+        for slot in slots:
+            if isinstance(slot, Entry):
+                lines.append(slot.line)
+            else:
+                lines.append(changed_line(slot, {"version": 2}, {}) if is_grouped and _is_header(slot) else slot)
+        return lines
