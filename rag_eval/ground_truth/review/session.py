@@ -323,7 +323,7 @@ def _by_place(entry: Entry) -> dict[Place, JudgedPassage]:
 
 def _line_of(judged: JudgedPassage) -> SpanLine:
     """Return a judged passage as it is written when a person finds that it answers."""
-    text = judged.as_data()["text"]
+    text = judged.passage.text if isinstance(judged.passage, CharacterSpan) else ""
     return SpanLine(**judged.place, text=text, origin=f"{ORIGIN}{PERSON}")
 
 
