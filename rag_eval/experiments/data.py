@@ -1,4 +1,4 @@
-"""The rows of an experiment: from memory, files, iterators and callables, and from datasets of LangSmith and orq.ai."""
+"""Read the rows of an experiment: from memory, files, iterators and callables, and datasets of LangSmith and orq.ai."""
 
 import asyncio
 import csv
@@ -7,10 +7,11 @@ import os
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import aclosing, nullcontext, suppress
+from contextlib import aclosing, closing, nullcontext, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from rag_eval.distribution import install_command
 from rag_eval.errors import DataError, ServiceError
@@ -18,11 +19,17 @@ from rag_eval.experiments.engine import CallThread
 from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.results import Row
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from langsmith import Client
+    from langsmith.schemas import Example
+
 PARQUET_BATCH = 1_024
 
 
-def file_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, by its ending; raises ``DataError`` when it is missing or not of that kind."""
+def file_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file, by its ending; raises ``DataError`` when it is missing or not of that kind."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{str(path)!r} is not a kind of data: give {', '.join(READERS)}")
@@ -31,7 +38,7 @@ def file_rows(path: Path) -> Iterator[dict[str, Any]]:
     return reader(path)
 
 
-def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
+def _jsonl(path: Path) -> Iterator[Row]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -45,7 +52,7 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _csv(path: Path) -> Iterator[dict[str, Any]]:
+def _csv(path: Path) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)  # a document in a cell is longer than the module's default
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
@@ -61,7 +68,7 @@ def _csv(path: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"line {reader.line_num} of {str(path)!r} cannot be read: {error}") from None
 
 
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -73,7 +80,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{str(path)!r} is not Parquet: {error}") from None
 
 
-READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": _jsonl,
     ".csv": _csv,
     ".parquet": _parquet,
@@ -86,9 +93,9 @@ CLOSE_SECONDS = 1.0
 """How long the end of a stream waits for a source that is just being read, which may hang."""
 
 
-async def read_ahead(source: Iterable[Any], thread: CallThread) -> AsyncGenerator[Any, None]:
+async def read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGenerator[object, None]:
     """Yield the rows of a source, read on a thread; raises what the source raises, after the rows before."""
-    rows: queue.Queue[Any] = queue.Queue(AHEAD)
+    rows: queue.Queue[object] = queue.Queue(AHEAD)
     arrived, stopped = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -122,11 +129,19 @@ async def read_ahead(source: Iterable[Any], thread: CallThread) -> AsyncGenerato
         await asyncio.wait({ended}, timeout=CLOSE_SECONDS)
 
 
-Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], Any] | str | Path
-"""Rows: a list, a (async) iterator, a (async) callable that gives one, or the path of a JSONL, CSV or Parquet file."""
+class ServiceDataset(Protocol):
+    """A dataset of a service."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows, page by page."""
 
 
-async def stream(data: Any) -> AsyncGenerator[Row, None]:
+Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], object] | ServiceDataset | str | Path
+"""Rows: a list, a (async) iterator, a (async) callable that returns one, the path of a JSONL, CSV or Parquet file, or a
+dataset of a service."""
+
+
+async def stream(data: Data) -> AsyncGenerator[Row, None]:
     """Yield row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
 
     What is not async, and not in memory already, is opened, read and closed on one thread of its own: a slow source
@@ -145,18 +160,18 @@ async def stream(data: Any) -> AsyncGenerator[Row, None]:
         thread.close()
 
 
-async def _opened(data: Any, thread: CallThread) -> Any:
-    source = data
+async def _opened(data: Data, thread: CallThread) -> object:
+    source: object = data
     if callable(source) and not hasattr(source, "rows"):
         source = source() if inspect.iscoroutinefunction(source) else await thread.call(source)
     if inspect.isawaitable(source):
         source = await source
-    if hasattr(source, "rows"):  # a dataset of a service, page by page
+    if hasattr(source, "rows"):
         return await thread.call(source.rows)
     return file_rows(Path(source)) if isinstance(source, str | Path) else source
 
 
-async def _rows(source: Any, thread: CallThread) -> AsyncGenerator[Any, None]:
+async def _rows(source: object, thread: CallThread) -> AsyncGenerator[object, None]:
     if isinstance(source, AsyncIterable):
         async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
             async for row in source:
@@ -189,7 +204,7 @@ class LangSmithDataset:
         self._name = name
 
     def rows(self) -> Iterator[Row]:
-        """The examples, page by page, with the ``id`` that ``LangSmithOutput`` knows them by.
+        """Yield the examples, page by page, with the ``id`` by which ``LangSmithOutput`` recognises them.
 
         Raises ``ConfigurationError`` without a key, ``DataError`` when there is no such dataset, and
         ``ServiceError`` when LangSmith does not give it.
@@ -198,22 +213,22 @@ class LangSmithDataset:
         from rag_eval.services.langsmith_client import LangSmithService
         from rag_eval.services.langsmith_datasets import find_dataset
 
-        service = LangSmithService.connect(BRIEF)
-        try:
+        with closing(LangSmithService.connect(BRIEF)) as service:
             dataset = find_dataset(service, self._name)
             if dataset is None:
                 raise DataError(f"there is no LangSmith dataset {self._name!r}: check its name and the key")
             problem = f"the LangSmith dataset {self._name!r} cannot be read"
             for start in count(0, LANGSMITH_PAGE):
-                wanted: dict[str, Any] = {"dataset_id": dataset.id, "offset": start, "limit": LANGSMITH_PAGE}
-                page = service.ask(problem, lambda client: list(client.list_examples(**wanted)))  # noqa: B023  # called at once
+                page = service.ask(problem, partial(_example_page, dataset.id, start))
                 for example in page:
-                    found = {"input": _sole(example.inputs), "output": _sole(example.outputs)}
-                    yield found | {"id": str(example.id), "metadata": example.metadata or {}}
+                    row = {"input": _sole(example.inputs), "output": _sole(example.outputs)}
+                    yield row | {"id": str(example.id), "metadata": example.metadata or {}}
                 if len(page) < LANGSMITH_PAGE:
                     return
-        finally:
-            service.close()
+
+
+def _example_page(dataset_id: "UUID", start: int, client: "Client") -> "list[Example]":
+    return list(client.list_examples(dataset_id=dataset_id, offset=start, limit=LANGSMITH_PAGE))
 
 
 class OrqDataset:
@@ -223,7 +238,7 @@ class OrqDataset:
         self._id = dataset_id
 
     def rows(self) -> Iterator[Row]:
-        """The data points, page by page; raises ``ServiceError`` when orq.ai does not give them."""
+        """Yield the data points, page by page; raises ``ServiceError`` when they cannot be read."""
         key = os.environ.get("ORQ_API_KEY")
         if not key:
             raise DataError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
@@ -242,14 +257,14 @@ class OrqDataset:
             except (OrqError, httpx.HTTPError) as error:
                 raise ServiceError(f"the orq.ai dataset {self._id!r} cannot be read: {type(error).__name__}") from None
             for point in page.data:
-                found = {"input": _sole(point.inputs), "output": point.expected_output}
-                yield found | {"id": point.id, "messages": point.messages}
+                row = {"input": _sole(point.inputs), "output": point.expected_output}
+                yield row | {"id": point.id, "messages": point.messages}
             if not page.has_more or not page.data:
                 return
             after = page.data[-1].id
 
 
-def _sole(values: Mapping[str, Any] | None) -> Any:
+def _sole(values: Row | None) -> object:
     if values is None:
         return None
     return next(iter(values.values())) if len(values) == 1 else dict(values)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from rag_eval.errors import DataError, ExperimentError, RagEvalError
@@ -39,10 +38,10 @@ class CallThread:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_started = False
 
-    def call(self, function: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+    def call(self, function: Callable[..., object], *args: object) -> "asyncio.Future[object]":
         """Call the function in the caller's context; the future has what it returned or raised."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[object] = loop.create_future()
         future.add_done_callback(_retrieve_error)
         context = contextvars.copy_context()
 
@@ -69,13 +68,13 @@ class CallThread:
             job()
 
 
-def _retrieve_error(future: "asyncio.Future[Any]") -> None:
+def _retrieve_error(future: "asyncio.Future[object]") -> None:
     """Keep asyncio from complaining about an error of a call that nobody waits for any more."""
     if not future.cancelled():
         future.exception()
 
 
-def _settle(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+def _settle(future: "asyncio.Future[object]", value: object, error: BaseException | None) -> None:
     if future.cancelled():
         return
     if error is None:
@@ -99,14 +98,14 @@ class Caller:
 
     def __init__(self, timeout: float | None, retries: RetryPolicy) -> None:
         self._thread, self._timeout, self._retries = CallThread(), timeout, retries
-        self.stuck: asyncio.Future[Any] | None = None
+        self.stuck: asyncio.Future[object] | None = None
         self.stuck_place = ""
 
     def close(self) -> None:
         """Let the caller's thread end."""
         self._thread.close()
 
-    async def call(self, trace: Call, place: str, target: NamedCall, *args: Any) -> Any:
+    async def call(self, trace: Call, place: str, target: NamedCall, *args: object) -> object:
         """Return what the target returns; raises what its last attempt raised. ``trace`` gets time and attempts."""
         started = time.perf_counter()
         try:
@@ -123,7 +122,7 @@ class Caller:
         finally:
             trace.seconds = time.perf_counter() - started
 
-    async def _attempt(self, place: str, target: NamedCall, args: tuple[Any, ...]) -> Any:
+    async def _attempt(self, place: str, target: NamedCall, args: tuple[object, ...]) -> object:
         if target.is_async:
             return await self._awaited(target, target.call(*args))
         if target.instant:
@@ -136,7 +135,7 @@ class Caller:
             raise
         return await self._awaited(target, value) if inspect.isawaitable(value) else value
 
-    async def _awaited(self, target: NamedCall, value: Awaitable[Any]) -> Any:
+    async def _awaited(self, target: NamedCall, value: Awaitable[object]) -> object:
         work = asyncio.ensure_future(value)
         try:
             return await self._in_time(target, work)
@@ -147,7 +146,7 @@ class Caller:
             # Something that the target waited for was cancelled: its failure, which must not end the worker.
             raise RuntimeError("CancelledError: what it waited for was cancelled") from None
 
-    async def _in_time(self, target: NamedCall, work: "asyncio.Future[Any]") -> Any:
+    async def _in_time(self, target: NamedCall, work: "asyncio.Future[object]") -> object:
         if self._timeout is None:
             return await work
         try:

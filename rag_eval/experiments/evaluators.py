@@ -1,4 +1,4 @@
-"""Evaluators of a result: the same as expected, contained, matched, similar, retrieved, or judged by a model."""
+"""Evaluators of a result: equal, contained, matched, similar, retrieved, or judged by a model."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
@@ -20,8 +20,8 @@ from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import CharacterSpan
 
 
-def text_of(value: Any, what: str) -> str:
-    """A value as text, numbers and bools as they are written; raises ``EvaluatorError`` on others."""
+def text_of(value: object, what: str) -> str:
+    """Return a text, a number or a bool as text; raises ``EvaluatorError`` on other values."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
@@ -31,18 +31,18 @@ def text_of(value: Any, what: str) -> str:
 
 @dataclass(frozen=True)
 class ExactMatch:
-    """1 when the result equals the expected output, else 0; ``ignore_case`` and ``strip`` make texts less strict."""
+    """Scores 1 when the result equals the expected output, else 0; ``ignore_case`` and ``strip`` relax texts."""
 
     ignore_case: bool = False
     strip: bool = False
     name: str = "ExactMatch"
     instant: ClassVar[bool] = True
 
-    def evaluate(self, result: Any, expected: Any) -> bool:
-        """Whether they are equal."""
+    def evaluate(self, result: object, expected: object) -> bool:
+        """Tell whether they are equal."""
         return bool(self._plain(result) == self._plain(expected))
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: object) -> object:
         if not isinstance(value, str):
             return value
         value = value.strip() if self.strip else value
@@ -51,15 +51,15 @@ class ExactMatch:
 
 @dataclass(frozen=True)
 class Contains:
-    """1 when the result contains ``text``, by default the expected output, else 0."""
+    """Scores 1 when the result contains ``text``, by default the expected output, else 0."""
 
     text: str | None = None
     ignore_case: bool = False
     name: str = "Contains"
     instant: ClassVar[bool] = True
 
-    def evaluate(self, result: Any, expected: Any) -> bool:
-        """Whether it is in there; raises ``EvaluatorError`` on what is no text."""
+    def evaluate(self, result: object, expected: object) -> bool:
+        """Tell whether it does; raises ``EvaluatorError`` on anything but texts."""
         whole = text_of(result, "result")
         part = self.text if self.text is not None else text_of(expected, "expected output")
         return part.casefold() in whole.casefold() if self.ignore_case else part in whole
@@ -67,35 +67,34 @@ class Contains:
 
 @dataclass(frozen=True)
 class Regex:
-    """1 when ``pattern`` is found in the result (``whole``: when it matches all of it), else 0."""
+    """Scores 1 when ``pattern`` is found in the result (``whole``: when it matches all of it), else 0."""
 
     pattern: str
     whole: bool = False
     name: str = "Regex"
-    _compiled: "re.Pattern[str]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "_compiled", re.compile(self.pattern))
+            re.compile(self.pattern)
         except re.error as error:
             raise ConfigurationError(f"the pattern {self.pattern!r} is no regular expression: {error}") from None
 
-    def evaluate(self, result: Any, expected: Any) -> Score:
-        """Whether it is found, and what."""
-        found = (self._compiled.fullmatch if self.whole else self._compiled.search)(text_of(result, "result"))
-        return Score(float(found is not None), found.group()[:200] if found else None, found is not None)
+    def evaluate(self, result: object, expected: object) -> Score:
+        """Return whether it is found, with the match as the explanation."""
+        match = (re.fullmatch if self.whole else re.search)(self.pattern, text_of(result, "result"))
+        return Score(float(match is not None), match.group()[:200] if match else None, match is not None)
 
 
 @dataclass(frozen=True)
 class JsonValid:
-    """1 when the result is JSON, and of ``schema`` (a pydantic model, or any type) where one is given; else 0."""
+    """Scores 1 when the result is JSON, and fits ``schema`` (a pydantic model, or any type) if given; else 0."""
 
     schema: Any = None
     name: str = "JsonValid"
     instant: ClassVar[bool] = True
 
-    def evaluate(self, result: Any, expected: Any) -> Score:
-        """Whether it is, and why not; a result that is no text is checked as it is."""
+    def evaluate(self, result: object, expected: object) -> Score:
+        """Return whether it is, or why not; a result that is no text is checked as it is."""
         try:
             value = json.loads(result) if isinstance(result, str | bytes) else result
         except ValueError as error:
@@ -110,7 +109,7 @@ class JsonValid:
         return Score(1.0, passed=True)
 
 
-def _texts(result: Any, expected: Any) -> tuple[str, str]:
+def _texts(result: object, expected: object) -> tuple[str, str]:
     return text_of(result, "result"), text_of(expected, "expected output")
 
 
@@ -120,8 +119,8 @@ class LevenshteinSimilarity:
 
     name: str = "LevenshteinSimilarity"
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """The similarity."""
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return the similarity."""
         from rapidfuzz.distance import Levenshtein
 
         return Levenshtein.normalized_similarity(*_texts(result, expected))
@@ -133,8 +132,8 @@ class BLEU:
 
     name: str = "BLEU"
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """The score."""
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return the score."""
         from sacrebleu.metrics.bleu import BLEU as Bleu
 
         result, expected = _texts(result, expected)
@@ -149,8 +148,8 @@ class RougeL:
 
     name: str = "RougeL"
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """2 · LCS / (words of the result + words of the expected output)."""
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return 2 · LCS / (words of the result + words of the expected output)."""
         from rapidfuzz.distance import LCSseq
 
         ours, theirs = (words(text) for text in _texts(result, expected))
@@ -165,8 +164,8 @@ class CosineSimilarity:
     name: str = "CosineSimilarity"
     instant: ClassVar[bool] = True
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """Σ aᵢbᵢ / √(Σ aᵢ² · Σ bᵢ²)."""
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return Σ aᵢbᵢ / √(Σ aᵢ² · Σ bᵢ²)."""
         ours, theirs = (Counter(words(text)) for text in _texts(result, expected))
         if not ours or not theirs:
             return float(ours == theirs)
@@ -183,8 +182,8 @@ class SemanticSimilarity:
     name: str = "SemanticSimilarity"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """The cosine, from -1 to 1."""
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return the cosine, from -1 to 1."""
         import numpy as np
 
         from rag_eval.embedding.local import LocalEmbedder
@@ -195,6 +194,17 @@ class SemanticSimilarity:
         return float(np.dot(ours, theirs)) / length if length else 0.0
 
 
+class SpanOrChunkMetric(Protocol):
+    """A metric of retrieval."""
+
+    @property
+    def name(self) -> str:
+        """The name of the score."""
+
+    def calculate(self, retrieved: Any, ground_truth: Any, /) -> float:
+        """Return the score."""
+
+
 class MetricEvaluator:
     """A span or chunk metric, by its name (``span_recall@5``) or as an object with ``name`` and ``calculate``.
 
@@ -202,12 +212,9 @@ class MetricEvaluator:
     with ``doc_id``, ``start`` and ``end``).
     """
 
-    def __init__(self, metric: Any) -> None:
+    def __init__(self, metric: str | SpanOrChunkMetric) -> None:
         self.instant = isinstance(metric, str)  # of a metric of the user's nothing is known
-        self._metric = metric
-        if isinstance(metric, str):
-            is_chunk_level = MetricName.parse(metric).metric.levels == ("chunk-level",)
-            self._metric = chunk_level_metric(metric) if is_chunk_level else token_level_metric(metric)
+        self._metric = _built_in(metric) if isinstance(metric, str) else metric
         if not callable(getattr(self._metric, "calculate", None)):
             raise ConfigurationError(f"a {type(metric).__name__} is no metric: give one with name and calculate")
         self.name = str(self._metric.name)
@@ -215,22 +222,27 @@ class MetricEvaluator:
     def __repr__(self) -> str:
         return f"MetricEvaluator({self.name!r})"
 
-    def evaluate(self, result: Any, expected: Any) -> float:
-        """The metric's value; raises ``EvaluatorError`` on what is neither ids nor spans."""
-        return float(self._metric.calculate(_listed(result, "result"), _listed(expected, "expected output")))
+    def evaluate(self, result: object, expected: object) -> float:
+        """Return the metric's value; raises ``EvaluatorError`` on what is neither ids nor spans."""
+        return float(self._metric.calculate(_items(result, "result"), _items(expected, "expected output")))
 
 
-def _listed(value: Any, what: str) -> list[Any]:
+def _built_in(name: str) -> SpanOrChunkMetric:
+    is_chunk_level = MetricName.parse(name).metric.levels == ("chunk-level",)
+    return chunk_level_metric(name) if is_chunk_level else token_level_metric(name)
+
+
+def _items(value: object, what: str) -> list[object]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise EvaluatorError(f"the {what} is a {type(value).__name__}: return a list of chunk ids or of spans")
-    return [_span(one, what) if isinstance(one, Mapping) else one for one in value]
+    return [_span(item, what) if isinstance(item, Mapping) else item for item in value]
 
 
-def _span(value: Mapping[str, Any], what: str) -> CharacterSpan:
+def _span(record: Row, what: str) -> CharacterSpan:
     try:
-        start, end = value["start"], value["end"]
+        start, end = record["start"], record["end"]
         # The metrics look at places alone; a span without its text is filled up to fit them.
-        return CharacterSpan(value["doc_id"], start, end, value.get("text", "\0" * max(0, end - start)))
+        return CharacterSpan(record["doc_id"], start, end, record.get("text", "\0" * max(0, end - start)))
     except KeyError as error:
         raise EvaluatorError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
 
@@ -245,7 +257,7 @@ _INSTRUCTIONS = (
 
 
 class Judgement(BaseModel):
-    """What the judge answers."""
+    """The answer of the judge."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -286,18 +298,18 @@ class LLMJudge:
         check_client(client)
         object.__setattr__(self, "client", without_retries(client))
 
-    def evaluate(self, result: Any, expected: Any, row: Row) -> Score:
-        """The judge's score; raises ``ServiceError`` when there is none: it fails, refuses, or answers in another form.
+    def evaluate(self, result: object, expected: object, row: Row) -> Score:
+        """Return the judge's score, after ``retries`` where another attempt can help.
 
-        What cannot be sent now is tried again within ``retries``.
+        Raises ``ServiceError`` when the judge fails, refuses, or answers in another form.
         """
         from rag_eval.llm.chat import ChatRequest, ask_once, response_format
 
-        asked = {"question": row.get("input"), "expected_answer": expected, "answer": result}
-        system, data = _INSTRUCTIONS.format(criteria=self.criteria), encode(asked).decode()
-        request = ChatRequest("", self.model, system, data, response_format(Judgement), self.settings)
-        found = ask_once(self.client, request, Judgement, self.retries, f"the judge {self.model}")
-        return Score(found.score, found.reason, found.score >= self.at_least)
+        data = {"question": row.get("input"), "expected_answer": expected, "answer": result}
+        system, user = _INSTRUCTIONS.format(criteria=self.criteria), encode(data).decode()
+        request = ChatRequest("", self.model, system, user, response_format(Judgement), self.settings)
+        judgement = ask_once(self.client, request, Judgement, self.retries, f"the judge {self.model}")
+        return Score(judgement.score, judgement.reason, judgement.score >= self.at_least)
 
 
 _COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 DEEPEST = 200
-"""So many lists and objects within each other are written."""
+"""How many lists and objects within each other are written."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONG_NUMBER = re.compile(rb"\d{19}")
 SHORTEST_SECRET = 8
@@ -30,7 +30,7 @@ def recordable(text: str) -> str:
 
 
 def encode(value: object) -> bytes:
-    """The value as one line of JSON, whatever it is: NaN becomes null, objects their fields, the rest its ``repr``.
+    """Return any value as one line of JSON: NaN becomes null, objects their fields, the rest its ``repr``.
 
     A value within itself becomes an ellipsis. An address in a ``repr`` is left out, so that the same value is the same
     text in every process.
@@ -43,7 +43,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(line: bytes) -> Any:
-    """What a line of JSON holds; raises ``ValueError`` when it is none."""
+    """Return the value of a line of JSON; raises ``ValueError`` on anything else."""
     # Of an integer beyond 64 bits the fast decoder would make a float; escaped surrogates it does not take.
     if not _LONG_NUMBER.search(line):
         with suppress(orjson.JSONDecodeError):
@@ -54,8 +54,8 @@ def decode(line: bytes) -> Any:
         raise ValueError("lists or objects stand too deep in each other") from None
 
 
-def scalar(value: Any) -> Any:
-    """A scalar of numpy's as Python's own; anything else as it is."""
+def scalar(value: object) -> object:
+    """Return a scalar of numpy's as Python's own, anything else unchanged."""
     return value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
 
 
@@ -74,7 +74,7 @@ def _plain(value: object) -> object:
 
 
 def _strict(value: object, around: frozenset[int] = frozenset()) -> object:
-    """The value in the types that the standard encoder takes, without NaN; ``around`` are the ids of what it is in."""
+    """Return the value in the types of the standard encoder, without NaN; ``around`` are the ids of what it is in."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

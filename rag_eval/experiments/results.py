@@ -95,9 +95,9 @@ class ItemResult:
     """A sample: the result of each task (None where it failed) and the scores."""
 
     index: int
-    input: Any
-    output: Any
-    task_results: list[Any]
+    input: object
+    output: object
+    task_results: list[object]
     scores: dict[str, Score]
     errors: list[ItemError] = field(default_factory=list)
     seconds: float = 0.0

@@ -1,6 +1,6 @@
 """Show an experiment on a terminal: progress, then a table of samples and a summary."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -24,34 +24,38 @@ FRAME = 3
 
 
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
-    """A line for each task of each sample: its input and output, as in the JSON file, the task's result and the scores.
+    """Return a table with a line for each task of each sample: input and output, the task's result and the scores.
 
-    Where the evaluators do not all fit, their scores share a column; where that does not either, outputs are left out.
+    Scores share a column where the evaluators do not all fit beside each other; then outputs are left out.
     """
     items = list(islice(result.results, samples))
-    task = min(WIDEST_TASK, max(map(len, result.tasks)))
-    head = [len("Sample"), *([task] if len(result.tasks) > 1 else [])]
-    apart = [max(len("failed"), min(len(name), WIDEST_NAME)) for name in result.evaluators]
-    shared = [min(WIDEST_LINE, max(map(len, result.evaluators)) + len(" failed"))] if apart else []
-    texts = ["Input", *(["Output"] if any(item.output is not None for item in items) else []), "Result"]
-    for titles, scores in ((texts, apart), (texts, shared), (["Input", "Result"], shared)):
-        columns = len(head) + len(titles) + len(scores)
-        each = (width - sum(head) - sum(scores) - FRAME * columns - 1) // len(titles)
-        if each >= NARROWEST_TEXT:
-            break
+    names = [min(len(name), WIDEST_NAME) for name in result.evaluators]
+    heads = [len("Sample"), *([min(WIDEST_TASK, max(map(len, result.tasks)))] if len(result.tasks) > 1 else [])]
+    scores = [max(len("failed"), size) for size in names]
+    texts = ["Input", "Output", "Result"] if any(item.output is not None for item in items) else ["Input", "Result"]
+    is_apart = _text_width(width, heads, texts, scores) >= NARROWEST_TEXT
+    if not is_apart:
+        texts = ["Input", "Result"]
+        scores = [min(WIDEST_LINE, max(map(len, result.evaluators)) + len(" failed"))]
+    text_width = max(NARROWEST_TEXT, min(WIDEST_TEXT, _text_width(width, heads, texts, scores)))
     table = Table()
     table.add_column("Sample", min_width=len("Sample"))
     if len(result.tasks) > 1:
-        table.add_column("Task", width=task, no_wrap=True, overflow="ellipsis")
-    for title in titles:
-        size = max(NARROWEST_TEXT, min(WIDEST_TEXT, each))
-        table.add_column(title, width=size, no_wrap=True, overflow="ellipsis")
-    for name, size in zip(result.evaluators if scores is apart else ["Scores"] * len(scores), scores, strict=True):
-        table.add_column(Text(name), justify="right", width=size, overflow="fold")
+        table.add_column("Task", width=heads[1], no_wrap=True, overflow="ellipsis")
+    for title in texts:
+        table.add_column(title, width=text_width, no_wrap=True, overflow="ellipsis")
+    for title, size in zip(result.evaluators if is_apart else ["Scores"], scores, strict=True):
+        table.add_column(Text(title), justify="right", width=size, overflow="fold")
     for item in items:
-        for cells in _lines(item, result, titles, is_apart=scores is apart):
+        for cells in _lines(item, result, texts, is_apart=is_apart):
             table.add_row(*map(Text, cells))
     return table
+
+
+def _text_width(width: int, heads: Sequence[int], texts: Sequence[str], scores: Sequence[int]) -> int:
+    """Return the width that is left for each text."""
+    columns = len(heads) + len(texts) + len(scores)
+    return (width - sum(heads) - sum(scores) - FRAME * columns - 1) // len(texts)
 
 
 def _lines(item: ItemResult, result: ExperimentResult, titles: list[str], *, is_apart: bool) -> Iterator[list[str]]:
@@ -62,15 +66,15 @@ def _lines(item: ItemResult, result: ExperimentResult, titles: list[str], *, is_
         if place == 0:
             texts |= {"Input": one_line(item.input), "Output": one_line("" if item.output is None else item.output)}
         head = [str(item.index + 1) if place == 0 else "", *([one_line(task)] if len(result.tasks) > 1 else [])]
-        shown = [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
+        values = [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
         if not is_apart:
             names = (name if len(name) <= longest else name[: longest - 1] + "…" for name in result.evaluators)
-            shown = ["\n".join(f"{name} {value:>6}" for name, value in zip(names, shown, strict=True))]
-        yield [*head, *(texts.get(title, "") for title in titles), *shown]
+            values = ["\n".join(f"{name} {value:>6}" for name, value in zip(names, values, strict=True))]
+        yield [*head, *(texts.get(title, "") for title in titles), *values]
 
 
 def one_line(value: object) -> str:
-    """A value on one line, cut, without control characters."""
+    """Return a value on one line, shortened, without control characters."""
     text = value if isinstance(value, str) else encode(value).decode()
     line = _printable(text[: 4 * WIDEST_TEXT])
     return line if len(line) <= WIDEST_TEXT and len(text) <= WIDEST_TEXT else line[: WIDEST_TEXT - 1] + "…"
@@ -147,7 +151,7 @@ class TerminalOutput:
             self._progress = None
 
     def _failure(self, place: str, count: int) -> str:
-        """What failed, how often, and the whole message of the first failure."""
+        """Return the place, the number and the first message of failures."""
         index, error = self._first[place]
         what = f"task {error.task}" if error.evaluator is None else f"evaluator {error.evaluator} of {error.task}"
         times = "once" if count == 1 else counted(count, "times")
@@ -159,7 +163,7 @@ class TerminalOutput:
 
 
 def shown_average(average: Average) -> str:
-    """An average in writing: the mean, its interval, n, and how many passed."""
+    """Return an average in words: the mean, its interval, n, and how many passed."""
     interval = f" [{average.low:.3f}, {average.high:.3f}]" if average.low is not None else ""
     passed = f", {average.passed} of {average.judged} passed" if average.judged else ""
     return f"{average.mean:.3f}{interval} (n = {average.n}{passed})"
