@@ -1,7 +1,4 @@
-"""Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare.
-
-``retrieval_losses`` says of one retriever where it loses recall.
-"""
+"""Evaluate parts in a notebook: a corpus and its ground truth, then a run for each chunker and embedder to compare."""
 
 import asyncio
 import inspect
@@ -50,7 +47,7 @@ M = TypeVar("M")
 
 
 class BaseEvaluation(Generic[T, M]):
-    """What both evaluations share: a corpus, its ground truth, and ``run``. Use one of the two below."""
+    """The base of both evaluations: a corpus, its ground truth, and ``run``."""
 
     level: ClassVar[EvaluationType]
 
@@ -69,12 +66,11 @@ class BaseEvaluation(Generic[T, M]):
             if not is_file and not Path(ground_truth).exists():
                 ground_truth, langsmith_dataset_name = None, ground_truth
         self.langsmith_dataset_name = langsmith_dataset_name
-        link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name is not None else None
-        self._link = link
-        if link is not None and link.has_key:
-            with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
-                link.examples()
-        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, link, corpus)
+        self._link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name else None
+        if self._link is not None and self._link.has_key:
+            with suppress(ServiceError):  # a service that is down prevents no evaluation
+                self._link.examples()
+        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, self._link, corpus)
 
     def run(
         self,
@@ -85,11 +81,11 @@ class BaseEvaluation(Generic[T, M]):
         reranker: Reranker | None = None,
         metrics: Sequence[M] | None = None,
         *,
-        context: Any = None,
-        queries: Any = None,
-        selection: Any = None,
-        returns: Any = None,
-        copies: Any = "off",
+        context: object = None,
+        queries: object = None,
+        selection: object = None,
+        returns: object = None,
+        copies: object = "off",
     ) -> RetrievalResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
 
@@ -109,40 +105,44 @@ class BaseEvaluation(Generic[T, M]):
         if reranker is not None:
             is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
             reranker = taken(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
-        # It checks the parts, and has the name of all of them as one.
-        whole: VectorRAGRetriever[Any] = VectorRAGRetriever(
+        # It checks the parts, and has the name of all of them together.
+        retriever: VectorRAGRetriever[Any] = VectorRAGRetriever(
             chunker, embedder, store, reranker, evaluation_type=self.level
         )
-        given: dict[str, Any] = {"context": context, "queries": queries, "selection": selection, "returns": returns}
-        others: dict[str, Any] = {
-            key: None if one is None else SECTIONS[key].kind.of(one) for key, one in given.items()
+        settings = {"context": context, "queries": queries, "selection": selection, "returns": returns}
+        sections: dict[str, Any] = {
+            key: None if value is None else SECTIONS[key].kind.of(value) for key, value in settings.items()
         }
         parts = Configuration.model_construct(
-            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **others
+            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **sections
         )
         result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k, copies)
         if self._link is None or not self._link.has_key:
             return result
+        name = " + ".join([retriever.name, *(label(part) for part in sections.values() if part is not None)])
+        return replace(result, experiment_url=self._publish(self._link, name, result, k))
+
+    def _publish(
+        self, link: LangSmithLink, retriever: str, result: RetrievalResult, k: int | Sequence[int]
+    ) -> str | None:
         tables = result.raw_results
-        returned = tables.hits if tables.passages is None else tables.passages
-        counted = returned.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
-        name = " + ".join([whole.name, *(label(one) for one in others.values() if one is not None)])
-        asked = [item.query for item in self.ground_truth]
-        outcomes = row_outcomes(self.level, asked, counted, tables.scores, self.corpus)
-        url = self._link.publish("rag-eval", outcomes, {"retriever": name})
-        return replace(result, experiment_url=url)
+        passages = tables.hits if tables.passages is None else tables.passages
+        cut = passages.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
+        queries = [item.query for item in self.ground_truth]
+        outcomes = row_outcomes(self.level, queries, cut, tables.scores, self.corpus)
+        return link.publish("rag-eval", outcomes, {"retriever": retriever})
 
     async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
-        """Return what ``run`` gives, from inside a running event loop, which goes on meanwhile."""
+        """Do as ``run`` does without blocking the event loop."""
         return await asyncio.to_thread(self.run, *args, **settings)
 
 
 def taken(kind: Kind, part: Any, *members: str) -> Any:
-    """Return an object as a part; itself where it has these members, none of them a coroutine, or is no such part."""
-    found = [inspect.getattr_static(part, member, None) for member in members]
-    if members and all(one is not None and not inspect.iscoroutinefunction(one) for one in found):
+    """Return an object as a part; unchanged if it has these members, none of them async, or is no such part."""
+    values = [inspect.getattr_static(part, member, None) for member in members]
+    if members and all(value is not None and not inspect.iscoroutinefunction(value) for value in values):
         return part
-    with suppress(ConfigurationError):  # which is told by the check of the part
+    with suppress(ConfigurationError):  # which the check of the part reports
         return kind.take(part)
     return part
 
@@ -174,7 +174,7 @@ class Frame(Protocol):
     """A data frame of polars or pandas, or an Arrow table."""
 
     @property
-    def columns(self) -> Any:
+    def columns(self) -> object:
         """The columns."""
 
 
@@ -214,15 +214,15 @@ def create_evaluation(
     if eval_type not in kinds:
         raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
     corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
-    made: Any = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
-    return cast("TokenLevelEvaluation | ChunkLevelEvaluation", made)
+    evaluation = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
+    return cast("TokenLevelEvaluation | ChunkLevelEvaluation", evaluation)
 
 
-def _load(given: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
-    if isinstance(given, str | Path):
-        return read_truth(Path(given), level, corpus.by_id)
-    if given is not None:
-        return tuple(truth_from(given, level, corpus.by_id))
+def _load(source: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
+    if isinstance(source, str | Path):
+        return read_truth(Path(source), level, corpus.by_id)
+    if source is not None:
+        return tuple(truth_from(source, level, corpus.by_id))
     if link is None:
         raise GroundTruthError(
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
@@ -270,6 +270,6 @@ def retrieval_losses(
     indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
     indexed.index(corpus)
     queries = [item.query for item in truth]
-    exact, found, final = (hits_table(level, queries, one, corpus) for one in retriever.stages(queries, max(ks)))
-    hits = HitStages({"vector": found, "reranked": final}, {"vector": exact})
+    exact, searched, final = (hits_table(level, queries, hits, corpus) for hits in retriever.stages(queries, max(ks)))
+    hits = HitStages({"vector": searched, "reranked": final}, {"vector": exact})
     return losses_of(level, chunks_to_table(retriever.indexed_chunks()), truth_to_tables(truth), hits, ks).parts

@@ -1,4 +1,4 @@
-"""One evaluation in memory, for notebooks: the steps of the pipeline in their order, on tables, without a workspace.
+"""Evaluate in memory, for notebooks: the steps of the pipeline in their order, on tables, without a workspace.
 
 ``flows.benchmark`` runs the same steps as tasks; a test holds the two equal.
 """
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.config.models import Configuration
+from rag_eval.metrics.metric import Asked
 from rag_eval.parts import locations
 from rag_eval.pipeline import document_steps, retrieve_steps, search_steps
 from rag_eval.pipeline.plan import Chunking, IndexSettings
@@ -25,12 +26,12 @@ from rag_eval.types.ids import EvaluationType
 
 @dataclass(frozen=True)
 class InMemoryInputs:
-    """Documents and ground truth as tables, and what is asked of a configuration."""
+    """Documents and ground truth as tables, metrics, cuts and the depth of the search."""
 
     evaluation_type: EvaluationType
     documents: pa.Table
     truth: TruthTables
-    metrics: Sequence[Any]
+    metrics: Sequence[Asked]
     ks: list[int]
     depth: int | SearchDepth
 
@@ -42,7 +43,7 @@ class InMemoryInputs:
 
 @dataclass(frozen=True)
 class EvaluatedTables:
-    """What was found, by the stage of the retrieval, the passages where they are more than hits, and the scores."""
+    """The hits by stage of the retrieval, the passages where they are more than hits, and the scores."""
 
     hits: dict[str, pa.Table]
     passages: pa.Table | None
@@ -54,19 +55,18 @@ def evaluate(
     searched_by: Configuration | Retriever[Any], inputs: InMemoryInputs, context: Context | None = None
 ) -> EvaluatedTables:
     """Evaluate a configuration, or a whole retriever, in memory; ``context`` may have the caches of a workspace."""
+    documents, queries = [inputs.documents], inputs.truth.queries
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         chunks = _chunks(searched_by, inputs, context)
-        found = _retrieved(searched_by, chunks, inputs, context)
+        retrieved = _retrieved(searched_by, chunks, inputs, context)
     else:
         system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
-        level, queries = inputs.evaluation_type, inputs.truth.queries
         chunks = None
-        found, _ = retrieve_steps.ask_system([inputs.documents], queries, system, level, inputs.candidates)
-    returned = list(found.stages.values())[-1] if found.passages is None else found.passages
-    given = [] if chunks is None else [chunks]
-    scored_by = inputs.metrics, inputs.ks
-    scores, _ = score(returned, inputs.truth, [inputs.documents], given, *scored_by, context=context)
-    return EvaluatedTables(found.stages, found.passages, scores, chunks)
+        retrieved, _ = retrieve_steps.ask_system(documents, queries, system, inputs.evaluation_type, inputs.candidates)
+    passages = list(retrieved.stages.values())[-1] if retrieved.passages is None else retrieved.passages
+    all_chunks = [] if chunks is None else [chunks]
+    scores, _ = score(passages, inputs.truth, documents, all_chunks, inputs.metrics, inputs.ks, context=context)
+    return EvaluatedTables(retrieved.stages, retrieved.passages, scores, chunks)
 
 
 def _chunks(parts: Configuration, inputs: InMemoryInputs, context: Context | None) -> pa.Table:
@@ -88,18 +88,37 @@ def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, c
     if isinstance(depth, SearchDepth):
         depth = depth.hits_of_length(pc.sum(lengths).as_py() or 0, len(lengths))
     ((_, searches),) = Chunking.model_construct(configurations=[parts]).plan(depth).configurations
-    settings, queries = searches[0].queries, inputs.truth.queries
-    asked = queries, settings.rewriter, settings.selection, [inputs.documents]
-    prepared, _ = search_steps.prepare_queries(*asked, context=context)
-    found, indexes = [], []
-    for one in searches:
-        index = _index(one.index, chunks, context)
-        own = one.embedder, one.store, one.depth
-        hits, _ = search_steps.search(one.retriever, index, prepared.searches, prepared.allowed, *own, context=context)
-        found.append([hits])
+    settings, queries, documents = searches[0].queries, inputs.truth.queries, [inputs.documents]
+    prepared, _ = search_steps.prepare_queries(
+        queries, settings.rewriter, settings.selection, documents, context=context
+    )
+    hits, indexes = [], []
+    for search in searches:
+        index = _index(search.index, chunks, context)
+        found, _ = search_steps.search(
+            search.retriever,
+            index,
+            prepared.searches,
+            prepared.allowed,
+            search.embedder,
+            search.store,
+            search.depth,
+            context=context,
+        )
+        hits.append([found])
         indexes.append(index)
-    given = found, indexes, queries, prepared.searches, prepared.allowed, [inputs.documents], searches[0].depth
-    retrieved: Retrieved = retrieve_steps.retrieve(parts, *given, inputs.candidates, context=context)[0]
+    retrieved: Retrieved = retrieve_steps.retrieve(
+        parts,
+        hits,
+        indexes,
+        queries,
+        prepared.searches,
+        prepared.allowed,
+        documents,
+        searches[0].depth,
+        inputs.candidates,
+        context=context,
+    )[0]
     return retrieved
 
 

@@ -1,9 +1,9 @@
-"""One experiment: a corpus, the truth about it, a retriever, and metrics."""
+"""Evaluate a retriever, or parts, on a corpus with its ground truth by metrics, in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 import pyarrow as pa
 
@@ -48,18 +48,27 @@ from rag_eval.types.evidence import (
 from rag_eval.types.ids import EvaluationType, QueryId
 
 
-def parts_with_chunks(retriever: object) -> list[Any]:
-    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut.
+@runtime_checkable
+class ChunkedRetriever(Protocol):
+    """A retriever that tells how its corpus was cut: the chunker, and all chunks of the indexed corpus."""
 
-    Such a part has a ``chunker_name``, and ``indexed_chunks()`` gives all chunks of the indexed corpus.
-    """
+    @property
+    def chunker_name(self) -> str:
+        """The name of the chunker."""
+
+    def indexed_chunks(self) -> list[Chunk]:
+        """Return the chunks."""
+
+
+def chunked_parts(retriever: object) -> list[ChunkedRetriever]:
+    """Return the retriever, or the parts of a hybrid, as far as they tell how their corpus was cut."""
     if isinstance(retriever, HybridRetriever):
-        return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
-    return [retriever] if hasattr(retriever, "chunker_name") and hasattr(retriever, "indexed_chunks") else []
+        return [part for inner in retriever.retrievers for part in chunked_parts(inner)]
+    return [retriever] if isinstance(retriever, ChunkedRetriever) else []
 
 
 def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
-    """The ground truth, read once: items, records of them, or a data frame; spans without text get the corpus's.
+    """Return the ground truth of items, records of them, or a data frame; spans without text get the corpus's.
 
     Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
     on a query without answers.
@@ -94,9 +103,9 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
 
 @dataclass(frozen=True)
 class CheckedSystem:
-    """A retriever that is held against chunk-level truth in every part that tells how it cuts, before it is asked.
+    """A retriever that checks the chunk-level truth when it indexes.
 
-    Indexing raises ``GroundTruthError`` when the truth was made with another chunker or on other documents.
+    Raises ``GroundTruthError`` when the truth was made with another chunker or on other documents.
     """
 
     retriever: Retriever[Any]
@@ -107,10 +116,10 @@ class CheckedSystem:
         return self.retriever.name
 
     def index(self, corpus: Corpus) -> None:
-        for part in parts_with_chunks(self.retriever):
+        for part in chunked_parts(self.retriever):
             check_chunker(self.truth, part.chunker_name)
         self.retriever.index(corpus)
-        for part in parts_with_chunks(self.retriever):
+        for part in chunked_parts(self.retriever):
             check_chunk_ids(self.truth, part.indexed_chunks())
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
@@ -118,47 +127,44 @@ class CheckedSystem:
 
 
 def metrics_at_cuts(
-    level: EvaluationType, metrics: Sequence[Any], ks: Sequence[int], *, several: bool
+    level: EvaluationType, metrics: Sequence[object], ks: Sequence[int], *, several: bool
 ) -> dict[str, Asked]:
-    """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
+    """Return each metric at each k, or at the cut in its name: ``span_recall@10`` sees ten hits at any k.
 
-    They are by their keys in the averages: with ``several`` ks the keys have ``@k``; a metric with a cut of its own
-    keeps its name. Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two
-    would have the same rows.
+    Keys are those of the averages: with ``several`` ks they have ``@k``; a metric with a cut in its name keeps it.
+    Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
+    same rows.
     """
-    columns: dict[str, Asked] = {}
-    given = listed_metrics(metrics)
-    if not given:
+    listed = listed_metrics(metrics)
+    if not listed:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    found: list[Asked] = []
-    for one in given:
-        is_name = isinstance(one, str) and not is_reference(one)
-        metric = one if is_name else taken_metric(one, level)
+    by_key: dict[str, Asked] = {}
+    names: list[str] = []
+    for value in listed:
+        is_name = isinstance(value, str) and not is_reference(value)
+        metric = value if is_name else taken_metric(value, level)
         name = metric if is_name else metric.name
-        asked = at_cuts(metric, ks, level)
-        found += asked
-        for at in asked:
-            cut = at.cut
-            is_own = split_name(name)[1] == cut
-            columns[name if is_own or not several else name + cut.written()] = _swept(at)
-    refuse_repeated(map(str, found))
-    return columns
+        for at_cut in at_cuts(metric, ks, level):
+            has_cut = split_name(name)[1] == at_cut.cut
+            by_key[name if has_cut or not several else name + at_cut.cut.written()] = _by_name(at_cut)
+            names.append(str(at_cut))
+    refuse_repeated(names)
+    return by_key
 
 
-def _swept(asked: Asked) -> Asked:
-    """The name in place of a built-in metric, to the letter, that needs nothing else: a subclass may differ."""
-    if isinstance(asked, MetricName) or metric_of(str(asked)) is not type(asked.metric):
-        return asked
-    name = MetricName.parse(str(asked))
-    return asked if name.needs else name
+def _by_name(metric: Asked) -> Asked:
+    """Return the name in place of a built-in metric that needs nothing else; a subclass may differ."""
+    if isinstance(metric, MetricName) or metric_of(str(metric)) is not type(metric.metric):
+        return metric
+    name = MetricName.parse(str(metric))
+    return metric if name.needs else name
 
 
-def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
-    """How many hits a metric needs, given what is relevant to each query."""
-    cut = asked.cut
-    if cut != MIN:
-        return cut.hits or 0
-    chunks = asked.metric.chunks if isinstance(asked, MetricAtCut) else None
+def _depth(metric: Asked, truth: Iterable[Sequence[object]]) -> int:
+    """Return how many hits a metric needs, from what is relevant to each query."""
+    if metric.cut != MIN:
+        return metric.cut.hits or 0
+    chunks = metric.metric.chunks if isinstance(metric, MetricAtCut) else None
     return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
 
 
@@ -166,8 +172,8 @@ def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
 
-    The queries declared unanswerable are named apart; they have hits and no scores. ``passages`` are what is returned
-    for the hits, None where that is the hits.
+    Queries declared unanswerable have hits and no scores. ``passages`` are what is returned for the hits, None where
+    that is the hits.
     """
 
     hits: pa.Table
@@ -258,44 +264,50 @@ def run_with(
     if level not in TRUTH_KINDS:
         raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
     ks = _checked_ks(k)
-    asked_for = DEFAULT_METRICS[level] if metrics is None else metrics
-    columns = metrics_at_cuts(level, asked_for, ks, several=isinstance(k, Iterable))
+    columns = metrics_at_cuts(
+        level, DEFAULT_METRICS[level] if metrics is None else metrics, ks, several=isinstance(k, Iterable)
+    )
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
     relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
-    asked = max(*ks, *(_depth(column, relevant) for column in columns.values()))
-    depth: int | SearchDepth = asked
+    deepest = max(*ks, *(_depth(column, relevant) for column in columns.values()))
+    depth: int | SearchDepth = deepest
     if isinstance(searched_by, Configuration):
-        depth = SearchDepth(candidates=candidates_for(asked, None), tokens=largest_budget(columns.values()))
+        depth = SearchDepth(candidates=candidates_for(deepest, None), tokens=largest_budget(columns.values()))
         check_level(level, [searched_by.returns])
-        check_fetch_k(searched_by.selection, asked)
-    answers = truth_to_tables(truth)
-    inputs = InMemoryInputs(level, documents_to_table(corpus), answers, list(columns.values()), [], depth)
-    if level == "chunk-level" and not isinstance(searched_by, Configuration):
+        check_fetch_k(searched_by.selection, deepest)
+    elif level == "chunk-level":
         searched_by = CheckedSystem(searched_by, truth)
+    inputs = InMemoryInputs(
+        level, documents_to_table(corpus), truth_to_tables(truth), list(columns.values()), [], depth
+    )
     evaluated = evaluate(searched_by, inputs)
-    unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
     keys = {str(column): key for key, column in columns.items()}
     means = {
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
         for row in average_scores(evaluated.scores).to_pylist()
     }
+    unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
     tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable, evaluated.passages)
     return RetrievalResult(means, raw_results=tables)
 
 
 def _with_copies(truth: list[Any], corpus: Corpus, copies: object, level: EvaluationType) -> list[Any]:
     try:
-        read = read_copies(copies)
+        credited = read_copies(copies)
     except ValueError as error:
         raise ConfigurationError(f"copies: {error}") from None
-    if read != "off" and level == "chunk-level":
-        raise ConfigurationError("copies are those of spans: chunk-level evaluation has none, leave copies out")
-    return credit_copies(truth, corpus, read) if read != "off" else truth
+    if credited == "off":
+        return truth
+    if level == "chunk-level":
+        raise ConfigurationError("copies applies to token-level evaluation only: leave it out")
+    return credit_copies(truth, corpus, credited)
 
 
 def _checked_ks(k: object) -> list[int]:
-    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
-    ks = [int(one) for one in given if isinstance(one, Integral) and not isinstance(one, bool) and int(one) > 0]
-    if not ks or len(set(ks)) < len(given):
+    values = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    ks = [
+        int(value) for value in values if isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
+    ]
+    if not ks or len(set(ks)) < len(values):
         raise ConfigurationError(f"k = {k!r} must be a whole number of 1 or more, or several different ones")
     return ks

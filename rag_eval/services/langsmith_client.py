@@ -1,4 +1,4 @@
-"""Asking LangSmith: bounded in time, tried again while that can help, and failing in one sentence without the key."""
+"""Call LangSmith: bounded in time, retried while that can help, and failing in a sentence without the key."""
 
 import os
 import re
@@ -29,9 +29,9 @@ def langsmith_client(
 ) -> "Client":
     """Return a client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
 
-    The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
-    vendor's own; ``options`` are further arguments of the client. Runs and feedback are uploaded in the background,
-    where it only logs what fails, and tells the option ``tracing_error_callback``.
+    The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, else the vendor's endpoint;
+    ``options`` are further arguments of the client. Runs and feedback are uploaded in the background, where failures
+    are only logged, and passed to the option ``tracing_error_callback``.
     Raises as ``langsmith_access`` does.
     """
     key, url = langsmith_access(api_key, endpoint)
@@ -44,7 +44,7 @@ def langsmith_client(
 
 
 def langsmith_access(api_key: str | None = None, endpoint: str | None = None) -> tuple[str, str]:
-    """Return the key and the address, given or of the environment; raises ``ConfigurationError``."""
+    """Return the key and the address, by default of the environment; raises ``ConfigurationError``."""
     key = (api_key or os.environ.get("LANGSMITH_API_KEY") or "").strip()
     if not key:
         raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
@@ -69,9 +69,9 @@ class LangSmithService:
 
     @classmethod
     def connect(cls, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> Self:
-        """Return the service that the environment names, asked once for what it can do; ``close`` it.
+        """Return the service that the environment names, after one request for its features; ``close`` it.
 
-        Its client does nothing in the background and tries nothing again: what fails, fails where it was asked.
+        Its client does nothing in the background and does not retry, so that every failure is raised by its call.
         Raises ``ConfigurationError`` without a key or on an endpoint that is no web address, ``ServiceError`` when it
         does not answer.
         """
@@ -82,23 +82,23 @@ class LangSmithService:
             seconds = (min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
             return langsmith_client(
                 timeout_seconds=timeout_seconds,
-                timeout_ms=tuple(max(1, round(one * 1000)) for one in seconds),
-                retry_config=Retry(0, read=False),  # so that a late answer is told from a broken connection
+                timeout_ms=tuple(max(1, round(value * 1000)) for value in seconds),
+                retry_config=Retry(0, read=False),  # distinguishes a late answer from a broken connection
                 auto_batch_tracing=False,
                 info=info,
             )
 
-        # A host that is not there at all is not waited for at length.
+        # A host that does not exist is not waited for at length.
         brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
-        with closing(cls(client({}), brief)) as first:
-            info = first.ask("LangSmith cannot be used", _info)
+        with closing(cls(client({}), brief)) as probe:
+            info = probe.ask("LangSmith cannot be used", _info)
         return cls(client(info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
         """Return the answer to a call.
 
-        Raises ``ServiceError`` that starts with ``problem`` and ends with what to do, and of its kinds
-        ``RequestRefusedError`` when the service works and does not take this.
+        Raises ``ServiceError`` that starts with ``problem`` and ends with what to do; ``RequestRefusedError`` when the
+        service works and does not take this request.
         """
         from langsmith.utils import LangSmithError
         from requests import RequestException
@@ -135,7 +135,7 @@ def _info(client: "Client") -> dict[str, Any]:
 
 
 def _failure(error: Exception) -> Failure:
-    """Why a call failed. What the SDK says is left out: it quotes the beginning and the end of the key."""
+    """Return the reason of a failed call, without the SDK's message, which quotes a part of the key."""
     import requests
     from langsmith.utils import LangSmithConnectionError
 
@@ -144,7 +144,7 @@ def _failure(error: Exception) -> Failure:
     while cause is not None and cause not in causes:
         causes.append(cause)
         cause = cause.__cause__ or cause.__context__
-    response = next((one.response for one in causes if isinstance(one, requests.HTTPError)), None)
+    response = next((cause.response for cause in causes if isinstance(cause, requests.HTTPError)), None)
     if response is not None:
         status = response.status_code
         if status in (401, 403):
@@ -155,8 +155,8 @@ def _failure(error: Exception) -> Failure:
             after = retry_after_of(response.headers)
             return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=after)
         return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
-    if any(isinstance(one, requests.Timeout) for one in causes):
+    if any(isinstance(cause, requests.Timeout) for cause in causes):
         return Failure("it did not answer in time", "try again later, or check LANGSMITH_ENDPOINT", may_pass=True)
-    if any(isinstance(one, LangSmithConnectionError | requests.ConnectionError) for one in causes):
+    if any(isinstance(cause, LangSmithConnectionError | requests.ConnectionError) for cause in causes):
         return Failure("it cannot be reached", "check the network and LANGSMITH_ENDPOINT", may_pass=True)
     return Failure(f"its answer makes no sense, {type(error).__name__}", "check LANGSMITH_ENDPOINT")

@@ -1,4 +1,4 @@
-"""A metric as LangSmith's ``evaluate`` runs it; apart from the metrics because it imports langsmith, which is heavy."""
+"""A metric as LangSmith's ``evaluate`` runs it; not in the module of the metrics because it imports langsmith."""
 
 from collections.abc import Callable
 from typing import NotRequired, TypedDict
@@ -8,7 +8,7 @@ from langsmith.schemas import Example, Run
 
 
 class Feedback(TypedDict):
-    """What an evaluator gives; without a score ``comment`` says why, and ``extra`` marks an error for LangSmith."""
+    """The feedback of an evaluator; without a score ``comment`` says why, and ``extra`` marks an error."""
 
     key: str
     score: float | None
@@ -20,10 +20,9 @@ Score = Callable[[Run, Example | None], Feedback]
 
 
 class LangSmithEvaluator(DynamicRunEvaluator):
-    """Runs and is traced like a function given to ``evaluate``, and knows the key of its feedback.
+    """An evaluator that has the key of its feedback.
 
-    LangSmith reads the key of a plain function from literals in its source; a computed one it does not find, and
-    progress and errors would go by the function's name.
+    LangSmith reads the key of a plain function from literals in its source and cannot find a computed one.
     """
 
     def __init__(self, name: str, score: Score) -> None:
@@ -38,9 +37,9 @@ class LangSmithEvaluator(DynamicRunEvaluator):
 
     @property
     def feedback_keys(self) -> list[str]:
-        """The one key, for LangSmith's progress and for the feedback of an evaluation that raised."""
+        """The key, for LangSmith's progress and for the feedback of an evaluation that raised."""
         return [self._name]
 
     def __call__(self, run: Run, example: Example | None = None) -> Feedback:  # type: ignore[override]
-        """The feedback on a run, as plain data; nothing is traced."""
+        """Return the feedback on a run; nothing is traced."""
         return self._score(run, example)

@@ -1,4 +1,4 @@
-"""Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the classes to derive one's own from."""
+"""Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the base classes of user-defined ones."""
 
 import math
 from abc import ABC, abstractmethod
@@ -41,10 +41,10 @@ RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outp
 
 
 class LangSmithMetric(ABC, Generic[Item]):
-    """What ``Metrics`` and ``TokenLevelMetrics`` share; derive from one of these.
+    """The base of ``Metrics`` and ``TokenLevelMetrics``; derive from one of these.
 
-    ``needs_ground_truth`` says that an example without ground truth is recorded without a score; otherwise
-    ``calculate`` is called with an empty list.
+    With ``needs_ground_truth`` an example without ground truth is recorded without a score; otherwise ``calculate`` is
+    called with an empty list.
     """
 
     level: ClassVar[EvaluationType]
@@ -52,11 +52,11 @@ class LangSmithMetric(ABC, Generic[Item]):
     retrieved_keys: ClassVar[tuple[str, ...]]
     needs_ground_truth: ClassVar[bool] = False
     metric: ClassVar[Any] = None
-    """The built-in metric that it is, if it is one."""
+    """The built-in metric, if it is one."""
 
     @abstractmethod
     def calculate(self, retrieved: list[Item], ground_truth: list[Item], /) -> float:
-        """The score of one query."""
+        """Return the score of a query."""
 
     @abstractmethod
     def _retrieved(self, run: "Run") -> list[Item]: ...
@@ -66,24 +66,24 @@ class LangSmithMetric(ABC, Generic[Item]):
 
     @abstractmethod
     def _alternatives(self, example: "Example | None") -> Mapping[Item, Sequence[Item]]:
-        """What says the same as a relevant item, in the groups of the example."""
+        """Return the alternatives of each relevant item."""
 
     @abstractmethod
     def _covered(self, item: Item, retrieved: list[Item]) -> float:
-        """The share of an item that what was retrieved covers."""
+        """Return the share of an item that the retrieved items cover."""
 
     def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
-        """The score where truth has groups: of each its best covered member, of equal ones the first."""
-        if self.metric is not None:  # which knows groups itself
+        """Return the score against groups: the best covered member of each, of equal ones the first."""
+        if self.metric is not None:  # which takes groups
             return float(self.metric.calculate(retrieved, groups))
         best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
         return self.calculate(retrieved, best)
 
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
-        """An evaluator for LangSmith's ``evaluate``; called with (run, example) it gives the feedback.
+        """Return an evaluator for LangSmith's ``evaluate``; called with (run, example) it returns the feedback.
 
         Its name is ``metric_name``, or the class's name, with ``@k`` appended unless it is there. Without k a name
-        that ends in ``@5`` cuts at 5, any other counts all that was retrieved.
+        that ends in ``@5`` cuts at 5, any other counts everything retrieved.
         Raises ``ConfigurationError`` when k is not a whole number of 1 or more, or the name says another.
         """
         from rag_eval.services.langsmith_evaluators import LangSmithEvaluator  # here, because it imports langsmith
@@ -120,35 +120,35 @@ class LangSmithMetric(ABC, Generic[Item]):
         return {"key": name, "score": float(value)}
 
     def _truth_of(self, example: "Example | None") -> list[Item]:
-        """What the extraction finds in the example, which is shown to it under every spelling of its key."""
+        """Return what the extraction reads from the example, which it sees under every spelling of its key."""
         outputs = None if example is None else example.outputs
-        found = next((outputs[key] for key in self.truth_keys if key in outputs), None) if outputs else None
-        if example is None or not outputs or not found or not isinstance(found, list):
+        listed = next((outputs[key] for key in self.truth_keys if key in outputs), None) if outputs else None
+        if example is None or not outputs or not listed or not isinstance(listed, list):
             return self._ground_truth(example)
-        spelled = {**dict.fromkeys(self.truth_keys, found), **outputs}
+        spelled = {**dict.fromkeys(self.truth_keys, listed), **outputs}
         truth = self._ground_truth(example.model_copy(update={"outputs": spelled}))
         if not truth and outputs.keys() <= {*self.truth_keys, "metadata"}:
             raise self._overlooked("example", outputs)
         return truth
 
     def _retrieved_by(self, run: "Run") -> list[Item]:
-        """What the extraction finds in the run, which is shown to it as a list and under every spelling of its key.
+        """Return what the extraction reads from the run, which it sees as a list and under every spelling of its key.
 
-        An extraction may be written for a list, for what LangSmith records of one, or for another spelling: what it
-        looks past would count as nothing retrieved.
+        An extraction may be written for a list, for what LangSmith records of a list, or for another spelling: what it
+        overlooks would count as nothing retrieved.
         """
         outputs: object = run.outputs
         try:
-            found = _list_in(outputs, self.retrieved_keys)[1]
+            listed = _list_in(outputs, self.retrieved_keys)[1]
         except ConfigurationError:  # of a shape that only the extraction knows
-            found = None
-        if not found or not isinstance(found, list | tuple):
+            listed = None
+        if not listed or not isinstance(listed, list | tuple):
             return self._retrieved(run)
         with suppress(AttributeError, KeyError, TypeError):
-            if retrieved := self._retrieved(run.model_copy(update={"outputs": found})):
+            if retrieved := self._retrieved(run.model_copy(update={"outputs": listed})):
                 return retrieved
         recorded = outputs if isinstance(outputs, Mapping) else {}
-        spelled = {**dict.fromkeys(self.retrieved_keys, found), **recorded}
+        spelled = {**dict.fromkeys(self.retrieved_keys, listed), **recorded}
         retrieved = self._retrieved(run.model_copy(update={"outputs": spelled}))
         if not retrieved and recorded.keys() <= set(self.retrieved_keys):
             raise self._overlooked("run", recorded)
@@ -162,30 +162,30 @@ class LangSmithMetric(ABC, Generic[Item]):
 
 
 def _list_in(outputs: object, keys: Sequence[str]) -> tuple[str, object]:
-    """What the outputs of a run hold under the first of the keys, and that key; the outputs themselves as a list."""
-    found, where = outputs, "outputs"
-    while isinstance(found, Mapping) and found:
-        key = next((key for key in keys if key in found), None)
+    """Return what the outputs of a run hold under the first of the keys, with the key; or outputs that are a list."""
+    value, where = outputs, "outputs"
+    while isinstance(value, Mapping) and value:
+        key = next((key for key in keys if key in value), None)
         if key is None:
             raise ConfigurationError(
-                f"the {where} of the run have {preview(', '.join(map(str, found)))}, and none of {', '.join(keys)}: "
+                f"the {where} of the run have {preview(', '.join(map(str, value)))}, and none of {', '.join(keys)}: "
                 "return a list or one of these, or override the extraction"
             )
-        found, where = found[key], key
-    if isinstance(found, ChunkLevelRunOutput):
-        found = found.retrieved_chunk_ids
-    elif isinstance(found, TokenLevelRunOutput):
-        found = found.retrieved_spans
-    return where, found
+        value, where = value[key], key
+    if isinstance(value, ChunkLevelRunOutput):
+        value = value.retrieved_chunk_ids
+    elif isinstance(value, TokenLevelRunOutput):
+        value = value.retrieved_spans
+    return where, value
 
 
 def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
-    where, found = _list_in(run.outputs, keys)
-    return read_items(found, where, read, ConfigurationError) if run.outputs else []
+    where, values = _list_in(run.outputs, keys)
+    return read_items(values, where, read, ConfigurationError) if run.outputs else []
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
-    """The name with ``@k`` at its end, and its cut; raises ``ConfigurationError`` on a bad k, or one that differs."""
+    """Return the name with ``@k``, and its cut; raises ``ConfigurationError`` on a bad k, or one that differs."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a metric has the name {name!r}: use a text such as 'recall'")
     check_cut(k, name)
@@ -202,10 +202,10 @@ def _not_scored(name: str, comment: str) -> "Feedback":
 
 
 class Metrics(LangSmithMetric[str]):
-    """A metric on chunk ids: write ``calculate``, and an extraction where the dataset or the target has its own shape.
+    """A metric on chunk ids: write ``calculate``, and an extraction where dataset or target has its own shape.
 
-    Within ``evaluate`` an extraction is shown the same items as a list and under every spelling of their key. One that
-    finds none of them all the same is an error: it would score 0 in silence.
+    Within ``evaluate`` an extraction sees the same items as a list and under every spelling of their key. An extraction
+    that finds none of them is an error: it would score 0 in silence.
     """
 
     level = "chunk-level"
@@ -214,17 +214,17 @@ class Metrics(LangSmithMetric[str]):
 
     @abstractmethod
     def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
-        """The score of one query: what was retrieved, best first and cut at k, against what is relevant."""
+        """Return the score of a query; what was retrieved is best first and cut at k."""
 
     def extract_ground_truth_chunks_ids(self, example: "Example | None") -> list[str]:
-        """The relevant ids: the output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids`` of the example.
+        """Return the output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids`` of the example.
 
         [] without an example or without any of these. Raises ``GroundTruthError`` when they are not a list of ids.
         """
         return relevant_items(example, self.truth_keys, as_chunk_id)
 
     def extract_retrieved_chunks_ids(self, run: "Run") -> list[str]:
-        """The retrieved ids, best first: outputs that are a list of ids, or that hold one.
+        """Return the retrieved ids, best first: outputs that are a list of ids, or that hold one.
 
         As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``retrieved_ids``, ``output`` or ``outputs``.
         [] without outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
@@ -248,7 +248,7 @@ def get_langsmith_evaluators(
     metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
     k: int | None = None,
 ) -> "list[LangSmithEvaluator]":
-    """The evaluators of metrics given by name, or as a list or set and named by their classes.
+    """Return the evaluators of metrics given by name, or as a list or set and named by their classes.
 
     A metric is an object, its class, or the name of a built-in one such as ``chunk_recall``.
 
@@ -257,10 +257,13 @@ def get_langsmith_evaluators(
     """
     if not isinstance(metrics, Collection) or isinstance(metrics, str):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
-    named: list[tuple[str | None, Any]]
-    named = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
-    named = [_given(name, metric) for name, metric in named]
-    _check_metrics([metric for _, metric in named])
+    pairs: list[tuple[str | None, object]]
+    pairs = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
+    named = [_named(name, value) for name, value in pairs]
+    levels = {metric.level: type(metric).__name__ for _, metric in reversed(named)}
+    if len(levels) > 1:
+        both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
+        raise ConfigurationError(f"{both}: evaluate the two levels apart, each against its own ground truth")
     evaluators = [metric.to_langsmith_evaluator(name, k) for name, metric in named]
     if isinstance(metrics, Set):
         evaluators.sort(key=lambda evaluator: evaluator.name)
@@ -268,30 +271,23 @@ def get_langsmith_evaluators(
     return evaluators
 
 
-def _given(name: str | None, given: Any) -> tuple[str | None, Any]:
-    """A metric that may be its class or the name of a built-in one, and the name it goes by."""
-    if isinstance(given, str):
-        if given not in BUILT_IN:
-            raise ConfigurationError(f"there is no metric {preview(given)} for LangSmith: use {', '.join(BUILT_IN)}")
-        return name or given, BUILT_IN[given]()
-    return name, given() if isinstance(given, type) and issubclass(given, LangSmithMetric) else given
-
-
-def _check_metrics(metrics: Collection[object]) -> None:
-    levels: dict[str, str] = {}
-    for metric in metrics:
-        if isinstance(metric, type):
-            raise ConfigurationError(f"{metric.__name__} is no metric for LangSmith: derive it from Metrics")
-        if not isinstance(metric, LangSmithMetric):
-            raise ConfigurationError(f"{preview(repr(metric))} is not a metric: derive its class from Metrics")
-        levels.setdefault(metric.level, type(metric).__name__)
-    if len(levels) > 1:
-        both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
-        raise ConfigurationError(f"{both}: evaluate the two levels apart, each against its own ground truth")
+def _named(name: str | None, value: object) -> tuple[str | None, LangSmithMetric[Any]]:
+    """Return a metric with its name."""
+    if isinstance(value, str):
+        if value not in BUILT_IN:
+            raise ConfigurationError(f"there is no metric {preview(value)} for LangSmith: use {', '.join(BUILT_IN)}")
+        return name or value, BUILT_IN[value]()
+    if isinstance(value, type):
+        if not issubclass(value, LangSmithMetric):
+            raise ConfigurationError(f"{value.__name__} is no metric for LangSmith: derive it from Metrics")
+        return name, value()
+    if not isinstance(value, LangSmithMetric):
+        raise ConfigurationError(f"{preview(repr(value))} is not a metric: derive its class from Metrics")
+    return name, value
 
 
 class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
-    """A metric on character spans: write ``calculate``, and an extraction where the dataset or the target differs."""
+    """A metric on character spans: write ``calculate``, and an extraction where dataset or target has its own shape."""
 
     level = "token-level"
     truth_keys = RELEVANT_SPANS
@@ -299,17 +295,17 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
     @abstractmethod
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-        """The score of one query: what was retrieved, best first and cut at k, against what is relevant."""
+        """Return the score of a query; what was retrieved is best first and cut at k."""
 
     def extract_ground_truth_spans(self, example: "Example | None") -> list[CharacterSpan]:
-        """The relevant spans: the output ``relevant_spans`` or ``relevantSpans`` of the example.
+        """Return the relevant spans: the output ``relevant_spans`` or ``relevantSpans`` of the example.
 
         [] without an example or without either. Raises ``GroundTruthError`` when they are not a list of spans.
         """
         return relevant_items(example, self.truth_keys, as_span)
 
     def extract_retrieved_spans(self, run: "Run") -> list[CharacterSpan]:
-        """The retrieved spans, best first: outputs that are a list of spans, or that hold one.
+        """Return the retrieved spans, best first: outputs that are a list of spans, or that hold one.
 
         As ``retrieved_spans``, ``retrievedSpans``, ``spans``, ``output`` or ``outputs``. [] without outputs.
         Raises ``ConfigurationError`` when the outputs hold no list of spans.
@@ -336,7 +332,7 @@ class SpanLevelMetrics(TokenLevelMetrics):
     needs_ground_truth = True
 
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-        """The metric of one query, counted in characters; a character counts once."""
+        """Return the metric of a query, counted in characters; a character counts once."""
         return float(self.metric.calculate(retrieved_spans, ground_truth_spans))
 
 
@@ -364,7 +360,7 @@ class ChunkLevelMetrics(Metrics):
     needs_ground_truth = True
 
     def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
-        """The metric of one query; a repeated id counts once."""
+        """Return the metric of a query; a repeated id counts once."""
         return float(self.metric.calculate(retrieved_chunk_ids, ground_truth_chunk_ids))
 
 
