@@ -287,7 +287,7 @@ def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> No
     assert told(spans, selection={"fetch_k": 4}).startswith("a selection has fetch_k 4 and the largest k is 5")
     assert told(spans, returns="windo").startswith("there is no passage 'windo' (did you mean window?)")
     assert told(ids, returns="section").startswith("returns gives more text than a chunk")
-    assert told(ids, copies="exact").startswith("copies are those of spans")
+    assert told(ids, copies="exact").startswith("copies applies to token-level evaluation only")
 
 
 def test_a_selection_that_leaves_nothing_is_told_before_anything_runs(tmp_path: Path, corpus: Corpus) -> None:
