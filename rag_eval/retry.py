@@ -1,6 +1,6 @@
-"""Asking a service again: how often, after which wait, and when to stop.
+"""Retry requests to services: how often, after which wait, and when to stop.
 
-| who asks | policy | the client's own retries |
+| who retries | policy | the client's own retries |
 |---|---|---|
 | embedders, rerankers and language models that are services | `RetryPolicy()`, its `max_retries` a setting | off |
 | tasks and evaluators of an experiment | `retries` and `retry_delay` of the call, none by default | the user's own |
@@ -32,7 +32,7 @@ PASSING_STATUSES = frozenset({408, 409, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one request failed, in words for a message.
+    """The reason why a request failed, in words for a message.
 
     A value and not an exception, so that nothing of the request (its headers hold the key) hangs on to the error.
     ``may_pass`` says whether asking again can help, ``retry_after`` the seconds the service asks to wait, and
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Ask again at most ``max_retries`` times and for at most ``give_up_after`` seconds in all.
+    """Retry at most ``max_retries`` times and for at most ``give_up_after`` seconds in all.
 
     Before retry n (from 0) it waits ``backoff`` · 2ⁿ seconds, at most ``max_backoff``, less up to half of it at
     random; never less than the service asks for. Where that would pass ``give_up_after`` it gives up at once.
@@ -64,9 +64,9 @@ class RetryPolicy:
             raise ConfigurationError(f"{self} cannot be used: give numbers from 0 up, and time above 0")
 
     def run(self, attempt: Callable[[float], T | Failure], stopped: threading.Event) -> T | Failure:
-        """Return the first answer of ``attempt`` that is none of the passing failures, or the last failure.
+        """Return the first answer of ``attempt`` that is no passing failure, or the last failure.
 
-        ``attempt`` is given the seconds that are left. Setting ``stopped`` ends a wait, and with it the retries.
+        ``attempt`` takes the seconds that are left. Setting ``stopped`` ends a wait, and with it the retries.
         """
         started = time.monotonic()
         number = 0
@@ -92,22 +92,22 @@ class RetryPolicy:
 
 
 PATIENT = RetryPolicy(max_retries=6, backoff=1.0, give_up_after=120.0)
-"""For somebody who asked to publish and waits for it."""
+"""For a command that publishes."""
 
 BRIEF = RetryPolicy(max_retries=2, backoff=0.5, give_up_after=15.0)
-"""For the end of a run: what is not sent now is sent later."""
+"""For the end of a run, which can be published later."""
 
 ONCE = RetryPolicy(max_retries=0)
-"""For a client that asks again by itself."""
+"""For a client that retries by itself."""
 
 
 def status_may_pass(status: int) -> bool:
-    """Tell whether asking again can help after an answer with this HTTP status."""
+    """Tell whether a retry can help after an answer with this HTTP status."""
     return status in PASSING_STATUSES or status >= 500
 
 
 def retry_after_of(headers: Any) -> float | None:
-    """The seconds that a service asks to wait, from ``retry-after-ms`` or ``retry-after`` (seconds or a date)."""
+    """Return the seconds a service asks to wait, from ``retry-after-ms`` or ``retry-after`` (seconds or a date)."""
     for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(header, "")) * unit

@@ -77,8 +77,10 @@ def run(
     with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
         results = run_file(file, opened)
     if as_json:
-        found = [head_record(one) | {"summary": summary_record(one), "saved": one.saved} for one in results]
-        print_json(Console(), found)
+        records = [
+            head_record(result) | {"summary": summary_record(result), "saved": result.saved} for result in results
+        ]
+        print_json(Console(), records)
     failed = [result for result in results if result.failed]
     if failed:
         raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])

@@ -1,5 +1,6 @@
 """``rag-eval publish`` sends a run or an experiment to a service, ``rag-eval truth push`` ground truth."""
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -56,7 +57,7 @@ def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_js
     from rag_eval.results.runs import read_run
 
     outcome = read_run(workspace, run)
-    noted = [one.dataset for one in read_publications(workspace, outcome.run)]
+    noted = [publication.dataset for publication in read_publications(workspace, outcome.run)]
     named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
     datasets = [dataset] if dataset else list(dict.fromkeys(named))
     if not datasets and traces_address() is None:
@@ -64,13 +65,13 @@ def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_js
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
         reasons = watched(lambda: publish_run(workspace, outcome, datasets))
-    publications = [one for one in read_publications(workspace, outcome.run) if one.dataset in datasets]
+    publications = [entry for entry in read_publications(workspace, outcome.run) if entry.dataset in datasets]
     if as_json:
-        print_json(Console(), [one.model_dump() for one in publications])
+        print_json(Console(), [publication.model_dump() for publication in publications])
         return not reasons
     print_publications(Console(), publications)
     for reason in reasons:
-        if reason not in {one.reason for one in publications}:
+        if reason not in {publication.reason for publication in publications}:
             say(Console(), f"Not sent: {reason}", "yellow")
     return not reasons
 
@@ -104,19 +105,18 @@ def _publish_experiments(path: Path, dataset: str | None, *, as_json: bool) -> b
 
 def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
     """Print where the experiments of a run are, or why they were not sent."""
-    for dataset in dict.fromkeys(one.dataset for one in publications):
-        sent = [one for one in publications if one.dataset == dataset and one.url is not None]
+    for dataset in dict.fromkeys(publication.dataset for publication in publications):
+        sent = [publication for publication in publications if publication.dataset == dataset and publication.url]
         if sent:
             from rag_eval.services.langsmith_experiments import comparison_url  # here: most runs publish nothing
 
-            url = comparison_url([str(one.url) for one in sent])
+            url = comparison_url([str(publication.url) for publication in sent])
             say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
-            if absent := max(one.absent for one in sent):
+            if absent := max(publication.absent for publication in sent):
                 queries = counted(absent, "queries")
                 say(console, f"The dataset {dataset!r} does not have {queries} of the run: push them", "yellow")
-    missing = [one for one in publications if one.url is None]
-    for reason in dict.fromkeys(one.reason for one in missing):
-        count = sum(one.reason == reason for one in missing)
+    reasons = Counter(publication.reason for publication in publications if publication.url is None)
+    for reason, count in reasons.items():
         say(console, f"Not sent: {counted(count, 'experiments')} ({reason}); rag-eval publish sends the rest", "yellow")
 
 

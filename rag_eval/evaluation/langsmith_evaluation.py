@@ -49,11 +49,11 @@ DEFAULT_METRICS: dict[str, Metrics] = {
 
 
 class UnpublishedRunWarning(UserWarning):
-    """A run is complete, and LangSmith did not take it, or not all of it."""
+    """A run is complete, but LangSmith did not take all of it."""
 
 
 class LangSmithLink:
-    """A dataset, and the client that reaches it: the one given, or one for the key in ``LANGSMITH_API_KEY``."""
+    """A dataset with the client that reaches it, by default one for the key in ``LANGSMITH_API_KEY``."""
 
     def __init__(self, dataset_name: str, client: "Client | None" = None) -> None:
         self.dataset_name = dataset_name
@@ -135,7 +135,7 @@ class Evaluation:
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
     ) -> EvaluationResult:
-        """Retrieve for every example, let LangSmith evaluate, and give back the averages by feedback key.
+        """Retrieve for every example, let LangSmith evaluate, and return the averages by feedback key.
 
         Unless given: recall, precision and F1; recursive chunks of 1,000 characters; the local embedder; the store
         in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages. ``raw_results`` is
@@ -159,7 +159,7 @@ class Evaluation:
             )
             retriever.index(self._corpus)
             # A dataset of another shape is for the metrics' own extraction to read.
-            known = [one for one in examples if any(key in (one.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
+            known = [item for item in examples if any(key in (item.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
             truth = chunk_level_truth(known, self._dataset_name)
             check_chunker(truth, retriever.chunker_name)
             check_chunk_ids(truth, retriever.indexed_chunks())
@@ -169,12 +169,14 @@ class Evaluation:
                 client.close()
 
 
-def _evaluators(metrics: Mapping[str, Any] | Collection[Any], k: int) -> "list[LangSmithEvaluator]":
+def _evaluators(
+    metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str], k: int
+) -> "list[LangSmithEvaluator]":
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    for given in metrics.values() if isinstance(metrics, Mapping) else metrics:
-        metric: Any = BUILT_IN.get(given, given) if isinstance(given, str) else given
+    for value in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        metric: Any = BUILT_IN[value] if isinstance(value, str) else value
         name = getattr(metric, "__name__", type(metric).__name__)
         if metric.level != "chunk-level":
             raise ConfigurationError(
@@ -225,14 +227,14 @@ def _evaluate(
     scores = _scores(rows, [evaluator.name for evaluator in evaluators])
     if upload_errors:
         what = f"{results.experiment_name!r} ({type(upload_errors[0]).__name__}, {len(upload_errors)} failures)"
-        told = f"LangSmith did not take the experiment {what}: check the key and the endpoint"
-        warnings.warn(f"{told}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
+        problem = f"LangSmith did not take the experiment {what}: check the key and the endpoint"
+        warnings.warn(f"{problem}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
         url = None
     return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
 
 
 def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
-    """The scores by feedback key; raises ``ConfigurationError``, with the first reason, when there are none for one."""
+    """Return the scores by feedback key; raises ``ConfigurationError`` with the first reason if a key has none."""
     scores: dict[str, list[float]] = {key: [] for key in keys}
     reasons: dict[str, str] = {}
     for row in rows:

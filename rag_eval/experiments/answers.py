@@ -1,12 +1,12 @@
-"""Whether better retrieval makes better answers: the configurations of a run as the tasks of an experiment."""
+"""Compare answers: the configurations of a run as the tasks of an experiment, to see if better retrieval helps."""
 
 from collections.abc import Callable, Sequence
 from string import Template
-from typing import Any
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.callables import Experiment, task
 from rag_eval.experiments.evaluators import ExactMatch, LLMJudge
+from rag_eval.experiments.results import Row
 from rag_eval.formatting import choices, suggestion
 from rag_eval.llm.asking import code_of
 from rag_eval.llm.chat import ChatRequest, ChatService, ask_once, response_format
@@ -18,10 +18,10 @@ from rag_eval.retry import RetryPolicy
 from rag_eval.storage.files import read_text
 
 ANSWER = "answer"
-"""Where the metadata of a question has the answer that is expected; without it the evidence stands for it."""
+"""The key of the expected answer in the metadata of a question; without it the evidence is used."""
 
 QUESTIONS = 50
-"""How many questions are answered unless told otherwise: those of the truth, evenly spread."""
+"""The default number of questions, evenly spread over the ground truth."""
 
 _SYSTEM = "You answer questions from passages that a search engine found."
 _CRITERIA = "The answer says what the expected answer, or the expected evidence, says of the question."
@@ -37,7 +37,7 @@ def answer_experiment(
     questions: int = QUESTIONS,
     base_url: str | None = None,
 ) -> Experiment:
-    """Return an experiment in which a model answers the questions of a run from what each configuration found.
+    """Return an experiment in which a model answers the questions of a run from what each configuration retrieved.
 
     Every task is a configuration, by default the best and the last of the ranking, and reads what the objective counts:
     the first k passages, or those within the budget. A model judges each answer (``judge``, by default the one that
@@ -46,15 +46,15 @@ def answer_experiment(
     """
     if questions < 1:
         raise ConfigurationError(f"questions is {questions}: give 1 or more")
-    ranked = {one.name: one for one in outcome.ranked()}
+    ranked = {configuration.name: configuration for configuration in outcome.ranked()}
     names = list(dict.fromkeys(configurations or [*ranked][:: max(1, len(ranked) - 1)]))
     for name in names:
         if name not in ranked:
             raise ConfigurationError(
                 f"{outcome.run} has no configuration {name!r}{suggestion(name, ranked)}: {choices(ranked, name)}"
             )
-    found = {name: {row["query_id"]: row for row in asked(workspace, outcome, ranked[name])} for name in names}
-    truth = [row for row in next(iter(found.values()), {}).values() if row["reference_contexts"]]
+    retrieved = {name: {row["query_id"]: row for row in asked(workspace, outcome, ranked[name])} for name in names}
+    truth = [row for row in next(iter(retrieved.values()), {}).values() if row["reference_contexts"]]
     if not truth:
         raise ConfigurationError(f"{outcome.run} has no question with an answer: there is nothing to compare")
     step = max(1.0, len(truth) / questions)
@@ -63,22 +63,22 @@ def answer_experiment(
         {
             "input": row["user_input"],
             "output": str(row["metadata"].get(ANSWER) or "\n\n".join(row["reference_contexts"])),
-            "passages": {name: found[name][row["query_id"]]["retrieved_contexts"] for name in names},
+            "passages": {name: retrieved[name][row["query_id"]]["retrieved_contexts"] for name in names},
         }
         for row in chosen
     ]
     service = ChatService(base_url)
-    evaluators: list[Any] = [LLMJudge(model=judge or model, criteria=_CRITERIA, client=service)]
+    evaluators: list[object] = [LLMJudge(model=judge or model, criteria=_CRITERIA, client=service)]
     if all(row["metadata"].get(ANSWER) for row in chosen):
         evaluators.append(ExactMatch(ignore_case=True, strip=True))
     tasks = [task(name)(_answering(name, service, model)) for name in names]
     return Experiment(f"Answers of {outcome.run}", rows, tasks, evaluators)
 
 
-def _answering(name: str, service: ChatService, model: str) -> Callable[[dict[str, Any]], str]:
+def _answering(name: str, service: ChatService, model: str) -> Callable[[Row], str]:
     template = Template(read_text(FOLDER / "answer.md"))
 
-    def answer(row: dict[str, Any]) -> str:
+    def answer(row: Row) -> str:
         passages, question = row["passages"][name], row["input"]
         code = code_of([*passages, question])
         texts = [f"<<<passage {code}>>>\n{text}\n<<<end of passage {code}>>>" for text in passages]

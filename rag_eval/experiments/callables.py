@@ -116,7 +116,7 @@ def _evaluator(value: Any, number: int) -> NamedCall:
     name = _name(evaluator, f"evaluator-{number}")
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     positional = [parameter for parameter in _parameters(call) if parameter.kind in kinds]
-    required = [one for one in positional if one.default is inspect.Parameter.empty or one.name == "row"]
+    required = [item for item in positional if item.default is inspect.Parameter.empty or item.name == "row"]
     return NamedCall(
         name,
         call,

@@ -170,17 +170,17 @@ def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, l
 
 def _chosen(name: str | Experiment, parts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Experiment:
     """Return the experiment, each of whose parts is in the mapping or the argument of its name."""
-    given = {part: value for part, value in arguments.items() if value is not None}
+    named = {part: value for part, value in arguments.items() if value is not None}
     if isinstance(name, Experiment):
-        if parts or given:
+        if parts or named:
             raise ConfigurationError(f"{name.name}: its parts are given twice: once in the Experiment, once beside it")
         return name
     if unknown := set(parts) - set(arguments):
         known = ", ".join(arguments)
         raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {known}")
-    if twice := [part for part in given if part in parts]:
+    if twice := [part for part in named if part in parts]:
         raise ConfigurationError(f"{name}: {twice[0]} is given twice: once as an argument, once in the mapping")
-    chosen = {"evaluators": [], **parts, **given}
+    chosen = {"evaluators": [], **parts, **named}
     if missing := [part for part in arguments if part not in chosen]:
         raise ConfigurationError(f"{name}: {missing[0]} is missing: an experiment has {', '.join(arguments)}")
     return Experiment(name, **chosen)

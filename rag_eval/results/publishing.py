@@ -63,8 +63,8 @@ def publish_run(
     Experiments that were sent are not sent again. Returns the reasons why something was not sent, none where all was.
     Raises ``ArtifactError`` when tables of the run are missing.
     """
-    publications = [one for name in datasets for one in _publish_to(workspace, outcome, name, patience)]
-    reasons = list(dict.fromkeys(one.reason for one in publications if one.reason is not None))
+    publications = [entry for name in datasets for entry in _publish_to(workspace, outcome, name, patience)]
+    reasons = list(dict.fromkeys(entry.reason for entry in publications if entry.reason is not None))
     if (address := traces_address()) is not None:
         try:
             send_trace(outcome, address, patience)
@@ -82,7 +82,9 @@ def _publish_to(
     exist is created from the ground truth of the run.
     """
     previous = read_publications(workspace, outcome.run)
-    publications = {one.configuration: one for one in previous if one.dataset == dataset and one.url is not None}
+    publications = {
+        entry.configuration: entry for entry in previous if entry.dataset == dataset and entry.url is not None
+    }
     names = [*(configuration.name for configuration in outcome.configurations), *outcome.failures]
     missing = [name for name in names if name not in publications]
     reason: str | None = None
@@ -94,7 +96,7 @@ def _publish_to(
     for name in names:
         publications.setdefault(name, Publication(configuration=name, dataset=dataset, reason=reason))
     current = [publications[name] for name in names]
-    others = [one for one in previous if one.dataset != dataset]
+    others = [entry for entry in previous if entry.dataset != dataset]
     path = workspace.runs / outcome.run / PUBLISHED
     workspace.write_file(path, _PUBLICATIONS.dump_json([*others, *current], indent=2))
     return current

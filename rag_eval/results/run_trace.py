@@ -73,8 +73,8 @@ def run_trace(outcome: BenchmarkOutcome) -> dict[str, object]:
     for configuration in outcome.configurations:
         seconds = sum(step.seconds for step in configuration.stages.values())
         score = configuration.metrics[outcome.ranking_metric]
-        told = {"score": score, "tokens": configuration.tokens, "cost_usd": configuration.cost}
-        add_steps(add(configuration.name, root, start, seconds, False, **told), start, configuration.stages)
+        values = {"score": score, "tokens": configuration.tokens, "cost_usd": configuration.cost}
+        add_steps(add(configuration.name, root, start, seconds, False, **values), start, configuration.stages)
     for name, failure in outcome.failures.items():
         seconds = sum(step.seconds for step in failure.stages.values())
         add_steps(add(name, root, start, seconds, True, reason=failure.reason), start, failure.stages)
