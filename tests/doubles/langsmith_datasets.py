@@ -35,20 +35,6 @@ class DatasetsApi:
         self.datasets[dataset["id"]] = dataset
         return dataset
 
-    def read_dataset(self, _request: Request, dataset_id: str) -> Record:
-        return found(self.datasets, dataset_id)
-
-    def update_dataset(self, request: Request, dataset_id: str) -> Record:
-        dataset = found(self.datasets, dataset_id)
-        dataset |= {key: value for key, value in request.json().items() if value is not None}
-        return dataset
-
-    def delete_dataset(self, _request: Request, dataset_id: str) -> Record:
-        found(self.datasets, dataset_id)
-        del self.datasets[dataset_id]
-        self.examples = {key: one for key, one in self.examples.items() if one["dataset_id"] != dataset_id}
-        return {}
-
     def list_examples(self, request: Request) -> list[Record]:
         if unknown := request.query.keys() - LIST_EXAMPLES:
             raise Refusal(501, f"the double does not know {sorted(unknown)}")
@@ -77,25 +63,18 @@ class DatasetsApi:
     def update_examples(self, request: Request, dataset_id: str) -> Record:
         return self._store_examples(dataset_id, _example_records(request.parts()), new=False)
 
-    def create_examples_in_bulk(self, request: Request) -> list[Record]:
-        given = {one.get("id") or str(uuid.uuid4()): one for one in request.json()}
-        for example_id, one in given.items():
-            self._store_examples(one["dataset_id"], {example_id: one}, new=True)
-        return [self.examples[example_id] for example_id in given]
-
     def read_example(self, _request: Request, example_id: str) -> Record:
         return found(self.examples, example_id)
 
-    def delete_example(self, _request: Request, example_id: str) -> Record:
+    def _delete_example(self, example_id: str) -> None:
         dataset = self.datasets[found(self.examples, example_id)["dataset_id"]]
         del self.examples[example_id]
         self.deleted.add(example_id)  # an older version of the dataset still has it
         dataset["example_count"] -= 1
-        return {}
 
     def delete_examples(self, request: Request) -> Record:
         for example_id in request.query.get("example_ids", []):
-            self.delete_example(request, example_id)
+            self._delete_example(example_id)
         return {}
 
     def _store_examples(self, dataset_id: str, given: dict[str, Record], *, new: bool) -> Record:

@@ -12,7 +12,7 @@ from rag_eval import CharacterSpan, ChunkId, Corpus, DocumentId, LocalEmbedder, 
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.evaluation.langsmith_evaluation import Evaluation, UnpublishedRunWarning
+from rag_eval.evaluation.langsmith_evaluation import Evaluation
 from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics
@@ -81,18 +81,6 @@ def test_with_truth_at_hand_and_no_key_the_run_stays_local(folder: Path, monkeyp
     assert result.experiment_url is None
     with pytest.raises(ConfigurationError, match="LangSmith asks for a key and none was given"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="spans")
-
-
-def test_a_run_that_cannot_be_published_is_not_lost(server: LangSmithServer, folder: Path) -> None:
-    corpus = Corpus.from_folder(folder)
-    upload("spans", [span_example("when?", corpus.documents[0].span(0, 25))])
-    evaluation = TokenLevelEvaluation(corpus, langsmith_dataset_name="spans")
-    server.fail("POST", "/sessions", status=403, times=5)
-    with pytest.warns(UnpublishedRunWarning, match="LangSmith did not take the experiment") as caught:
-        result = evaluation.run(CHUNKER, LocalEmbedder())
-    assert result.experiment_url is None
-    assert result.metrics["span_recall"] == 1.0
-    assert KEY not in str(caught[0].message)
 
 
 def test_a_dataset_of_the_other_type_or_none_is_refused_by_name(server: LangSmithServer, folder: Path) -> None:
