@@ -105,7 +105,7 @@ class VectorRows(KeyedRows):
         try:
             for file in self.all_files():
                 if _dimension(file) != vectors.shape[1]:
-                    self.remove(file)
+                    self.remove(file.path)
             self.add(digests, pa.table({"vector": column, "tokens": pa.array(counts, pa.int32())}))
         except (OSError, ArtifactError) as error:
             logger.warning("%d vectors could not be kept in %s: %s", len(digests), self.folder, error)

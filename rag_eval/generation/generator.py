@@ -80,17 +80,29 @@ DEFAULT_WORKSPACE = Path(".rag-eval")
 
 
 class SyntheticDatasetGenerator(ABC, Generic[T]):
-    """Asks a language model for questions about documents, and keeps those whose answers it can place.
+    """Asks a language model for questions about documents, and keeps those whose answers it can locate.
 
-    Of ``llm_client`` only ``chat.completions.create(model, messages, response_format)`` is needed; one that can ask
-    again by itself is told not to. Every answer is kept in ``workspace`` before it is used: the same generation again
-    pays nothing, and one that was interrupted goes on. ``concurrency`` requests are under way at once; what comes out
-    does not depend on it. ``prices`` are needed for models and servers other than OpenAI's where costs are to be known,
-    and for ``max_cost``: in US dollars, what one generation pays at most; what is done by then is kept. Before a call,
-    the price of ``options.max_output_tokens`` is put aside, or of 16,384 tokens where the length is not limited.
-    ``prompts`` is a folder with files to replace those in ``rag_eval/generation/prompts``. ``embedder`` tells similar
-    texts, by default the local one. ``on_progress`` is told the number of requests answered, and of all.
-    Raises ``ConfigurationError`` on what cannot be used.
+    Every answer is stored before it is used: the same generation again pays nothing, and one that was interrupted
+    continues. The result does not depend on ``concurrency``.
+
+    Args:
+        llm_client: A client with ``chat.completions.create(model, messages, response_format)``; its own retries are
+            turned off.
+        corpus: The documents.
+        model: The name of the model.
+        options: What kind of questions, and how.
+        prices: Needed for ``max_cost`` and the costs of models and servers other than OpenAI's.
+        max_cost: The most US dollars that one generation pays; what is done by then is kept. Before a call, the price
+            of ``options.max_output_tokens`` is reserved, or of 16,384 tokens where the length is not limited.
+        prompts: A folder with files to replace those in ``rag_eval/generation/prompts``.
+        embedder: Finds similar texts, by default the local one.
+        concurrency: How many requests are sent at once.
+        retries: How often a failed request is sent again.
+        workspace: Where answers are stored.
+        on_progress: Called with the number of requests answered, and of all.
+
+    Raises:
+        ConfigurationError: A setting cannot be used.
     """
 
     evaluation_type: ClassVar[EvaluationType]
@@ -109,8 +121,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         embedder: Embedder | None = None,
         concurrency: int = 4,
         retries: RetryPolicy | None = None,
-        workspace: str | Path = DEFAULT_WORKSPACE,
-        storage: Storage | None = None,
+        workspace: str | Path | Storage = DEFAULT_WORKSPACE,
         on_progress: OnProgress = lambda done, total: None,
     ) -> None:
         check_client(llm_client)
@@ -124,9 +135,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         _check_settings(model, concurrency, max_cost, self._prices)
         self._max_cost, self._concurrency = max_cost, concurrency
         self._retries = retries or RetryPolicy()
-        self._workspace = Path(workspace).absolute()
         self._on_progress = on_progress
-        self._cache = AnswerCache(self._workspace / ANSWERS_FOLDER, storage)
+        storage = workspace if isinstance(workspace, Storage) else Storage(Path(workspace).absolute())
+        self._cache = AnswerCache(storage.root / ANSWERS_FOLDER, storage)
         self._planner = Planner(server_of(llm_client), model, Prompts.load(prompts), self._options, self.answer)
         self._metadata: dict[str, object] = {}
         self._start()

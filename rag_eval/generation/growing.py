@@ -238,8 +238,7 @@ class Growing:
             "prompts": source.prompts,
             "concurrency": source.concurrency,
             "retries": RetryPolicy(max_retries=source.max_retries),
-            "workspace": self._storage.root,
-            "storage": self._storage,
+            "workspace": self._storage,
             "on_progress": self._on_progress,
         }
         if self._chunker is None:

@@ -1,6 +1,6 @@
-"""Asking a language model by OpenAI's chat protocol: the request, the answer, its schema, and what is kept.
+"""OpenAI's chat protocol: the request, the answer, its schema, and the cache of answers.
 
-Answers are kept by the digest of their request: what was paid once is not paid again.
+Answers are stored by the digest of their request: what was paid once is not paid again.
 """
 
 import inspect
@@ -121,16 +121,16 @@ class AnswerCache:
         self._rows = KeyedRows(folder, ANSWERS, storage)
 
     def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
-        """Return the kept answer to the request of this digest, if it would be the answer under this limit too."""
+        """Return the stored answer to a request, if it would be the answer under this limit too."""
         answer = self.find_many([digest]).get(digest)
         return answer if answer is not None and answer.serves(max_output_tokens) else None
 
     def find_many(self, digests: Sequence[str]) -> dict[str, Answer]:
-        """Return the kept answers to the requests of these digests, under whatever limit they were given."""
+        """Return the stored answers to requests, whatever limit they were made under."""
         return {digest: Answer(**row) for digest, row in self._rows.get(digests).items()}
 
     def keep(self, digest: str, answer: Answer) -> None:
-        """Keep an answer in place of an older one; raises ``ArtifactError`` when it cannot be written."""
+        """Store an answer, which replaces an older one; raises ``ArtifactError`` when it cannot be written."""
         self._rows.put({digest: answer.model_dump()})
 
     def locked(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
@@ -215,7 +215,7 @@ def check_client(client: object) -> None:
 
 
 def server_of(client: object) -> str:
-    """Host, port and path of the client's ``base_url`` without ``/v1``; empty when it does not tell."""
+    """Return host, port and path of the client's ``base_url`` without ``/v1``; empty where it has none."""
     parts = urlsplit(str(getattr(client, "base_url", "")))
     host = parts.netloc.rpartition("@")[2]
     return host + parts.path.rstrip("/").removesuffix("/v1")

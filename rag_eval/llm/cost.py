@@ -45,7 +45,7 @@ LIST_PRICES = {
 
 
 def list_prices(model: str) -> Prices | None:
-    """The list prices of a model of OpenAI, by its name or that of a dated snapshot; None where they are not known."""
+    """Return the list prices of an OpenAI model, by its name or that of a dated snapshot; None if unknown."""
     return LIST_PRICES.get(model) or LIST_PRICES.get(_SNAPSHOT.sub("", model))
 
 
@@ -62,10 +62,10 @@ class Reservation:
 
 
 class Budget:
-    """So many US dollars, or no limit.
+    """A limit in US dollars, or none.
 
-    The worst case of a call is put aside before it is made, so that all calls under way together cannot pass the limit.
-    A call that does not fit waits for those under way to cost less than feared; when none is left, the budget is
+    The worst case of a call is reserved before it is made, so that all calls under way together cannot pass the limit.
+    A call that does not fit waits for those under way to cost less than reserved; when none is left, the budget is
     reached, for all calls.
     """
 
@@ -82,7 +82,7 @@ class Budget:
 
     @contextmanager
     def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
-        """Put ``most`` aside for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
+        """Reserve ``most`` for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
         with self._changed:
             while not self.is_reached and self.limit is not None and self.spent + self._reserved + most > self.limit:
                 if not self._under_way or stopped.is_set():
@@ -133,7 +133,7 @@ class LedgerEntry(Record):
 
 
 class Ledger:
-    """Counts from many threads, by purpose; ``purposes`` is the order in which they are told."""
+    """Counts calls of many threads, by purpose; ``purposes`` is the order of the entries."""
 
     def __init__(self, prices: Prices | None, purposes: Sequence[str]) -> None:
         self._prices, self._purposes = prices, purposes
@@ -148,9 +148,9 @@ class Ledger:
 
     @property
     def entries(self) -> list[LedgerEntry]:
-        """One for each purpose that anything was asked for, and ``total``."""
-        asked = {purpose for purpose, *_ in (*self._answers, *self._failures)}
-        purposes = [purpose for purpose in self._purposes if purpose in asked]
+        """An entry for each purpose that anything was asked for, and ``total``."""
+        used = {purpose for purpose, *_ in (*self._answers, *self._failures)}
+        purposes = [purpose for purpose in self._purposes if purpose in used]
         return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
 
     def _entry(self, title: str, purposes: list[str]) -> LedgerEntry:

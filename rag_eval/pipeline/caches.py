@@ -1,4 +1,4 @@
-"""What chunkers, rerankers and counting made, kept by what they made it from: nothing is cut or paid for twice."""
+"""Caches of what loaders, chunkers, rerankers and tokenizers computed: nothing is cut or paid for twice."""
 
 import functools
 import json
@@ -53,13 +53,13 @@ LOADED_VERSION = 2
 """Raise it, and that of the stage ``load_corpus``, whenever a built-in loader makes another text than before."""
 
 MOST_WAITING = 2**24
-"""How much of what loaders made is in memory before it is written."""
+"""How many characters and bytes of loaded files are in memory before they are written."""
 
 
 class LoadedFiles:
-    """What one loader made of files, by their digests; boxes by those of file and text.
+    """The texts that one loader made of files, by the files' digests; boxes by those of file and text.
 
-    That no text can be made of a file is kept as well, but not that its loader took too long or ended.
+    That no text can be made of a file is stored as well, but not that its loader took too long or ended.
     """
 
     def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
@@ -67,19 +67,19 @@ class LoadedFiles:
         made_by, name = f"{parts.digest(loader)} v{LOADED_VERSION}", parts.label(loader)
         self.folders = [identity_folder(cache / kind, made_by, name) for kind in ("loaded", BOXES_KIND)]
         texts, boxes = self.folders
-        self._kept = KeyedRows(texts, LOADED, storage, made_since), KeyedRows(boxes, BOXES, storage, made_since)
+        self._rows = KeyedRows(texts, LOADED, storage, made_since), KeyedRows(boxes, BOXES, storage, made_since)
         self._waiting: tuple[dict[str, Row], dict[str, Row]] = {}, {}
         self._size = 0
 
     def load(self, data: bytes) -> FileText:
-        """Return what the loader makes of a file, now or before, without the boxes that are kept; raises as it does."""
+        """Return what the loader makes of a file, now or before, without boxes; raises as it does."""
         key = sha256(data).hexdigest()
-        row = self._waiting[0].get(key) or self._kept[0].get([key]).get(key) or self._made(key, data)
+        row = self._waiting[0].get(key) or self._rows[0].get([key]).get(key) or self._load(key, data)
         if row["fault"] is not None:
             raise UnreadableDocumentError(row["fault"])
         return FileText(row["text"], json.loads(row["metadata"]))
 
-    def _made(self, key: str, data: bytes) -> Row:
+    def _load(self, key: str, data: bytes) -> Row:
         row: dict[str, Any] = {"text": None, "metadata": "{}", "fault": None}
         try:
             found = load_file(self._loader, data)
@@ -97,10 +97,10 @@ class LoadedFiles:
         return row
 
     def close(self) -> None:
-        """Write what waits to be kept; raises ``ArtifactError`` when it cannot be written."""
-        # Boxes first: who finds a text kept does not look for them again.
-        for kept, waiting in zip(self._kept[::-1], self._waiting[::-1], strict=True):
-            kept.put(waiting)
+        """Write what waits to be stored; raises ``ArtifactError`` when it cannot be written."""
+        # Boxes first: who finds a stored text does not look for them again.
+        for rows, waiting in zip(self._rows[::-1], self._waiting[::-1], strict=True):
+            rows.put(waiting)
             waiting.clear()
         self._size = 0
 
@@ -115,7 +115,7 @@ def boxes_key(file_digest: str, text_digest: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def kept_boxes(cache: Path, storage: Storage, key: str) -> bytes:
-    """Return the boxes of a text that a loader made of a file; none where none are kept."""
+    """Return the boxes of a text that a loader made of a file; none where none are stored."""
     storage.fetch_missing(cache / BOXES_KIND)
     for folder in sorted((cache / BOXES_KIND).glob("*/")):
         if found := KeyedRows(folder, BOXES, storage).get([key]):
@@ -130,7 +130,7 @@ def cut_once(
     *,
     tokens_read: Callable[[], int | None] = lambda: 0,
 ) -> tuple[list[PositionAwareChunk], int, int, int | None]:
-    """The chunks of all documents, in order, how many documents had to be cut, and how many pieces had no sure place.
+    """Return the chunks of all documents, how many documents had to be cut, and how many pieces had no certain place.
 
     ``cuts`` has what the chunker has cut before. ``tokens_read`` tells what a model has read for the chunker so far;
     last is what it reads for all documents, the same number whatever was cached.
@@ -168,7 +168,7 @@ def cut_once(
 
 
 def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None:
-    """The chunks at the cuts that were kept of a document; None, which the log says, when they are no cuts of it."""
+    """Return the chunks of a document at cached cuts; None, which is logged, when they are not cuts of it."""
     chunks = []
     try:
         for start, end, metadata in zip(cuts["starts"], cuts["ends"], cuts["metadata"], strict=True):
@@ -176,7 +176,7 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None
                 raise ValueError
             chunks.append(document.chunk_at(start, end, dict(json.loads(metadata)) if metadata != "{}" else {}))
     except (TypeError, ValueError, RecursionError):
-        logger.warning("the kept cuts of %s were altered: it is cut again", document.id)
+        logger.warning("the cached cuts of %s are damaged: it is cut again", document.id)
         return None
     return chunks
 
@@ -210,7 +210,7 @@ class TokenCounts:
             with self._guard:
                 if sum(one.shape[1] for one in self._counts.values()) > MOST_REMEMBERED:
                     self._counts = {digest: self._counts[digest] for digest in self._changed}
-                self._counts |= self._kept([digest for digest in digests if digest not in self._counts])
+                self._counts |= self._stored([digest for digest in digests if digest not in self._counts])
                 kept = [self._counts.get(digest, _NOTHING) for digest in digests]
             for digest, one, known in zip(digests, block, kept, strict=True):
                 wanted, numbers = _numbers(one.places.T), _numbers(known)
@@ -226,7 +226,7 @@ class TokenCounts:
                             self._changed.add(digest)
                 yield known[2][np.searchsorted(numbers, wanted)]
 
-    def _kept(self, digests: Sequence[str]) -> dict[str, Counts]:
+    def _stored(self, digests: Sequence[str]) -> dict[str, Counts]:
         found: dict[str, Counts] = {}
         for file, places, rows in locate(keys_from_hex(digests), [] if self._rows is None else self._rows.files()):
             lists = [file.table.column(name).take(pa.array(rows)).combine_chunks() for name in SLICES.names[1:]]
@@ -236,7 +236,7 @@ class TokenCounts:
         return found
 
     def keep(self) -> None:
-        """Write what was counted; where it cannot be written, the log says so and the run goes on."""
+        """Write what was counted; where it cannot be written, log that and continue."""
         with self._guard:
             changed = {digest: self._counts[digest] for digest in self._changed}
             self._changed = set()
@@ -253,7 +253,7 @@ _NOTHING = np.empty((3, 0), np.int64)
 
 
 def _numbers(places: Counts) -> Counts:
-    """Each place as one number, by which places are in order."""
+    """Return each place as one number, by which places are in order."""
     numbers: Counts = places[0] << 32 | places[1]
     return numbers
 
@@ -278,18 +278,18 @@ class CachedReranker:
         return self.reranker.name
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first; raises ``ArtifactError`` when the answer cannot be kept."""
+        """Return the ``top_k`` best chunks, best first; raises ``ArtifactError`` when the answer cannot be stored."""
         key = data_sha256([query, [chunk.content for chunk in chunks]])
-        row = self._kept(key, len(chunks))
+        row = self._cached(key, len(chunks))
         if row is None:
             with self._rows.locked(key[:3]):
                 # Whoever had the turn before may have asked the very same.
-                row = self._kept(key, len(chunks)) or self._ask(key, query, chunks)
+                row = self._cached(key, len(chunks)) or self._ask(key, query, chunks)
         with self._guard:
             self.seconds += row["seconds"]
         return [chunks[number] for number in row["order"][:top_k]]
 
-    def _kept(self, key: str, count: int) -> Row | None:
+    def _cached(self, key: str, count: int) -> Row | None:
         row = self._rows.get([key]).get(key)
         return row if row is not None and sorted(row["order"]) == list(range(count)) else None
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ MANY_FILES = 16
 FULL_FILE_BYTES = 128 * 2**20  # as large as this, a file is not merged any more
 MAX_LISTINGS = 20
 FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 Keys = NDArray[np.uint8]
 """sha256 digests, one a row of 32 bytes."""
@@ -69,10 +68,10 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
 
 
 def read_table(path: Path) -> pa.Table:
-    """The table, memory-mapped; raises ``ArtifactError`` when it is not what was written, ``OSError`` when it is gone.
+    """Return a table, memory-mapped; raises ``ArtifactError`` when it is damaged, ``OSError`` when it is missing.
 
-    The bytes are read, and held against the name, only if they have changed since this process last did; what they
-    hold is checked once, because Arrow follows lengths and offsets wherever they lead.
+    The bytes are compared with the name only if they have changed since this process last did that; what they hold is
+    checked once, because Arrow follows lengths and offsets wherever they lead.
     """
     found = kept_sha256(path)
     if found != path.stem:
@@ -93,15 +92,9 @@ _sound: set[str] = set()
 
 
 def identity_folder(root: Path, identity: str, label: str) -> Path:
-    """The folder of the rows that a part of this identity makes; its ``label`` is for people and need not be unique."""
+    """Return the folder of the rows that a part of this identity computes; its ``label`` need not be unique."""
     readable = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")[:60]  # letters that every file system takes
     return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
-def _nanoseconds(moment: datetime) -> int:
-    """Return the moment as files are stamped, to the microsecond."""
-    # Not by way of a float, which has not enough digits.
-    return 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
 
 
 def keys_from_hex(digests: Sequence[str]) -> Keys:
@@ -130,7 +123,7 @@ class RowFile:
 
 
 def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
-    """The first file that has each key: with it, the places of those keys in ``keys``, and their rows in the file."""
+    """Yield each file with the places of the keys that it is the first to have, and their rows in it."""
     prefixes = prefixes_of(keys)
     missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
     for file in files:
@@ -166,7 +159,7 @@ class KeyedRows:
             raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for cached results")
         self.folder = folder
         self._schema, self._storage = schema, storage or Storage(folder.parent)
-        self._since_ns = _nanoseconds(made_since) if made_since else 0
+        self._since_ns = int(made_since.timestamp() * 1e9) if made_since else 0
         self._lock = threading.Lock()  # guards this object, not the folder
         self._open: dict[str, RowFile] = {}
         self._refused: dict[str, Stamp] = {}
@@ -223,9 +216,10 @@ class KeyedRows:
         """Tell whether a file with this schema is one of the folder's."""
         return bool(schema.equals(self._schema))
 
-    def remove(self, file: RowFile) -> None:
+    def remove(self, path: Path) -> None:
         """Remove a file with its rows."""
-        self._remove(file.path)
+        path.unlink(missing_ok=True)
+        self._storage.delete(path)
 
     def _write(self, keys: Keys, columns: pa.Table, made_ns: int) -> Path:
         # Sorted by bytes; of equal keys the first.
@@ -238,10 +232,6 @@ class KeyedRows:
         with suppress(FileNotFoundError):  # merged into a larger file by another thread
             self._storage.upload(path)
         return path
-
-    def _remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-        self._storage.delete(path)
 
     def _merge_small_files(self) -> None:
         """Merge the newest files once there are many, each row again only when its file has grown severalfold.
@@ -263,7 +253,7 @@ class KeyedRows:
         path = self._write(np.concatenate([file.keys for file in chosen]), columns, chosen[-1].stamp.made_ns)
         for file in chosen:
             if file.path != path:
-                self._remove(file.path)
+                self.remove(file.path)
 
     def _reopened(self) -> dict[str, RowFile]:
         try:
@@ -295,7 +285,7 @@ class KeyedRows:
         except ArtifactError as error:
             logger.warning("%s is damaged (%s): it is removed, and what it held is computed again", path, error)
             try:
-                self._remove(path)
+                self.remove(path)
             except OSError:
                 self._refused[path.name] = stamp  # a folder that is read-only
         except OSError as error:

@@ -71,7 +71,7 @@ def test_cuts_that_do_not_fit_their_document_are_reported_and_made_again(
     digests = [text_sha256(document.content) for document in DOCS]
     KeyedRows(tmp_path, CUTS).put({digests[0]: planted})
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 2, 0, 0)
-    assert caplog.messages == ["the kept cuts of 0.md were altered: it is cut again"]
+    assert caplog.messages == ["the cached cuts of 0.md are damaged: it is cut again"]
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 0, 0, 0)
     assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, [DOCS[0], DOCS[0]]) == (plain([DOCS[0], DOCS[0]]), 0, 0, 0)
 
