@@ -20,6 +20,8 @@ from rag_eval.storage.files import sweep_scratch, write_atomically
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from rag_eval.generation.candidates import GenerationReport
     from rag_eval.generation.generator import GenerationEstimate
     from rag_eval.generation.growing import GeneratedTruth, Growing
@@ -236,13 +238,9 @@ def run_generation(
     json: bool,
 ) -> None:
     """Estimate, confirm on a terminal, generate, write and print."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from rag_eval.generation.growing import Growing
 
-    paid = TextColumn("{task.fields[paid]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = _request_bar(console)
     asking = bar.add_task("asking", total=None, paid="")
 
     def show(done: int, total: int) -> None:
@@ -268,7 +266,7 @@ def run_generation(
     sweep_scratch(workspace.root)
     truth: list[Any] = []
     try:
-        with bar, _waiting_for_answers(growing, console):
+        with _waiting_for_answers(growing, console), bar:
             truth = _ask_and_write(growing, dataset)
     finally:
         report = growing.generator.report
@@ -285,6 +283,15 @@ def run_generation(
             f"the same command with {again} goes on from there",
         )
         raise typer.Exit(1)
+
+
+def _request_bar(console: Console) -> "Progress":
+    """Return a bar of the requests that are answered, with what was paid."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    paid = TextColumn("{task.fields[paid]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def in_words(estimate: "GenerationEstimate", model: str) -> str:
