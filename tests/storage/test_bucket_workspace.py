@@ -112,7 +112,7 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_said(s3: S3Doub
     assert (Workspace.at(ADDRESS).damage(table), Workspace.at(ADDRESS).damage(index)) == (None, None)
 
 
-def test_two_machines_that_write_the_same_at_once_leave_one_object(s3: S3Double) -> None:
+def test_two_machines_that_write_the_same_table_leave_one_object(s3: S3Double) -> None:
     def write(machine: str) -> tuple[TableRef, bytes]:
         s3.on_machine(machine)
         ref = Workspace.at(ADDRESS).write_table("numbers", TABLE)
