@@ -117,6 +117,8 @@ class PagedDocuments:
         if self.workspace is None:
             return found, sections
         folder = self.workspace.root / "cache" / "pictures" / str(WIDTH)
+        with suppress(ArtifactError):  # of a folder that is a link, nothing is fetched
+            self.workspace.fetch_missing(folder)
         kept, drawn = KeyedRows(folder, PICTURES, self.workspace.storage), dict[str, Row]()
         size, spent, given_up = 0, 0.0, set[int]()
         for number, first, last in self._pages(ids, lengths, spans):
