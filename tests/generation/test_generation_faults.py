@@ -158,13 +158,6 @@ def test_after_an_error_for_good_nothing_more_is_asked_and_what_is_under_way_is_
     assert (again.report.total.cached.calls, again.report.total.fresh.calls) == (asked - 1, 5 - asked)
 
 
-def test_the_wait_that_the_service_asks_for_is_kept(token_level: Make, server: OpenAIServer) -> None:
-    server.faults.append(Status(429, headers={"retry-after": "0.4"}))
-    started = time.monotonic()
-    token_level(harbours("Storvåg")).generate(1, upload_to_langsmith=False)
-    assert time.monotonic() - started >= 0.4
-
-
 def test_stopping_keeps_what_is_under_way(token_level: Make, server: OpenAIServer) -> None:
     server.seconds = 0.4
     generator = token_level(harbours(), concurrency=2)

@@ -69,16 +69,6 @@ def test_many_files_become_few_and_the_newest_of_equal_keys_wins(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == len(rows.files())
 
 
-def test_a_large_file_is_not_written_again_for_every_few_small_ones(tmp_path: Path) -> None:
-    rows = KeyedRows(tmp_path, SCHEMA)
-    rows.put({key(("large", n)): {"value": n} for n in range(1_000)})
-    (large,) = rows.files()
-    for number in range(3 * MANY_FILES):
-        rows.put({key(number): {"value": number}})
-    assert large.path.exists()
-    assert values(rows, 3 * MANY_FILES) == list(range(3 * MANY_FILES))
-
-
 @pytest.mark.parametrize(("large", "files"), [(2 * MANY_FILES, 1), (2 * MANY_FILES + 1, 2)])
 def test_a_file_is_merged_with_smaller_ones_that_have_half_its_rows(tmp_path: Path, large: int, files: int) -> None:
     rows = KeyedRows(tmp_path, SCHEMA)
