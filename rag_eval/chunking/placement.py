@@ -61,7 +61,7 @@ def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) ->
 
 
 def _is_whole(source: str, placements: list[Placement]) -> bool:
-    """Whether each piece was found to the letter, after the previous one, and nothing but whitespace is uncovered."""
+    """Return whether every piece has an exact place after the previous one, and no word is uncovered."""
     previous = (-1, 0)
     for placement in placements:
         if placement.cut is None or not placement.exact or placement.cut[0] <= previous[0]:
@@ -88,7 +88,7 @@ class _State:
     before: "_State | None" = None
 
     def start_after(self, length: int) -> int:
-        """Where a piece of this length can start at the earliest: a longer one at the same place."""
+        """Return the earliest start of a piece of this length: the same place for a longer piece."""
         return self.start + (self.start + length <= self.end)
 
 
@@ -229,7 +229,7 @@ class _Placer:
         return Placement(piece, cut, exact)
 
     def next_word(self, place: int) -> int:
-        """Where the next word starts, or the end of the source."""
+        """Return where the next word starts, or the end of the source."""
         begin, word = self._blank
         if not begin <= place <= word:
             match = _NOT_SPACE.search(self.source, place)
@@ -252,7 +252,7 @@ class _Placer:
         return starts
 
     def _search(self, text: str) -> tuple[Cut | None, bool]:
-        """Where the text is, and whether it is there to the letter."""
+        """Return the place of the text, and whether it is there to the letter."""
         form = aligned_form(text)
         start = self._continuing(text)
         if start < 0:
@@ -339,7 +339,7 @@ class _Placer:
         return starts[::-1]
 
     def _only_place(self, haystack: str, text: str, stop: int) -> int:
-        """Where the text is found before ``stop``, if that is in one place only and there is allowance to look."""
+        """Return the only place of the text before ``stop``; -1 for several or none, or without allowance."""
         if self.allowance <= 0:
             return -1
         place = self._find(haystack, text, 0, stop)
@@ -356,7 +356,7 @@ def _shifted(cut: Cut, by: int) -> Cut:
 
 
 def _reach(text: str) -> int:
-    """How far from the previous end a piece's neighbourhood goes: room for much more whitespace than it kept."""
+    """Return how far from the previous end a piece may be: with room for much more whitespace than it has."""
     return 4 * len(text) + 1000
 
 

@@ -91,7 +91,7 @@ class SemanticChunker(BuiltInChunker):
 
 
 def neighbour_distances(vectors: UnitVectors) -> NDArray[np.float64]:
-    """1 - cosine similarity of each row to the next; 1 beside one zero vector, 0 between two."""
+    """Return 1 - cosine similarity of each row to the next; 1 beside one zero vector, 0 between two."""
     distances: NDArray[np.float64] = 1.0 - np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
     is_zero = np.all(vectors == 0.0, axis=1)
     distances[is_zero[:-1] & is_zero[1:]] = 0.0

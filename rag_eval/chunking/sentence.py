@@ -16,7 +16,7 @@ _NOT_SPACE = re.compile(r"\S")
 
 
 def trim(text: str, start: int, end: int) -> Cut:
-    """``[start, end)`` without whitespace at its borders; empty when there is nothing else."""
+    """Return ``[start, end)`` without whitespace at its borders; empty when there is nothing else."""
     piece = text[start:end]
     stripped = piece.lstrip()
     left = start + len(piece) - len(stripped)
@@ -24,7 +24,7 @@ def trim(text: str, start: int, end: int) -> Cut:
 
 
 def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
-    """Pieces of ``[start, end)`` of at most ``size`` characters: whole if it fits, else its lines, else words.
+    """Cut ``[start, end)`` to pieces of at most ``size`` characters: whole if it fits, else its lines, else words.
 
     A word longer than ``size`` is cut inside. Pieces are trimmed; there are none where there is only whitespace.
     """

@@ -219,7 +219,7 @@ MOST_CONTROLS = 0.05
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are no text in any encoding; UTF-16 must say that it is."""
+    """Return whether bytes are not text in any encoding; UTF-16 counts as text with a byte-order mark only."""
     if data.startswith(_UTF_16):
         return False
     return b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > MOST_CONTROLS * len(data)
@@ -269,7 +269,7 @@ class DocxLoader:
 
 
 def _local(element: ElementTree.Element) -> str:
-    """The name of an element without its namespace, of which Word has two."""
+    """Return the name of an element without its namespace, of which Word has two."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -278,7 +278,7 @@ _GONE = ("del", "moveFrom", "Fallback")
 
 
 def _inside(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """The elements below another, those within mere wrappers too."""
+    """Yield the children of an element, including those inside mere wrappers."""
     for child in parent:
         if _local(child) in _AROUND:
             yield from _inside(child)
@@ -317,7 +317,7 @@ def _style(style: ElementTree.Element | None) -> str:
 
 
 def _paragraph(parent: ElementTree.Element) -> str:
-    """The text of a paragraph, or of all in a cell, without what was deleted or moved away."""
+    """Return the text of a paragraph, or of a whole cell, without what was deleted or moved away."""
     written = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     pieces = []
     for child in parent:

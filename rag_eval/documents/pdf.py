@@ -218,7 +218,7 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
 
 
 def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
-    """Of each glyph, whether it is too far from the last to be of the same word."""
+    """Return for each glyph whether it is too far from the last to be of the same word."""
     left, right, heights = low[:, 0], high[:, 0], high[:, 1] - low[:, 1]
     middle, higher = (low[:, 1] + high[:, 1]) / 2, np.maximum(heights[1:], heights[:-1])
     ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gap where text runs right, and left
@@ -228,7 +228,7 @@ def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
 
 
 def _shown(page: Any) -> tuple[Floats, Floats]:
-    """The size of a page in points, and the matrix from its own coordinates to those as shown, turned and cropped."""
+    """Return the size of a page in points, and the matrix from its coordinates to those as shown."""
     from pypdfium2 import raw
 
     size, fine = np.array(page.get_size()), 2**20
@@ -244,7 +244,7 @@ def _shown(page: Any) -> tuple[Floats, Floats]:
 
 
 def _without_running_lines(pages: list[_Page]) -> list[_Page]:
-    """The pages without their headers, footers and page numbers.
+    """Return the pages without their headers, footers and page numbers.
 
     That is a line among the two outermost of a margin, no larger than the body, which on ``RUNNING`` pages or more is
     at the same height and either has the same text but for numbers, or a number that grows with the pages.
@@ -272,7 +272,7 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
 
 
 def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
-    """The two outermost lines in the margins of a page, and whether they are at its top: the numbers of their words."""
+    """Yield the two outermost lines in each margin of a page: whether it is the top, and the numbers of their words."""
     if not page.texts:
         return
     heights, sizes = page.numbers[:, BASELINE], page.numbers[:, SIZE]
@@ -290,7 +290,7 @@ def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
 
 
 def _body_size(pages: list[_Page]) -> float:
-    """The size in which most of the text is."""
+    """Return the size of most of the text."""
     sizes: Counter[float] = Counter()
     for page in pages:
         for text, size in zip(page.texts, np.round(page.numbers[:, SIZE] * 2).tolist(), strict=True):
@@ -371,12 +371,12 @@ class _Writer:
             self._add(word.text)
 
     def _level(self, line: Line) -> int:
-        """The level of a heading; 0 of another line."""
+        """Return the level of a heading; 0 for any other line."""
         is_heading = line.size >= HEADING * self._body and not line.is_row and not line.words[0].is_turned
         return self._levels.get(round(line.size), 0) if is_heading and is_title(line) else 0
 
     def _between(self, before: Line, line: Line, level: int, *, is_same_page: bool) -> str:
-        """What is written between two lines: a blank where the second goes on because it found no room."""
+        """Return what is written between two lines: a blank if the second continues the first, which had no room."""
         first, last = line.words[0], before.words[-1]
         if self._level(before) != level:
             return "\n\n"
@@ -419,13 +419,13 @@ def _blanks(width: float, pitch: float) -> str:
 
 
 def is_title(line: Line) -> bool:
-    """Whether a line may be of a heading: it has letters, and is no paragraph."""
+    """Return whether a line may be a heading: it has letters, and is not a paragraph."""
     text = str(line)
     return len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
 
 
 def _levels(pages: list[_Page], body: float) -> dict[int, int]:
-    """The levels of headings by the size of their text, the largest first; none where much of a document is large."""
+    """Return the levels of headings by their size, the largest first; none if much of a document is large."""
     sizes: Counter[int] = Counter()
     length = 0
     for page in pages:
@@ -439,7 +439,7 @@ def _levels(pages: list[_Page], body: float) -> dict[int, int]:
 
 
 def _joined(text: str) -> tuple[str, Indices]:
-    """The text with the words that line ends divide joined where that is sure, and where characters went for it."""
+    """Join the words that line ends divide if that is safe; return the text and where characters were removed."""
     words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", _HYPHENATED.sub(" ", text)))
     gone = []
 

@@ -98,7 +98,7 @@ class Loaders:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other are loaders too; the records of those used tell them apart."""
+        """Return whether the other are loaders too; the records of those used tell them apart."""
         return isinstance(other, Loaders)
 
     __hash__ = None  # type: ignore[assignment]

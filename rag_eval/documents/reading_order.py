@@ -95,7 +95,7 @@ OnLine = TypeVar("OnLine", Word, Segment)
 
 
 def is_right_to_left(letters: Sequence[str]) -> bool:
-    """Whether most letters are of a script that runs from right to left."""
+    """Return whether most letters are of a script that runs from right to left."""
     kinds = [unicodedata.bidirectional(letter) for letter in letters]
     return sum(kind in ("R", "AL") for kind in kinds) > kinds.count("L")
 
@@ -196,7 +196,7 @@ class _Order:
 
 
 def _in_order(words: list[Word]) -> list[Word]:
-    """The words of a line as they are read: from the left, or from the right with what runs the other way inside."""
+    """Return the words of a line in reading order: from the left, or from the right, with runs of the other way."""
     across = sorted(words, key=lambda word: word.left + word.right)
     if not any(word.is_rtl for word in words):
         return across
@@ -206,7 +206,7 @@ def _in_order(words: list[Word]) -> list[Word]:
 
 
 def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
-    """The words with each run of those that run the other way turned round."""
+    """Return the words with every run in the other direction reversed."""
     turned: list[Word] = []
     run: list[Word] = []
     for word in words:
@@ -219,7 +219,7 @@ def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
 
 
 def _turned(run: list[Word]) -> list[Word]:
-    """Numbers between words that run from right to left follow one another as these do."""
+    """Return a run reversed if it has letters: numbers between words of the other direction follow these."""
     return run[::-1] if any(letter.isalpha() for word in run for letter in word.text) else run
 
 
@@ -291,7 +291,7 @@ def _band_parts(first: list[Segment], second: list[Segment], across: list[Segmen
 def _sides(
     left: Floats, right: Floats, height: Floats, place: float, size: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each segment, whether it is left (-1) or right (1) of a gutter or across it (0), and the number of its band.
+    """Return for each segment whether it is left (-1) or right (1) of a gutter or across it (0), and its band.
 
     A band is what is above the next segments across; these are the last of it.
     """
@@ -346,7 +346,7 @@ class _Side:
 
 
 def _is_code(segments: Iterable[Segment]) -> bool:
-    """Whether most words are of a font with equally wide letters; digits are equally wide in most fonts."""
+    """Return whether most words have equally wide letters; digits are equally wide in most fonts."""
     words = [word for segment in segments for word in segment.words if sum(map(str.isalpha, word.text)) > 1]
     return sum(word.pitch > 0 for word in words) > 0.6 * len(words)
 

@@ -302,7 +302,7 @@ class _Walk:
         return module
 
     def _runs_project_code(self, module: _Module, statement: ast.stmt) -> bool:
-        """Whether importing the file calls code of the project here, which may change more than what is bound."""
+        """Return whether an import of the file calls code of the project here, which may change other objects."""
         called: list[ast.expr] = []
         if isinstance(statement, _SCOPES):
             called += statement.decorator_list
@@ -382,7 +382,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _chain(inner: ast.expr) -> list[str] | None:
-    """``a.b.c`` as its names; None when it does not start at a name."""
+    """Return the names of ``a.b.c``; None if it does not start at a name."""
     names: list[str] = []
     while isinstance(inner, ast.Attribute):
         names.append(inner.attr)
@@ -395,7 +395,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _never_runs(statement: ast.stmt) -> bool:
-    """Whether importing the file runs nothing of this: a text, what is for type checkers, and for a script alone."""
+    """Return whether an import of the file skips this: a text, code for type checkers, or code of a script."""
     if not isinstance(statement, ast.If) or statement.orelse:
         return _is_text(statement)
     test = ast.unparse(statement.test)

@@ -192,7 +192,7 @@ def settings_of(cls: type) -> dict[str, Setting]:
 
 
 def is_part(candidate: object) -> bool:
-    """Whether an object, or a class, was made by ``@part``."""
+    """Return whether an object, or a class, was made by ``@part``."""
     return hasattr(candidate, "__checked_init__")
 
 
@@ -337,7 +337,7 @@ def _version(package: str, path: tuple[str, ...]) -> str | None:
 
 
 def is_remote(candidate: object) -> bool:
-    """Whether a part, or one inside it, says that it uses the network."""
+    """Return whether a part, or one inside it, says that it uses the network."""
     return any(getattr(inner, "remote", False) is True for inner in parts_in(candidate))
 
 

@@ -35,7 +35,7 @@ _imported: dict[Path, str] = {}
 
 
 def is_reference(name: object) -> bool:
-    """Whether a text is ``module:Name``, and no built-in name."""
+    """Return whether a text is ``module:Name`` and not a built-in name."""
     return isinstance(name, str) and ":" in name
 
 
@@ -177,7 +177,7 @@ def signature_of(candidate: Callable[..., object]) -> inspect.Signature | None:
 
 
 def is_callable_part(candidate: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether an object is a class or a function, and not an instance."""
+    """Return whether an object is a class or a function, and not an instance."""
     return inspect.isclass(candidate) or inspect.isroutine(candidate) or isinstance(candidate, functools.partial)
 
 

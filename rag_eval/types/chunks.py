@@ -43,11 +43,11 @@ class CharacterSpan:
         return self.end - self.start
 
     def overlaps(self, other: "CharacterSpan") -> bool:
-        """Whether the two share a character: same document, and not merely touching."""
+        """Return whether the two share a character; spans that only touch do not."""
         return self.overlap_chars(other) > 0
 
     def overlap_chars(self, other: "CharacterSpan") -> int:
-        """How many characters the two share; 0 in different documents."""
+        """Count the characters that the two share; 0 in different documents."""
         if self.doc_id != other.doc_id:
             return 0
         return max(0, min(self.end, other.end) - max(self.start, other.start))

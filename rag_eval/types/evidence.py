@@ -251,7 +251,7 @@ def judged_at(query: Query, places: Mapping[CharacterSpan, CharacterSpan | None]
 
 
 def span_name(span: CharacterSpan) -> str:
-    """How a span is called in a message: ``[12, 40) of 'guide.md'``."""
+    """Return the name of a span for a message: ``[12, 40) of 'guide.md'``."""
     return f"[{span.start}, {span.end}) of {span.doc_id!r}"
 
 

@@ -26,12 +26,12 @@ EvaluationType = Literal["chunk-level", "token-level"]
 
 
 def generate_chunk_id(content: str) -> ChunkId:
-    """``chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
+    """Return ``chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
     return ChunkId("chunk_" + text_sha256(content)[:12])
 
 
 def generate_pa_chunk_id(content: str) -> PositionAwareChunkId:
-    """``pa_chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
+    """Return ``pa_chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
     return PositionAwareChunkId("pa_chunk_" + text_sha256(content)[:12])
 
 
@@ -49,7 +49,7 @@ def mixed_ids(retrieved: Iterable[str], relevant: Iterable[str]) -> str | None:
 
 
 def generate_query_id(text: str) -> QueryId:
-    """``query_`` + 8 hex digits of sha256 of the question in UTF-8."""
+    """Return ``query_`` + 8 hex digits of sha256 of the question in UTF-8."""
     return QueryId("query_" + text_sha256(text)[:8])
 
 

@@ -21,7 +21,7 @@ class FittingUnit:
     end: int
 
     def __str__(self) -> str:
-        """As a message says it."""
+        """Return the advice for a message."""
         return f"these are {self.unit}, count code points: [{self.start}, {self.end})"
 
 
