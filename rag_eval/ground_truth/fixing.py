@@ -7,13 +7,12 @@ whole line that is there twice; and the version of the format. The rest of a fil
 
 import json
 from pathlib import Path
-from typing import Any
 
 from rag_eval.errors import preview
 from rag_eval.ground_truth.check import Finding, finding, span_fault
 from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import NAMES, KnownIds, Quotes
-from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, TokenLevelLine, parsed_line
+from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, JsonObject, TokenLevelLine, parsed_line
 from rag_eval.ground_truth.truth_files import BYTE_ORDER_MARK, ParsedLine, changed_line, truth_lines, truth_type
 from rag_eval.storage.files import read_text, write_atomically
 from rag_eval.types.documents import Corpus, Document
@@ -71,8 +70,8 @@ def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
 
 
 def _fixed_spans(
-    line: AnyLine, data: dict[str, Any], documents: dict[DocumentId, Document], known: KnownIds
-) -> tuple[list[Finding], dict[str, Any]]:
+    line: AnyLine, data: JsonObject, documents: dict[DocumentId, Document], known: KnownIds
+) -> tuple[list[Finding], JsonObject]:
     """Return what is corrected in the spans of a line, and the spans as they are written then."""
     if not isinstance(line.record, TokenLevelLine):
         return [], {}
@@ -96,7 +95,7 @@ def _fixed_spans(
     return found, {key: kept}
 
 
-def _named(written: dict[str, Any]) -> str:
+def _named(written: JsonObject) -> str:
     name = repr(written.get("doc_id", written.get("docId")))
     if "start" in written:
         return f"{name} [{written['start']}, {written['end']})"
@@ -104,8 +103,8 @@ def _named(written: dict[str, Any]) -> str:
 
 
 def _fixed_member(
-    member: AlternativeLine, written: dict[str, Any], documents: dict[DocumentId, Document], known: KnownIds
-) -> dict[str, Any]:
+    member: AlternativeLine, written: JsonObject, documents: dict[DocumentId, Document], known: KnownIds
+) -> JsonObject:
     """Return a span as it is written, with the document and the place that are meant if that is sure."""
     if "start" not in written:
         others = {key: value for key, value in written.items() if key not in ("text", *NAMES)}

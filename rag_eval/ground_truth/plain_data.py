@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.quotes import NAMES, CorpusDocuments, Quotes
-from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.records import ChunkLevelLine, JsonObject, TokenLevelLine, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
@@ -41,7 +41,7 @@ def is_frame(given: object) -> bool:
     return any(hasattr(given, name) for name in ("to_dicts", "to_pylist")) or hasattr(given, "iterrows")
 
 
-def frame_rows(frame: Any) -> list[dict[str, Any]]:
+def frame_rows(frame: Any) -> list[JsonObject]:
     """Return the rows of a frame of polars, pandas or Arrow as records, without what is missing in them."""
     if hasattr(frame, "to_dicts"):
         rows = frame.to_dicts()
@@ -159,7 +159,7 @@ def _read(item: Any, number: int, level: EvaluationType, of_frame: bool, quotes:
     return read
 
 
-def _record(item: Mapping[str, Any], of_frame: bool) -> dict[str, Any]:
+def _record(item: Mapping[str, Any], of_frame: bool) -> JsonObject:
     """Return a record in the keys of a line of a ground-truth file."""
     record = dict(item)
     if "inputs" in record:
@@ -177,11 +177,11 @@ def _record(item: Mapping[str, Any], of_frame: bool) -> dict[str, Any]:
     return record
 
 
-def _joined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _joined(rows: list[JsonObject]) -> list[JsonObject]:
     """Return a record for each query of rows that have a span or a chunk id each; other rows as they are."""
     if not any({"doc_id", "docId", *_CHUNK} & row.keys() for row in rows):
         return rows
-    joined: dict[Any, dict[str, Any]] = {}
+    joined: dict[Any, JsonObject] = {}
     for row in rows:
         # Beside numbers, columns of these names are somebody's own.
         names = _SPAN if "start" in row else _QUOTED

@@ -39,6 +39,9 @@ _Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
 NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 
+JsonObject = dict[str, Any]
+"""An object as JSON has it."""
+
 Place = tuple[str, int, int]
 """A document's id, and a start and an end in it."""
 
@@ -191,7 +194,7 @@ class ChunkLevelLine(_QueryLine):
         return ChunkLevelGroundTruth(self.to_query(), ids, self.unanswerable, alternatives, origins), []
 
 
-def token_level_outputs(item: TokenLevelGroundTruth) -> dict[str, Any]:
+def token_level_outputs(item: TokenLevelGroundTruth) -> JsonObject:
     """Return what answers a query as plain data, as files and datasets hold it."""
     records, written = [], set()
     for span in item.relevant_spans:
@@ -204,9 +207,9 @@ def token_level_outputs(item: TokenLevelGroundTruth) -> dict[str, Any]:
     return {"relevant_spans": records}
 
 
-def chunk_level_outputs(item: ChunkLevelGroundTruth) -> dict[str, Any]:
+def chunk_level_outputs(item: ChunkLevelGroundTruth) -> JsonObject:
     """Return what answers a query as plain data, as files and datasets hold it."""
-    outputs: dict[str, Any] = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
+    outputs: JsonObject = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
     if item.alternatives:
         outputs["alternatives"] = {seed: list(members) for seed, members in item.alternatives.items()}
     if item.origins:
@@ -258,7 +261,7 @@ def query_name(query_id: str, text: str) -> str:
     return f"{query_id if query_id.isprintable() else preview(query_id)} {preview(text)}"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -15,6 +15,7 @@ from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import (
     ChunkLevelLine,
     Header,
+    JsonObject,
     TokenLevelLine,
     chunk_level_outputs,
     line_faults,
@@ -120,7 +121,7 @@ def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedL
         yield ParsedLine(number, record, truth, faults, record.query)
 
 
-def _checked_version(data: dict[str, Any], evaluation_type: EvaluationType, is_first: bool) -> int:
+def _checked_version(data: JsonObject, evaluation_type: EvaluationType, is_first: bool) -> int:
     if not is_first:
         raise GroundTruthError("the line that names the format comes before all queries: remove this one")
     header = Header.model_validate(data)
@@ -243,7 +244,7 @@ def header_line(evaluation_type: EvaluationType, version: int = 1) -> str:
     return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": version})
 
 
-def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
     merged = {**data, **changes}
     return {key: value for key, value in merged.items() if key not in changes or value is not None}
 
@@ -252,7 +253,7 @@ def _outputs(item: Truth) -> Mapping[str, Any]:
     return token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
 
 
-def _judged(item: Truth) -> dict[str, Any]:
+def _judged(item: Truth) -> JsonObject:
     return {JUDGED: item.query.metadata.get(JUDGED)}
 
 

@@ -7,7 +7,6 @@ title before the body.
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.importing.importer import (
@@ -17,6 +16,7 @@ from rag_eval.ground_truth.importing.importer import (
     json_lines,
     unique_questions,
 )
+from rag_eval.ground_truth.records import JsonObject
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.documents import Document
 from rag_eval.types.evidence import Query, TokenLevelGroundTruth
@@ -116,7 +116,7 @@ def _scores(path: Path, notes: ImportNotes) -> Iterator[tuple[str, str, str, flo
 
 
 def _item(
-    query_id: str, text: str, record: dict[str, Any], relevant: dict[str, float], documents: dict[str, Document]
+    query_id: str, text: str, record: JsonObject, relevant: dict[str, float], documents: dict[str, Document]
 ) -> TokenLevelGroundTruth | None:
     if not relevant:
         return None
@@ -129,7 +129,7 @@ def _item(
     return TokenLevelGroundTruth(Query(QueryId(query_id), QueryText(text), metadata), spans)
 
 
-def _id(record: dict[str, Any]) -> str | None:
+def _id(record: JsonObject) -> str | None:
     found = record.get("_id")
     # Some conversions have made numbers of the ids.
     return str(found) if type(found) in (str, int) and str(found) else None

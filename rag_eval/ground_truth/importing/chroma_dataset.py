@@ -9,7 +9,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.importing.importer import (
@@ -19,6 +18,7 @@ from rag_eval.ground_truth.importing.importer import (
     documents_folder,
     unique_questions,
 )
+from rag_eval.ground_truth.records import JsonObject
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.evidence import Query, TokenLevelGroundTruth
@@ -89,7 +89,7 @@ def _items(
             notes.leave_out("question without a reference that could be placed", where)
 
 
-def _references(text: str | None) -> list[dict[str, Any]] | None:
+def _references(text: str | None) -> list[JsonObject] | None:
     try:
         found = json.loads(text or "")
     except (ValueError, RecursionError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from rag_eval.errors import GroundTruthError, TextEncodingError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
-from rag_eval.ground_truth.records import line_faults, parsed_line
+from rag_eval.ground_truth.records import JsonObject, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
@@ -142,7 +142,7 @@ def json_file(path: Path) -> Any:
         raise GroundTruthError(f"{str(path)!r} has a number of too many digits: check the file") from None
 
 
-def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, JsonObject]]:
     """Read the objects of a file with one a line, each with its place; lines that hold none are noted as left out."""
     for number, line in enumerate(read_truth_text(path, "file").split("\n"), start=1):
         if not line.strip():

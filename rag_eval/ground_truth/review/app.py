@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 
-def state(session: ReviewSession) -> dict[str, Any]:
+Data = dict[str, object]
+"""An answer to the page, as JSON has it."""
+
+
+def state(session: ReviewSession) -> Data:
     """Return the whole list: every query with its status, and the documents there are."""
     return {
         "file": session.files.path.name,
@@ -42,7 +46,7 @@ def state(session: ReviewSession) -> dict[str, Any]:
     }
 
 
-def _row(session: ReviewSession, entry: Entry) -> dict[str, Any]:
+def _row(session: ReviewSession, entry: Entry) -> Data:
     """Return a query as the list shows it."""
     return {
         "id": entry.record.query_id,
@@ -54,7 +58,7 @@ def _row(session: ReviewSession, entry: Entry) -> dict[str, Any]:
     }
 
 
-def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
+def query(session: ReviewSession, query_id: str) -> Data:
     """Return a query with all its passages, each with its grade and what is wrong with it."""
     entry = session.entry(query_id)
     return {
@@ -67,7 +71,7 @@ def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
     }
 
 
-def _passage(session: ReviewSession, passage: Passage) -> dict[str, Any]:
+def _passage(session: ReviewSession, passage: Passage) -> Data:
     span, judged = passage.span, passage.judged
     document = session.documents.get(span.doc_id) if passage.fault is None else None
     judge = judged.judge if judged else None
@@ -84,7 +88,7 @@ def _passage(session: ReviewSession, passage: Passage) -> dict[str, Any]:
     }
 
 
-def document(session: ReviewSession, doc_id: str) -> dict[str, Any]:
+def document(session: ReviewSession, doc_id: str) -> Data:
     """Return a document's text; raises ``ReviewConflictError`` when there is none of this id."""
     found = session.documents.get(doc_id)
     if found is None:
@@ -113,30 +117,30 @@ class _Span(_Message):
     span: NewSpan
 
 
-def _decide(session: ReviewSession, data: bytes) -> dict[str, Any]:
+def _decide(session: ReviewSession, data: bytes) -> Data:
     message = _Decision.model_validate_json(data)
     session.decide(message.id, message.version, message.decision)
     return query(session, message.id)
 
 
-def _judge(session: ReviewSession, data: bytes) -> dict[str, Any]:
+def _judge(session: ReviewSession, data: bytes) -> Data:
     message = _Judgement.model_validate_json(data)
     session.judge(message.id, message.place, message.decision)
     return query(session, message.id)
 
 
-def _put_span(session: ReviewSession, data: bytes) -> dict[str, Any]:
+def _put_span(session: ReviewSession, data: bytes) -> Data:
     message = _Span.model_validate_json(data)
     session.put_span(message.id, message.span)
     return query(session, message.id)
 
 
-def _undo(session: ReviewSession, _: bytes) -> dict[str, Any]:
+def _undo(session: ReviewSession, _: bytes) -> Data:
     query_id = session.undo()
     return {"nothing": True} if query_id is None else query(session, query_id)
 
 
-Answer = Callable[[ReviewSession, Any], dict[str, Any]]
+Answer = Callable[[ReviewSession, Any], Data]
 READS: dict[str, Answer] = {
     "state": lambda session, _: state(session),
     "revision": lambda session, _: {"revision": session.refresh()},
