@@ -103,15 +103,22 @@ class StepCachePolicy(CachePolicy):
     def compute_key(
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
-        """Return the cache key; None where an input says that its result cannot be cached, or no workspace stores it.
+        """Return the cache key; None where an input says that its result cannot be cached.
 
-        What Prefect stores by itself would be found from another workspace, which does not have the tables.
+        None too where the task's own workspace does not store the result: another one does not have the tables.
         """
-        if task_ctx is not None and not isinstance(task_ctx.result_store.result_storage, WorkspaceResults):
+        if task_ctx is not None and not _stores_for(task_ctx.result_store.result_storage, inputs.get("workspace")):
             return None
         if self.step is None or not all(getattr(value, "is_cacheable", True) for value in inputs.values()):
             return None
         return self.step.cache_key({name: value for name, value in inputs.items() if name not in UNKEYED})
+
+
+def _stores_for(storage: object, workspace: object) -> bool:
+    """Tell whether the results of tasks that write to a workspace are stored in it."""
+    if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
+        return False
+    return storage.workspace.root.resolve() == workspace.root.resolve()
 
 
 def cached(step: Step) -> StepCachePolicy:
