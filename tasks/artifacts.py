@@ -97,8 +97,8 @@ def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutco
     with log_errors(f"the report of {outcome.run} could not be written"):
         said = keep_report(workspace, outcome).words
         description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
-    rows = ConfigurationRanking.of(outcome).records()
     with best_effort():
+        rows = ConfigurationRanking.of(outcome).records()
         create_table_artifact(table=rows, key="comparison", description=description)
     show_ground_truth(workspace, sources, outcome)
 
