@@ -46,17 +46,17 @@ def benchmark(
     Raises:
         BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
     """
-    begun, workspace = datetime.now(UTC), workspace.start_run()
+    work, workspace = StepWork(begun=datetime.now(UTC)), workspace.start_run()
     with in_use(workspace), task_runner(runner) as chunkings_runner:
         files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
         documents = load_corpus.map(files, unmapped(workspace)).result()
         truth = ground_truth(config.ground_truth, documents, config.evaluation_type, workspace, reanchor, config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)
-        shared = [unmapped(value) for value in (inputs, workspace, begun, chunkings_runner)]
+        shared = [unmapped(value) for value in (inputs, workspace, work, chunkings_runner)]
         choice = choose_configurations(config, inputs, workspace, lambda some: evaluate.map(some, *shared))
         chosen = chunkings(choice.configurations)
         evaluated = gather(chosen, evaluate.map(chosen, *shared))
-        outcome = conclude(workspace, config, begun, files, inputs, choice, evaluated, reanchor)
+        outcome = conclude(workspace, config, work, files, inputs, choice, evaluated, reanchor)
         report(workspace, config.ground_truth, outcome)
         publish(workspace, outcome, config.langsmith_dataset)
     return checked(workspace, outcome)
@@ -65,18 +65,18 @@ def benchmark(
 # Prefect maps tasks, not flows.
 @task(task_run_name="{chunking.name}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime, runner: TaskRunner[Any]
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork, runner: TaskRunner[Any]
 ) -> list[ConfigurationOutcome]:
     """Run the subflow of one chunking, or of one whole system."""
     subflow = evaluate_chunking if chunking.system is None else evaluate_system
     # Eager: else Prefect would store the results of the subflow's tasks only when this task ends.
     with transaction(commit_mode=CommitMode.EAGER):
-        return subflow.with_options(task_runner=runner)(chunking, inputs, workspace, begun)
+        return subflow.with_options(task_runner=runner)(chunking, inputs, workspace, work)
 
 
 @flow(name="rag-eval-evaluate-chunking", flow_run_name="{chunking.name}", persist_result=False)
 def evaluate_chunking(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork
 ) -> list[ConfigurationOutcome]:
     """Chunk, embed and index once, then retrieve and score with every configuration of the chunking."""
     documents, truth, here = inputs.documents, inputs.truth, unmapped(workspace)
@@ -100,14 +100,14 @@ def evaluate_chunking(
         hits = retrieve.submit(configuration, found, truth.queries, documents, inputs.candidates, workspace)
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, configuration.name)
         runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, found))
-    outcomes = outcomes_of(runs, StepWork(begun), truth.queries.rows)
+    outcomes = outcomes_of(runs, work, truth.queries.rows)
     show_chunking(chunking.name, outcomes)
     return outcomes
 
 
 @flow(name="rag-eval-evaluate-system", flow_run_name="{chunking.name}", persist_result=False)
 def evaluate_system(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, begun: datetime
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork
 ) -> list[ConfigurationOutcome]:
     """Ask a whole retrieval system, and score what it found."""
     documents, truth = inputs.documents, inputs.truth
@@ -116,4 +116,4 @@ def evaluate_system(
     )
     scores = score.submit(hits, truth, documents, [], inputs.metrics, inputs.ks, workspace, chunking.name)
     runs = ConfigurationRuns(chunking.configurations[0], hits, scores)
-    return outcomes_of([runs], StepWork(begun), truth.queries.rows)
+    return outcomes_of([runs], work, truth.queries.rows)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from prefect.exceptions import UpstreamTaskError
@@ -80,10 +79,9 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int)
     Raises:
         EvaluationFailedError: Some configurations failed; it has the outcomes of the others.
     """
-    known: dict[Any, Any] = {}
 
     def results(futures: Futures) -> list[Any]:
-        return [known.setdefault(one.task_run_id, one.result()) for one in futures]
+        return [one.result() for one in futures]
 
     done: list[ConfigurationOutcome] = []
     failed: dict[str, ConfigurationFailure] = {}
@@ -159,7 +157,7 @@ def gather(chunkings: Sequence[Chunking], futures: Futures) -> Gathered:
 def conclude(
     workspace: Workspace,
     config: BenchmarkConfig,
-    begun: datetime,
+    work: StepWork,
     files: Sequence[CorpusSource],
     inputs: BenchmarkInputs,
     choice: Choice,
@@ -170,15 +168,16 @@ def conclude(
     shared: dict[str, Sequence[Result]] = {"load-corpus": inputs.documents, "load-ground-truth": [inputs.truth]}
     order = {one.name: number for number, one in enumerate(choice.configurations)}
     corpus = CorpusSource.joined(files)
+    is_finished = not any(one.effort is not None and one.effort.unfinished for one in (*inputs.documents, inputs.truth))
     return keep_outcome(
         workspace,
-        begun,
+        work.begun,
         config,
         corpus,
         inputs,
         sorted(found.outcomes, key=lambda one: order[one.name]),
         dict(sorted(found.failures.items(), key=lambda item: order[item[0]])),
-        {name: StepWork(begun).of(results) for name, results in shared.items()},
+        {name: work.of(results) for name, results in shared.items()},
         choice.judged({one.name: workspace.read_table(one.scores) for one in found.outcomes}),
-        fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor),
+        fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor) if is_finished else None,
     )

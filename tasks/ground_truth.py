@@ -71,12 +71,19 @@ def load_ground_truth(
     task_run_name="join ground truth",
 )
 def join_ground_truth(
-    truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace
+    truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace, source: str | None = None
 ) -> TruthRef:
-    """Join what several sources gave, each query once."""
+    """Join what several sources gave, each query once.
+
+    Args:
+        truth: The truth of each source, from ``load_ground_truth``.
+        titles: What the sources are called.
+        level: Whether spans or chunk ids are scored.
+        workspace: Where tables are read and written.
+        source: The digest of what was read. The result carries it, so that it is part of the cache key.
+    """
     joined = steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
     efforts = [part.effort for part in truth if part.effort is not None]
-    source = source_digest([str(part.source) for part in truth])
     return joined.model_copy(update={"source": source, "effort": Effort.total_of(efforts)})
 
 
@@ -97,10 +104,10 @@ def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> T
     tags=["ground-truth"],
     task_run_name="join copies",
 )
-def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace) -> TruthRef:
-    """Credit the copies of relevant spans as alternatives to them."""
+def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace, source: str | None = None) -> TruthRef:
+    """Credit the copies of relevant spans as alternatives to them; ``source`` as in ``join_ground_truth``."""
     credited = steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
-    return credited.model_copy(update={"source": truth.source, "effort": truth.effort})
+    return credited.model_copy(update={"source": source, "effort": truth.effort})
 
 
 @task(
@@ -109,10 +116,12 @@ def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace) -
     tags=["ground-truth"],
     task_run_name="add near copies",
 )
-def add_near_copies(truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace) -> TruthRef:
-    """Credit exact and near copies of relevant spans as alternatives to them."""
+def add_near_copies(
+    truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace, source: str | None = None
+) -> TruthRef:
+    """Credit exact and near copies of relevant spans as alternatives; ``source`` as in ``join_ground_truth``."""
     credited = steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)
-    return credited.model_copy(update={"source": truth.source, "effort": truth.effort})
+    return credited.model_copy(update={"source": source, "effort": truth.effort})
 
 
 def ground_truth(
@@ -130,10 +139,11 @@ def ground_truth(
     loaded = [
         load_ground_truth(observation, documents, level, workspace, reanchor, alone) for observation in observations
     ]
-    truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace)
+    source = source_digest([observation.digest for observation in observations])
+    truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace, source)
     if copies == "exact" and level == "token-level":
         places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
-        truth = join_copies(truth, places.result(), workspace)
+        truth = join_copies(truth, places.result(), workspace, source)
     elif copies != "off" and level == "token-level":  # chunks of one text have one id
-        truth = add_near_copies(truth, documents, copies, workspace)
+        truth = add_near_copies(truth, documents, copies, workspace, source)
     return truth

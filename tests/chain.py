@@ -17,6 +17,7 @@ from rag_eval.pipeline.plan import Chunking, IndexSettings, chunkings
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepWork
+from rag_eval.results.unchanged import source_digest
 from rag_eval.sweep.guided import (
     Choice,
     HeldOut,
@@ -60,11 +61,13 @@ def load_truth(
     seen = [pull_ground_truth.fn(source, level, workspace) for source in config.ground_truth]
     read = [load_ground_truth.fn(one, documents, level, workspace, reanchor, len(seen) == 1) for one in seen]
     titles = [source.title for source in config.ground_truth]
-    truth = read[0] if len(read) == 1 else join_ground_truth.fn(read, titles, level, workspace)
+    source = source_digest([one.digest for one in seen])
+    truth = read[0] if len(read) == 1 else join_ground_truth.fn(read, titles, level, workspace, source)
     if config.copies == "exact" and level == "token-level":
-        truth = join_copies.fn(truth, [find_copies.fn(one, truth, workspace) for one in documents], workspace)
+        places = [find_copies.fn(one, truth, workspace) for one in documents]
+        truth = join_copies.fn(truth, places, workspace, source)
     elif config.copies != "off" and level == "token-level":
-        truth = add_near_copies.fn(truth, documents, config.copies, workspace)
+        truth = add_near_copies.fn(truth, documents, config.copies, workspace, source)
     return truth
 
 
@@ -153,10 +156,10 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
 
 
 def evaluate_all(
-    workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs, begun: datetime
+    workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs, work: StepWork
 ) -> Gathered:
-    """What becomes of configurations in a run that began then."""
-    found, work = Gathered([], {}), StepWork(begun)
+    """What becomes of configurations in a run."""
+    found = Gathered([], {})
     for one in configurations:
         try:
             found.outcomes.append(evaluate(workspace, one, inputs).summary(work, inputs.truth.queries.rows))
@@ -193,7 +196,9 @@ def choose_configurations(workspace: Workspace, config: BenchmarkConfig, inputs:
         return Choice(every, full_record(config, len(every)), held_out)
     guided = {one.name: stand_in(one, by_local=is_local_guide(config)) for one in every if one.embedder is not None}
     stand_ins = list({one.name: one for one in guided.values()}.values())
-    found = {one.name: one for one in evaluate_all(workspace, stand_ins, inputs, datetime.now(UTC)).outcomes}
+    found = {
+        one.name: one for one in evaluate_all(workspace, stand_ins, inputs, StepWork(begun=datetime.now(UTC))).outcomes
+    }
     expected = {
         name: held_out.mean(workspace.read_table(found[one.name].scores), config.objective)
         for name, one in guided.items()
@@ -210,14 +215,14 @@ def run_benchmark(
     reanchor: bool = False,
 ) -> BenchmarkOutcome:
     """Run a benchmark and keep it; configurations that fail are in its failures."""
-    begun, workspace = datetime.now(UTC), workspace.start_run()
+    work, workspace = StepWork(begun=datetime.now(UTC)), workspace.start_run()
     inputs = load_inputs(workspace, config, reanchor=reanchor)
     choice = choose_configurations(workspace, config, inputs)
     if configurations is not None:
         choice = Choice(list(configurations), full_record(config, len(configurations)), choice.held_out)
-    found = evaluate_all(workspace, choice.configurations, inputs, begun)
+    found = evaluate_all(workspace, choice.configurations, inputs, work)
     files = CorpusSource.of(config.corpus, config.glob, config.loaders).shards(config.corpus_shards)
-    return conclude(workspace, config, begun, files, inputs, choice, found, reanchor)
+    return conclude(workspace, config, work, files, inputs, choice, found, reanchor)
 
 
 def cache_key(task: Task[..., Any], *given: object) -> str | None:

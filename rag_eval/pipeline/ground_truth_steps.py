@@ -118,8 +118,11 @@ def load_ground_truth(
     part, whole = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
     reading = part.read(source.found, whole, evaluation_type, _around(context, part))
     truth = list(reading.truth)
+    lost = 0
     if evaluation_type == "token-level":
-        truth = list(_carried(context.workspace, part, truth, whole()).truth) if reanchor else truth
+        if reanchor:
+            report = _carried(context.workspace, part, truth, whole())
+            truth, lost = list(report.truth), report.counts["lost"]
         named = {span.doc_id for item in truth for group in (*item.groups, judged_spans(item.query)) for span in group}
         some = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
         try:
@@ -132,7 +135,9 @@ def load_ground_truth(
     count = tables.queries.num_rows
     # Of what was read, questions whose text is gone from the documents are left out.
     fresh = min(reading.fresh, count)
-    return tables, Effort(fresh=fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost)
+    # A lost span may be found once the workspace has the version of the document that it was made on.
+    used = {"tokens": reading.tokens, "cost": reading.cost, "unfinished": lost}
+    return tables, Effort(fresh=fresh, total=count, unit="queries", **used)
 
 
 def _around(context: Context, part: Any) -> Surroundings:

@@ -3,12 +3,13 @@
 import platform
 import re
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, PrivateAttr, StringConstraints
 
 from rag_eval.config.models import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.config.sweep_settings import SearchRecord
@@ -289,25 +290,25 @@ class BenchmarkOutcome(_Outcome):
         return found
 
 
-class StepWork:
+class StepWork(BaseModel):
     """Says for each step of a run that began then whether it was computed or cached, and what it took.
 
-    What several configurations share is computed for the first of them, and cached for the others.
+    What several configurations of the run share is computed for the first of them, and cached for the others.
     """
 
-    def __init__(self, begun: datetime) -> None:
-        self._begun = begun
-        self._counted: dict[int, Result] = {}  # which holds them, so that no other gets the id of one
+    begun: AwareDatetime
+    _counted: set[str] = PrivateAttr(default_factory=set)
+    _guard: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def of(self, results: Sequence[Result]) -> StageWork:
         """Return the work of a step, given its results, one for each shard."""
-        fresh = [one for one in results if one.made is not None and one.made >= self._begun]
-        computed = {id(one): one for one in fresh}
-        is_computed = not computed.keys() <= self._counted.keys()
-        self._counted |= computed
+        computed = {f"{one.made} {one.key_data}" for one in results if self._is_new(one)}
+        with self._guard:  # the subflows of a run end in threads
+            is_computed = not computed <= self._counted
+            self._counted |= computed
         # Where some shards were cached, they took nothing in this run.
         efforts = [
-            one.effort if id(one) in computed or not is_computed else one.effort.cached()
+            one.effort if self._is_new(one) or not is_computed else one.effort.cached()
             for one in results
             if one.effort is not None
         ]
@@ -316,6 +317,9 @@ class StepWork:
             effort=Effort.total_of(efforts) if efforts else None,
             seconds=round(sum(effort.seconds for effort in efforts), 3) if is_computed else 0.0,
         )
+
+    def _is_new(self, result: Result) -> bool:
+        return result.made is not None and result.made >= self.begun
 
 
 @dataclass(frozen=True)

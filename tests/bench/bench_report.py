@@ -124,7 +124,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         hits = HitsRef(stages={"words": workspace.write_table("hits", table)})
         scores = score.fn(hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks, workspace)
         evaluated = Evaluated(configuration, {}, [chunk_ref], [], None, hits, scores)
-        done.append(evaluated.summary(StepWork(datetime.now(UTC)), queries))
+        done.append(evaluated.summary(StepWork(begun=datetime.now(UTC)), queries))
     source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)
     return keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {})
 

@@ -104,7 +104,7 @@ def make_run(
         evaluated = evaluate(workspace, configuration, inputs)
         if losing is None or configuration.name in losing:
             evaluated = _lose(workspace, evaluated, inputs, lost)
-        done.append(evaluated.summary(StepWork(started), inputs.truth.queries.rows))
+        done.append(evaluated.summary(StepWork(begun=started), inputs.truth.queries.rows))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)

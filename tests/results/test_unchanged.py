@@ -1,5 +1,6 @@
 """A run is not needed where nothing has changed since the last one."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,16 @@ def test_a_run_is_made_where_it_is_asked_for_published_or_has_lost_its_scores(
     assert found(workspace, published) is None
     (workspace.root / run.configurations[0].scores.uri).unlink()
     assert found(workspace, config) is None
+
+
+def test_a_run_that_lost_spans_is_run_again(workspace: Workspace, config: BenchmarkConfig) -> None:
+    path = config.ground_truth[0].path
+    item = json.loads(path.read_text().splitlines()[0])
+    lost = [span | {"text": span["text"].replace("Deck", "Bunk")} for span in item["relevant_spans"]]
+    more = item | {"id": "more", "query": "What else is there?", "relevant_spans": lost}
+    path.write_text(f"{json.dumps(item)}\n{json.dumps(more)}\n")
+    run_benchmark(workspace, config, reanchor=True)
+    assert found(workspace, config, reanchor=True) is None
 
 
 def test_a_run_with_a_failure_or_a_summary_that_cannot_be_read_is_passed_over(

@@ -14,9 +14,11 @@ from prefect.serializers import JSONSerializer
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from rag_eval.config.models import BenchmarkConfig
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.unchanged import STEPS
+from rag_eval.results.unchanged import STEPS, unchanged_run
+from tasks.caching import result_storage
 from tasks.corpus import find_documents, load_corpus
 from tests.doubles.canary import Canary, called
 from tests.flows.benchmarks import SMALL, folder_of
@@ -141,6 +143,32 @@ def test_without_a_workspace_as_storage_nothing_is_cached_and_other_workspaces_h
         for name in ("one", "other"):
             workspace = Workspace(root=folder / name)
             assert workspace.read_table(load(workspace)).num_rows == 3
+
+
+def test_what_one_workspace_stores_is_not_found_for_another(config: BenchmarkConfig, folder: Path) -> None:
+    @flow
+    def load(workspace: Workspace) -> TableRef:
+        return load_corpus(find_documents(config.corpus)[0], workspace)
+
+    one, other = (Workspace(root=folder / name) for name in ("stores", "does-not"))
+    stored = load.with_options(result_storage=result_storage(one))
+    for workspace in (one, other):
+        assert workspace.read_table(stored(workspace)).num_rows == 3
+    assert stored(one).made == stored(one).made
+    assert stored(other).made != stored(other).made
+
+
+def test_a_run_names_the_ground_truth_file_as_it_is_though_the_questions_are_the_same(
+    first: ServerRun, config: BenchmarkConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    truth = tmp_path / "truth.jsonl"
+    truth.write_text(f"{config.ground_truth[0].path.read_text()}\n")
+    edited = config.model_copy(update={"ground_truth": [FileTruth(truth)]})
+    again = run_and_read(edited, workspace)
+    assert again.computed() == {"load_ground_truth", "join_copies"}
+    assert again.outcome.ground_truth.digest != first.outcome.ground_truth.digest
+    assert again.outcome.inputs.truth.source == edited.ground_truth[0].observe("token-level").digest
+    assert unchanged_run(workspace, edited, reanchor=False) == again.outcome
 
 
 def test_no_two_steps_can_share_a_key() -> None:
