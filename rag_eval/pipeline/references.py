@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from rag_eval.storage.files import data_sha256, stays_inside
 from rag_eval.types.ids import EvaluationType
@@ -52,11 +52,6 @@ class Effort(Frozen):
     fallbacks: dict[str, int] = Field(default_factory=dict)
     unfinished: int = 0
     recall: float | None = None
-
-    @field_validator("fallbacks", mode="before")
-    @classmethod
-    def _read_count(cls, given: object) -> object:
-        return {} if isinstance(given, int) else given  # earlier versions kept a number alone
 
     @classmethod
     def of(cls, count: int, unit: str, **others: Any) -> "Effort":

@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from rag_eval.pipeline.references import Effort, TableRef
 from rag_eval.results.outcome import StepWork
 
@@ -72,8 +70,3 @@ def test_what_configurations_share_is_computed_for_the_first_of_them() -> None:
     ]
     nothing = work.of([])
     assert (nothing.work, nothing.effort) == ("reused", None)
-
-
-@pytest.mark.parametrize("given", [0, 3])
-def test_fallbacks_of_an_earlier_version_which_were_a_number_are_read(given: int) -> None:
-    assert Effort.model_validate({"fresh": 1, "total": 1, "unit": "texts", "fallbacks": given}).fallbacks == {}
