@@ -18,7 +18,7 @@ from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.plan import Chunking, chunkings
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.housekeeping import in_use
-from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepWork, checked
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepRecorder, checked
 from tasks.artifacts import benchmark_run_name, publish, report, show_chunking
 from tasks.chunk import add_context, chunk, hits_to_fetch
 from tasks.conclude import ConfigurationRuns, conclude, gather, outcomes_of
@@ -46,7 +46,7 @@ def benchmark(
     Raises:
         BenchmarkFailedError: Configurations failed; the outcome of the others is in the workspace.
     """
-    work, workspace = StepWork(begun=datetime.now(UTC)), workspace.start_run()
+    work, workspace = StepRecorder(begun=datetime.now(UTC)), workspace.start_run()
     with in_use(workspace), task_runner(runner) as chunkings_runner:
         files = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
         documents = load_corpus.map(files, unmapped(workspace)).result()
@@ -65,7 +65,7 @@ def benchmark(
 # Prefect maps tasks, not flows.
 @task(task_run_name="{chunking.name}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork, runner: TaskRunner[Any]
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepRecorder, runner: TaskRunner[Any]
 ) -> list[ConfigurationOutcome]:
     """Run the subflow of one chunking, or of one whole system."""
     subflow = evaluate_chunking if chunking.system is None else evaluate_system
@@ -76,7 +76,7 @@ def evaluate(
 
 @flow(name="rag-eval-evaluate-chunking", flow_run_name="{chunking.name}", persist_result=False)
 def evaluate_chunking(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepRecorder
 ) -> list[ConfigurationOutcome]:
     """Chunk, embed and index once, then retrieve and score with every configuration of the chunking."""
     documents, truth, here = inputs.documents, inputs.truth, unmapped(workspace)
@@ -107,7 +107,7 @@ def evaluate_chunking(
 
 @flow(name="rag-eval-evaluate-system", flow_run_name="{chunking.name}", persist_result=False)
 def evaluate_system(
-    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepWork
+    chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, work: StepRecorder
 ) -> list[ConfigurationOutcome]:
     """Ask a whole retrieval system, and score what it found."""
     documents, truth = inputs.documents, inputs.truth

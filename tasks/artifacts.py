@@ -38,7 +38,6 @@ from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.results.gate import run_gate
 from rag_eval.results.history import history
 from rag_eval.results.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.results.run_trace import traces_address
 from rag_eval.results.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.retry import BRIEF
 from rag_eval.types.ids import text_sha256
@@ -150,7 +149,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     """Show the report as an artifact of this run, and log which configuration is best and where the report is kept."""
     kept = workspace.runs / outcome.run / MARKDOWN_FILE
     report = kept.read_text(encoding="utf-8") if kept.is_file() else ""
-    computed, reused = outcome.work()
+    computed, cached = outcome.work()
     # A page of a server cannot link to a file.
     link = page_link(workspace, outcome)
     where = f"[Every question and its text]({link}), kept in" if link.startswith("http") else "Kept in"
@@ -160,7 +159,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
         get_run_logger().info("best by %s: %s", outcome.ranking_metric, outcome.ranked()[0].name)
-    get_run_logger().info("%d steps computed, %d cached; the report is %s/report.html", computed, reused, folder)
+    get_run_logger().info("%d steps computed, %d cached; the report is %s/report.html", computed, cached, folder)
 
 
 def hold_against_baseline(
@@ -195,15 +194,15 @@ def hold_against_baseline(
 
 
 def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Publish a run where a LangSmith dataset or traces are asked for; a run is complete without it."""
-    if dataset is not None or traces_address() is not None:
+    """Publish a run where a LangSmith dataset is named; a run is complete without it."""
+    if dataset is not None:
         publish_run(workspace, outcome, dataset, return_state=True)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Publish a run to a LangSmith dataset, and as a trace; log in a sentence what could not be sent."""
+def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
+    """Publish a run to a LangSmith dataset; log in a sentence what could not be sent."""
     from rag_eval.results import publishing  # here: most runs publish nothing
 
-    for reason in publishing.publish_run(workspace, outcome, [dataset] if dataset else [], BRIEF):
+    for reason in publishing.publish_run(workspace, outcome, [dataset], BRIEF):
         get_run_logger().warning("not published: %s; rag-eval publish %s sends it", reason, outcome.run)

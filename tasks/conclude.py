@@ -19,7 +19,7 @@ from rag_eval.results.outcome import (
     ConfigurationFailure,
     ConfigurationOutcome,
     Evaluated,
-    StepWork,
+    StepRecorder,
     keep_outcome,
 )
 from rag_eval.results.unchanged import fingerprint
@@ -73,7 +73,7 @@ class ConfigurationRuns:
         yield "score", (self.scores,)
 
 
-def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int) -> list[ConfigurationOutcome]:
+def outcomes_of(runs: Sequence[ConfigurationRuns], recorder: StepRecorder, queries: int) -> list[ConfigurationOutcome]:
     """Wait for the task runs of configurations, and return their outcomes.
 
     Raises:
@@ -103,7 +103,7 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], work: StepWork, queries: int)
             hits=results([one.hits])[0],
             scores=results([one.scores])[0],
         )
-        done.append(evaluated.summary(work, queries))
+        done.append(evaluated.summary(recorder, queries))
     if failed:
         raise EvaluationFailedError(f"failed: {', '.join(failed)}", done, failed)
     return done
@@ -125,7 +125,7 @@ def first_error(futures: Futures) -> BaseException | None:
 def failure_of(configuration: Configuration, error: BaseException) -> ConfigurationFailure:
     """Return what a run records of a configuration that failed with this error."""
     return ConfigurationFailure(
-        configuration=configuration.record(), reason=as_sentence(error), stages={}, is_outage=is_outage(error)
+        configuration=configuration.record(), reason=as_sentence(error), is_outage=is_outage(error)
     )
 
 
@@ -157,7 +157,7 @@ def gather(chunkings: Sequence[Chunking], futures: Futures) -> Gathered:
 def conclude(
     workspace: Workspace,
     config: BenchmarkConfig,
-    work: StepWork,
+    work: StepRecorder,
     files: Sequence[CorpusSource],
     inputs: BenchmarkInputs,
     choice: Choice,
@@ -165,7 +165,7 @@ def conclude(
     reanchor: bool,
 ) -> BenchmarkOutcome:
     """Write the summary of a run into the workspace, configurations in the order of the benchmark."""
-    shared: dict[str, Sequence[Result]] = {"load-corpus": inputs.documents, "load-ground-truth": [inputs.truth]}
+    shared: dict[str, Sequence[Result]] = {"load corpus": inputs.documents, "load ground truth": [inputs.truth]}
     order = {one.name: number for number, one in enumerate(choice.configurations)}
     corpus = CorpusSource.joined(files)
     is_finished = not any(one.effort is not None and one.effort.unfinished for one in (*inputs.documents, inputs.truth))
@@ -177,7 +177,7 @@ def conclude(
         inputs,
         sorted(found.outcomes, key=lambda one: order[one.name]),
         dict(sorted(found.failures.items(), key=lambda item: order[item[0]])),
-        {name: work.of(results) for name, results in shared.items()},
+        {name: work.record(results) for name, results in shared.items()},
         choice.judged({one.name: workspace.read_table(one.scores) for one in found.outcomes}),
         fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor) if is_finished else None,
     )

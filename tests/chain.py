@@ -16,7 +16,7 @@ from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.plan import Chunking, IndexSettings, chunkings
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepWork
+from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepRecorder
 from rag_eval.results.unchanged import source_digest
 from rag_eval.sweep.guided import (
     Choice,
@@ -156,7 +156,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
 
 
 def evaluate_all(
-    workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs, work: StepWork
+    workspace: Workspace, configurations: Sequence[Configuration], inputs: BenchmarkInputs, work: StepRecorder
 ) -> Gathered:
     """What becomes of configurations in a run."""
     found = Gathered([], {})
@@ -197,7 +197,8 @@ def choose_configurations(workspace: Workspace, config: BenchmarkConfig, inputs:
     guided = {one.name: stand_in(one, by_local=is_local_guide(config)) for one in every if one.embedder is not None}
     stand_ins = list({one.name: one for one in guided.values()}.values())
     found = {
-        one.name: one for one in evaluate_all(workspace, stand_ins, inputs, StepWork(begun=datetime.now(UTC))).outcomes
+        one.name: one
+        for one in evaluate_all(workspace, stand_ins, inputs, StepRecorder(begun=datetime.now(UTC))).outcomes
     }
     expected = {
         name: held_out.mean(workspace.read_table(found[one.name].scores), config.objective)
@@ -215,7 +216,7 @@ def run_benchmark(
     reanchor: bool = False,
 ) -> BenchmarkOutcome:
     """Run a benchmark and keep it; configurations that fail are in its failures."""
-    work, workspace = StepWork(begun=datetime.now(UTC)), workspace.start_run()
+    work, workspace = StepRecorder(begun=datetime.now(UTC)), workspace.start_run()
     inputs = load_inputs(workspace, config, reanchor=reanchor)
     choice = choose_configurations(workspace, config, inputs)
     if configurations is not None:

@@ -53,14 +53,13 @@ def publish(
 
 def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_json: bool) -> bool:
     from rag_eval.results.publishing import publish_run, read_publications
-    from rag_eval.results.run_trace import traces_address
     from rag_eval.results.runs import read_run
 
     outcome = read_run(workspace, run)
     noted = [publication.dataset for publication in read_publications(workspace, outcome.run)]
     named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
     datasets = [dataset] if dataset else list(dict.fromkeys(named))
-    if not datasets and traces_address() is None:
+    if not datasets:
         raise ConfigurationError(f"the run {outcome.run} names no LangSmith dataset: give --dataset")
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.

@@ -144,14 +144,14 @@ def heading(title: str) -> str:
 
 
 def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
-    """Print how often each stage was computed and reused, and how many of its items were new."""
-    computed, reused = outcome.work()
+    """Print how often each step was computed and cached, and how many of its items were new."""
+    computed, cached = outcome.work()
     if not computed:
-        console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
+        console.print(f"Nothing computed: all {counted(cached, 'steps')} cached.", highlight=False)
         return
     rows = []
-    for stage, (computed, reused, efforts) in outcome.work_by_stage().items():
+    for step, (computed, cached, efforts) in outcome.work_by_step().items():
         fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
         new = f"{fresh:,} of {counted(total, efforts[0].unit)}" if efforts else ""
-        rows.append((stage, f"{computed:,}" if computed else "–", f"{reused:,}" if reused else "–", new))
-    print_table(console, {"stage": False, "computed": True, "reused": True, "new of all": False}, rows)
+        rows.append((step, f"{computed:,}" if computed else "–", f"{cached:,}" if cached else "–", new))
+    print_table(console, {"step": False, "computed": True, "cached": True, "new of all": False}, rows)

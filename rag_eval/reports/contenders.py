@@ -113,8 +113,8 @@ class Contender:
     @property
     def texts(self) -> int | None:
         """How many texts were to be embedded; None where that is not known."""
-        record, stages = self.outcome.configuration, self.outcome.stages
-        totals = [work.effort.total for name, work in stages.items() if name.startswith("embed") and work.effort]
+        record, steps = self.outcome.configuration, self.outcome.steps
+        totals = [step.effort.total for name, step in steps.items() if name.startswith("embed") and step.effort]
         return sum(totals) if totals else None if record.embedder or record.system else 0
 
     @property

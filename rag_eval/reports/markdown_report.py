@@ -26,7 +26,7 @@ from rag_eval.reports.wording import points
 from rag_eval.results.compare import RunComparison
 from rag_eval.results.gate import Gate
 from rag_eval.results.history import History, sparkline
-from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StageWork
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepRecord
 
 if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
@@ -137,11 +137,11 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(escape_markdown, cells))} |"
 
 
-def work_in_words(stage: StageWork) -> str:
+def work_in_words(step: StepRecord) -> str:
     """Return what became of a step, such as ``computed (3 of 100 documents)``."""
-    if stage.effort is None or stage.work != "computed":
-        return stage.work
-    return f"{stage.work} ({stage.effort.fresh:,} of {stage.effort.total:,} {stage.effort.unit})"
+    if step.effort is None or step.state == "cached":
+        return step.state
+    return f"computed ({step.effort.fresh:,} of {step.effort.total:,} {step.effort.unit})"
 
 
 def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str) -> str:
@@ -154,11 +154,11 @@ def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], s
     """
     counts = asked(outcome.answerable, outcome.unanswerable)
     rows = []
-    for name, stage in outcome.stages.items():
-        if "ground-truth" in name:
-            tokens = "–" if stage.effort is None or stage.effort.tokens is None else f"{stage.effort.tokens:,}"
-            cost = "–" if stage.effort is None else cost_in_words(stage.effort.cost)
-            rows.append((name, work_in_words(stage), tokens, cost))
+    for name, step in outcome.steps.items():
+        if "ground truth" in name:
+            tokens = "–" if step.effort is None or step.effort.tokens is None else f"{step.effort.tokens:,}"
+            cost = "–" if step.effort is None else cost_in_words(step.effort.cost)
+            rows.append((name, work_in_words(step), tokens, cost))
     # A page of a server cannot link to a file, whose place is told instead.
     where = f"[ground_truth.jsonl]({scored})" if scored.startswith("http") else f"ground_truth.jsonl: `{scored}`"
     lines = [f"# {counts} from {escape_markdown(outcome.ground_truth.name)}", ""]
@@ -172,7 +172,7 @@ def configuration_markdown(outcome: ConfigurationOutcome) -> str:
     """Return the averages of a configuration, its chunks and its work."""
     chunks, strip = outcome.chunks, strip_metrics()
     means = [(name, f"{mean:.4f}") for name, mean in outcome.metrics.items() if name not in strip]
-    work = [(name, work_in_words(stage), f"{stage.seconds:.2f}") for name, stage in outcome.stages.items()]
+    work = [(name, work_in_words(step), f"{step.seconds:.2f}") for name, step in outcome.steps.items()]
     lines = [
         f"# {escape_markdown(outcome.name)}",
         "",

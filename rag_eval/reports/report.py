@@ -89,7 +89,7 @@ def build_report(
 
 def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
     """Return what identifies a run, by name."""
-    computed, reused = outcome.work()
+    computed, cached = outcome.work()
     return {
         "run": outcome.run,
         "started": outcome.started.isoformat(timespec="seconds"),
@@ -100,7 +100,7 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
         "questions": asked(outcome.answerable, outcome.unanswerable),
         "ground truth, sha256": outcome.ground_truth.digest,
         "benchmark, sha256": data_sha256(outcome.config.model_dump(mode="json", exclude={"corpus", "ground_truth"})),
-        "work": f"{counted(computed, 'steps')} computed, {reused:,} cached",
+        "work": f"{counted(computed, 'steps')} computed, {cached:,} cached",
         "statistics": f"{RESAMPLES:,} resamples, seed {SEED}",
         "versions": ", ".join(f"{name} {version}" for name, version in outcome.versions.items()),
     }

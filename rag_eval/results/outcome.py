@@ -52,7 +52,7 @@ def versions() -> dict[str, str]:
 RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]
 """The name of a run, which is that of its folder."""
 
-Work = Literal["computed", "reused", "failed"]
+StepState = Literal["computed", "cached"]
 SUMMARY = "summary.json"
 GROUND_TRUTH = "ground_truth.jsonl"
 PUBLISHED = "published.json"
@@ -62,17 +62,18 @@ class _Outcome(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class StageWork(_Outcome):
-    """One stage of a run: whether its body ran, and how long the run waited for it.
+class StepRecord(_Outcome):
+    """A step of a run: whether it was computed or cached, and what it took.
 
-    ``effort`` is what it took when it was computed, in this run or, where it was reused, in an earlier one. ``key`` is
-    that of the work, by which its record is kept.
+    Attributes:
+        state: Whether this run computed it, or found it in the cache.
+        effort: What computing it took, in this run or in the earlier one that cached it.
+        seconds: How long this run computed.
     """
 
-    work: Work
+    state: StepState
     effort: Effort | None
     seconds: float
-    key: str | None = None
 
 
 class ChunkStatistics(_Outcome):
@@ -122,7 +123,7 @@ class ConfigurationOutcome(_Outcome):
     hits: TableRef
     hits_by_stage: dict[str, TableRef]
     scores: TableRef
-    stages: dict[str, StageWork]
+    steps: dict[str, StepRecord]
     latency_ms: float | None
     tokens: int | None
     cost: float | None
@@ -140,7 +141,7 @@ class ConfigurationOutcome(_Outcome):
     def notes(self) -> list[str]:
         """Sentences about what was left out, fell back, or counts although it is not in the documents."""
         notes = []
-        for effort in (work.effort for work in self.stages.values() if work.effort is not None):
+        for effort in (work.effort for work in self.steps.values() if work.effort is not None):
             notes += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
             if effort.recall is not None and effort.recall < LEAST_RECALL:
                 share = (
@@ -158,26 +159,25 @@ class ConfigurationOutcome(_Outcome):
 
 
 class ConfigurationFailure(_Outcome):
-    """A configuration that failed: why, in one sentence, and the work that was done for it until then.
+    """A configuration that failed, and why, in one sentence.
 
     ``is_outage`` is true where a service did not answer, so that another try may succeed.
     """
 
     configuration: ConfigurationRecord
     reason: str
-    stages: dict[str, StageWork]
     is_outage: bool = False
 
 
 class BenchmarkOutcome(_Outcome):
     """A whole benchmark: what was compared on what, and every configuration in the order given.
 
-    ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share. ``copied_spans``
+    ``failures`` are the configurations that failed, by name; ``steps`` are those that all share. ``copied_spans``
     of the truth, in ``copied_questions``, have copies in the corpus that count as evidence. ``search`` says how the
     configurations were chosen, and what is known of the others; None where all were evaluated.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     run: RunName
     started: AwareDatetime
     seconds: float
@@ -193,7 +193,7 @@ class BenchmarkOutcome(_Outcome):
     inputs: BenchmarkInputs
     configurations: list[ConfigurationOutcome]
     failures: dict[str, ConfigurationFailure]
-    stages: dict[str, StageWork]
+    steps: dict[str, StepRecord]
     search: SearchRecord | None = None
     fingerprint: str | None = None
     """What the run was made from, by which a command knows that nothing has changed since."""
@@ -201,7 +201,7 @@ class BenchmarkOutcome(_Outcome):
     @property
     def notes(self) -> Iterator[str]:
         """Sentences about files that were left out, and those of the configurations, one for all that are alike."""
-        effort = self.stages["load-corpus"].effort if "load-corpus" in self.stages else None
+        effort = self.steps["load corpus"].effort if "load corpus" in self.steps else None
         if effort is not None and effort.skipped:
             files = counted(effort.skipped, "files")
             yield f"Left out: {files} of which no text can be made; rag-eval validate says which."
@@ -261,37 +261,38 @@ class BenchmarkOutcome(_Outcome):
         return [ordered[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
 
     def work(self) -> tuple[int, int]:
-        """Return how many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
-        by_stage = self.work_by_stage().values()
-        return sum(computed for computed, _, _ in by_stage), sum(reused for _, reused, _ in by_stage)
+        """Return how many steps were computed and how many were cached, over the whole run."""
+        by_step = self.work_by_step().values()
+        return sum(computed for computed, _, _ in by_step), sum(cached for _, cached, _ in by_step)
 
-    def work_by_stage(self) -> dict[str, tuple[int, int, list[Effort]]]:
-        """Return for each step how often it was computed, how often reused, and the efforts of the computed ones.
+    def work_by_step(self) -> dict[str, tuple[int, int, list[Effort]]]:
+        """Return for each step how often it was computed, how often cached, and the efforts of the computed ones.
 
-        Steps are in the order of the pipeline. Configurations that failed count too.
+        Steps are in the order of the pipeline.
         """
-        done = [one.stages for one in self.configurations]
-        failed = [failure.stages for failure in self.failures.values()]
+        records = [self.steps, *(configuration.steps for configuration in self.configurations)]
         order: list[str] = []
-        for each in (self.stages, *sorted((*done, *failed), key=len, reverse=True)):
+        for steps in sorted(records, key=len, reverse=True):
             place = len(order)
-            for name in reversed(each):  # what only some have comes before what follows it in these
+            for name in reversed(steps):  # what only some have comes before what follows it in these
                 if name in order:
                     place = order.index(name)
                 else:
                     order.insert(place, name)
-        found: dict[str, tuple[int, int, list[Effort]]] = {name: (0, 0, []) for name in order}
-        for each in (self.stages, *done, *failed):
-            for name, stage in each.items():
-                computed, reused, efforts = found[name]
-                is_computed = stage.work != "reused"
-                fresh = [stage.effort] if is_computed and stage.effort is not None else []
-                found[name] = (computed + is_computed, reused + (not is_computed), efforts + fresh)
-        return found
+        order.sort(key=lambda name: name not in self.steps)
+        work: dict[str, tuple[int, int, list[Effort]]] = {name: (0, 0, []) for name in order}
+        for steps in records:
+            for name, step in steps.items():
+                computed, cached, efforts = work[name]
+                if step.state == "cached":
+                    work[name] = computed, cached + 1, efforts
+                else:
+                    work[name] = computed + 1, cached, [*efforts, *([] if step.effort is None else [step.effort])]
+        return work
 
 
-class StepWork(BaseModel):
-    """Says for each step of a run that began then whether it was computed or cached, and what it took.
+class StepRecorder(BaseModel):
+    """Records for each step of a run whether it was computed or cached, and what it took.
 
     What several configurations of the run share is computed for the first of them, and cached for the others.
     """
@@ -300,8 +301,8 @@ class StepWork(BaseModel):
     _counted: set[str] = PrivateAttr(default_factory=set)
     _guard: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
-    def of(self, results: Sequence[Result]) -> StageWork:
-        """Return the work of a step, given its results, one for each shard."""
+    def record(self, results: Sequence[Result]) -> StepRecord:
+        """Return the record of a step, given its results, one for each shard."""
         computed = {f"{one.made} {one.key_data}" for one in results if self._is_new(one)}
         with self._guard:  # the subflows of a run end in threads
             is_computed = not computed <= self._counted
@@ -312,8 +313,8 @@ class StepWork(BaseModel):
             for one in results
             if one.effort is not None
         ]
-        return StageWork(
-            work="computed" if is_computed else "reused",
+        return StepRecord(
+            state="computed" if is_computed else "cached",
             effort=Effort.total_of(efforts) if efforts else None,
             seconds=round(sum(effort.seconds for effort in efforts), 3) if is_computed else 0.0,
         )
@@ -334,10 +335,10 @@ class Evaluated:
     hits: HitsRef
     scores: ScoresRef
 
-    def summary(self, work: StepWork, queries: int) -> ConfigurationOutcome:
+    def summary(self, recorder: StepRecorder, queries: int) -> ConfigurationOutcome:
         """Return the outcome of the configuration, for so many queries."""
-        stages = {name: work.of(results) for name, results in self.steps.items()}
-        efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
+        steps = {name: recorder.record(results) for name, results in self.steps.items()}
+        efforts = [step.effort for step in steps.values() if step.effort is not None]
         answering = sum(effort.query_seconds for effort in efforts)
         searched, is_plain = self.searched, self.configuration.queries is None
         return ConfigurationOutcome(
@@ -351,7 +352,7 @@ class Evaluated:
             hits=self.hits.last,
             hits_by_stage=self.hits.stages,
             scores=self.scores.table,
-            stages=stages,
+            steps=steps,
             latency_ms=round(1_000 * answering / queries, 6) if queries else None,
             tokens=_total([effort.tokens for effort in efforts]),
             cost=_total([effort.cost for effort in efforts]),
@@ -379,7 +380,7 @@ def keep_outcome(
     inputs: BenchmarkInputs,
     configurations: list[ConfigurationOutcome],
     failures: dict[str, ConfigurationFailure],
-    stages: dict[str, StageWork],
+    steps: dict[str, StepRecord],
     search: SearchRecord | None = None,
     fingerprint: str | None = None,
 ) -> BenchmarkOutcome:
@@ -404,7 +405,7 @@ def keep_outcome(
         inputs=inputs,
         configurations=configurations,
         failures=failures,
-        stages=stages,
+        steps=steps,
         search=search,
         fingerprint=fingerprint,
     )

@@ -1,4 +1,4 @@
-"""Publish a run: each configuration as an experiment on a LangSmith dataset, and the run as an OpenTelemetry trace."""
+"""Publish a run: each configuration as an experiment on a LangSmith dataset."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -12,7 +12,6 @@ from rag_eval.parts.part_settings import Record
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import PUBLISHED, BenchmarkOutcome
-from rag_eval.results.run_trace import send_trace, traces_address
 from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_datasets import check_type, push_truth, read_examples
@@ -58,19 +57,15 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
 def publish_run(
     workspace: Workspace, outcome: BenchmarkOutcome, datasets: Sequence[str], patience: RetryPolicy = PATIENT
 ) -> list[str]:
-    """Publish a run to datasets, and as a trace where the environment has an address for traces.
+    """Publish a run to datasets, and return the reasons why something was not sent.
 
-    Experiments that were sent are not sent again. Returns the reasons why something was not sent, none where all was.
-    Raises ``ArtifactError`` when tables of the run are missing.
+    Experiments that were sent are not sent again.
+
+    Raises:
+        ArtifactError: Tables of the run are missing.
     """
     publications = [entry for name in datasets for entry in _publish_to(workspace, outcome, name, patience)]
-    reasons = list(dict.fromkeys(entry.reason for entry in publications if entry.reason is not None))
-    if (address := traces_address()) is not None:
-        try:
-            send_trace(outcome, address, patience)
-        except ServiceError as error:
-            reasons.append(str(error))
-    return reasons
+    return list(dict.fromkeys(entry.reason for entry in publications if entry.reason is not None))
 
 
 def _publish_to(

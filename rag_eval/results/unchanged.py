@@ -12,7 +12,6 @@ from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.step import Step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome, versions
-from rag_eval.results.run_trace import traces_address
 from rag_eval.results.runs import read_summary, run_names
 from rag_eval.storage.files import data_sha256
 
@@ -63,9 +62,8 @@ def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bo
         GroundTruthError: The ground truth cannot be read.
     """
     names = run_names(workspace)
-    publishes = config.langsmith_dataset is not None or traces_address() is not None
     files = [source for source in config.ground_truth if isinstance(source, FileTruth)]
-    if workspace.refresh or publishes or not names or len(files) < len(config.ground_truth):
+    if workspace.refresh or config.langsmith_dataset is not None or not names or len(files) < len(config.ground_truth):
         return None
     truth = source_digest([one.observe(config.evaluation_type).digest for one in files])
     corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)

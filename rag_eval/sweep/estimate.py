@@ -189,10 +189,10 @@ class Estimates:
             latest = read_run(self._workspace)
             if latest.corpus == self._source and latest.configurations:
                 work = {
-                    f"{name} {stage.effort.model_dump_json()}": (name, label(one.configuration.embedder), stage.effort)
+                    f"{name} {step.effort.model_dump_json()}": (name, label(one.configuration.embedder), step.effort)
                     for one in latest.configurations
-                    for name, stage in one.stages.items()
-                    if stage.effort is not None
+                    for name, step in one.steps.items()
+                    if step.effort is not None
                 }
                 self.notes.append(f"times are those of run {latest.run}, without starting a server")
                 return Pace.of(work.values(), len(latest.configurations))

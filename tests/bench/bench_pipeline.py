@@ -107,7 +107,7 @@ def cpu_of(command: list[str], cwd: Path) -> tuple[float, str]:
 
 
 def fresh_texts(outcome: dict[str, Any]) -> int:
-    return sum(int(one["stages"]["embed"]["effort"]["fresh"]) for one in outcome["configurations"])
+    return sum(int(one["steps"]["embed"]["effort"]["fresh"]) for one in outcome["configurations"])
 
 
 def write_corpus(folder: Path, documents: int, characters: int) -> tuple[Path, Path]:

@@ -25,7 +25,7 @@ from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.references import ChunksRef, HitsRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
-from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepWork, keep_outcome
+from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepRecorder, keep_outcome
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.tables import CHUNKS, as_searches, documents_to_table, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
@@ -124,7 +124,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         hits = HitsRef(stages={"words": workspace.write_table("hits", table)})
         scores = score.fn(hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks, workspace)
         evaluated = Evaluated(configuration, {}, [chunk_ref], [], None, hits, scores)
-        done.append(evaluated.summary(StepWork(begun=datetime.now(UTC)), queries))
+        done.append(evaluated.summary(StepRecorder(begun=datetime.now(UTC)), queries))
     source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)
     return keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {})
 

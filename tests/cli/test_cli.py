@@ -90,13 +90,13 @@ def test_a_refreshed_run_and_a_changed_one_are_runs_of_their_own(
     assert "rag-eval: starting on the Prefect server\nrag-eval: its page in Prefect: http" in refreshed.stderr
     told = json.loads(refreshed.stdout)
     assert runs_in(folder) == [first, told["run"]]
-    works = [one["work"] for each in (told, *told["configurations"]) for one in each["stages"].values()]
+    works = [one["state"] for each in (told, *told["configurations"]) for one in each["steps"].values()]
     assert set(works) == {"computed"}
     (folder / "one.yaml").write_text(TWO.replace("[60, 300]", "60") + "retrieval: bm25\n")
     other = rag_eval("run", "one.yaml", "--json", cwd=folder, **api)
     assert other.returncode == 0, other.stderr
     (one,) = json.loads(other.stdout)["configurations"]
-    assert (one["stages"]["chunk"]["work"], one["stages"]["score"]["work"]) == ("reused", "computed")
+    assert (one["steps"]["chunk"]["state"], one["steps"]["score"]["state"]) == ("cached", "computed")
     assert len(runs_in(folder)) == 3
     assert "cleared: " in rag_eval("cache", "--clear", cwd=folder).stdout
 

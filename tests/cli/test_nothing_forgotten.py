@@ -179,7 +179,7 @@ def test_a_service_that_is_down_is_tried_later_and_the_run_resumes(service: Serv
     assert later["state"]["type"] == "COMPLETED", later["state"]["message"]
     assert "attempt:2" in later["tags"]
     (one,) = read_run(Workspace(root=service.daily.folder / "paid" / ".rag-eval")).configurations
-    assert {name: stage.work for name, stage in one.stages.items()}["chunk"] == "reused"
+    assert {name: stage.state for name, stage in one.steps.items()}["chunk"] == "cached"
     texts = wait_for(lambda: len(found := service.receiver.texts("paid")) >= 2 and found)
     assert [text.splitlines()[0].rpartition(" ")[2] for text in texts] == ["Failed", "recovered"]
     assert "it is tried again at" in texts[0]

@@ -63,8 +63,8 @@ def is_continued(folder: Path, undisturbed: list[Any], api: str) -> bool:
     """Whether the next run takes what was finished from the cache, and finds what a run in one go finds."""
     (folder / "again").touch()
     done = configurations(rag_eval("run", "b.yaml", "--json", cwd=folder, PREFECT_API_URL=api))
-    works = [{step: one["stages"][step]["work"] for step in ("chunk", "retrieve")} for one in done]
-    return {"chunk": "reused", "retrieve": "computed"} in works and digests(done) == digests(undisturbed)
+    works = [{step: one["steps"][step]["state"] for step in ("chunk", "retrieve")} for one in done]
+    return {"chunk": "cached", "retrieve": "computed"} in works and digests(done) == digests(undisturbed)
 
 
 @contextmanager

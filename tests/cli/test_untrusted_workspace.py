@@ -102,6 +102,6 @@ def test_a_run_obeys_nothing_in_its_workspace(canary: Path, tmp_path: Path) -> N
     outcomes = [json.loads(run.stdout) for run in (first, again)]
     assert outcomes[0]["configurations"][0]["metrics"] == outcomes[1]["configurations"][0]["metrics"]
     work = {
-        stage["work"] for one in (outcomes[1], outcomes[1]["configurations"][0]) for stage in one["stages"].values()
+        stage["state"] for one in (outcomes[1], outcomes[1]["configurations"][0]) for stage in one["steps"].values()
     }
     assert work == {"computed"}

@@ -182,7 +182,7 @@ def test_ten_edits_in_a_second_start_one_run_that_embeds_what_changed(daily: Dai
     assert run["parameters"]["note"] == "docs: 1 changed"
     assert "docs: 1 changed" in daily.said
     (one,) = latest(daily).configurations
-    efforts = {stage: (done.effort.fresh, done.effort.total) for stage, done in one.stages.items() if done.effort}
+    efforts = {stage: (done.effort.fresh, done.effort.total) for stage, done in one.steps.items() if done.effort}
     assert efforts["chunk"] == (1, 10)
     assert efforts["embed"] == (1, 10)
     # Nothing waits: the ten edits were one event, and one event is one run.

@@ -35,8 +35,8 @@ from tests.flows.server_runs import asked, run, run_and_read, step_of
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 STEPS = [
-    "load-corpus",
-    "load-ground-truth",
+    "load corpus",
+    "load ground truth",
     "chunk",
     "embed",
     "index vectors",
@@ -107,7 +107,7 @@ def test_every_step_runs_and_configurations_share_work(tmp_path: Path) -> None:
         update={"retrieval": [RETRIEVER.make(name) for name in ("vector", "bm25", "hybrid")]}
     )
     outcome = run(config, Workspace(root=tmp_path))
-    by_stage = {stage: (computed, reused) for stage, (computed, reused, _) in outcome.work_by_stage().items()}
+    by_stage = {stage: (computed, reused) for stage, (computed, reused, _) in outcome.work_by_step().items()}
     assert [*by_stage] == STEPS
     assert by_stage["chunk"] == by_stage["prepare queries"] == (1, 2)
     assert by_stage["embed"] == by_stage["index vectors"] == by_stage["search vector"] == (1, 1)
@@ -116,8 +116,8 @@ def test_every_step_runs_and_configurations_share_work(tmp_path: Path) -> None:
     # A refresh makes everything again, and what configurations share once.
     begun = time.time()
     again = run(config, Workspace(root=tmp_path, refresh=True))
-    assert {stage: (computed, reused) for stage, (computed, reused, _) in again.work_by_stage().items()} == by_stage
-    efforts = {stage: efforts for stage, (_, _, efforts) in again.work_by_stage().items()}
+    assert {stage: (computed, reused) for stage, (computed, reused, _) in again.work_by_step().items()} == by_stage
+    efforts = {stage: efforts for stage, (_, _, efforts) in again.work_by_step().items()}
     assert all(effort.fresh == effort.total for stage in ("chunk", "embed") for effort in efforts[stage])
     segments = list((tmp_path / "cache" / "embeddings").rglob("*.arrow"))
     assert segments
@@ -132,16 +132,16 @@ def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Pa
     first = run(config, workspace)
     (folder / "050.md").write_text("# Ship 50\n\nShip number 50 was sold and leaves no more.\n")
     second = run(config, workspace)
-    efforts = [{stage: done.effort for stage, done in run.configurations[0].stages.items()} for run in (first, second)]
+    efforts = [{stage: done.effort for stage, done in run.configurations[0].steps.items()} for run in (first, second)]
     assert [(efforts[run]["chunk"].fresh, efforts[run]["chunk"].total) for run in (0, 1)] == [(100, 100), (1, 100)]
     assert [efforts[run]["embed"].fresh for run in (0, 1)] == [100, 1]
     other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownChunker(), LARGE])
     headings, whole = run(other, workspace).configurations
-    made = headings.stages["embed"].effort
+    made = headings.steps["embed"].effort
     assert made is not None
     read = efforts[1]["embed"].tokens
     assert (made.fresh, made.total, made.tokens, made.cost) == (0, 100, read, 0.0)  # cut otherwise, the same texts
-    assert whole.stages["embed"].work == "reused"  # the very same chunks
+    assert whole.steps["embed"].state == "cached"  # the very same chunks
 
 
 def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,14 +155,14 @@ def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pyt
         segment.write_bytes(segment.read_bytes()[:200])
     with caplog.at_level(logging.WARNING):
         again = run(config, workspace)
-    assert {stage: done.work for stage, done in again.configurations[0].stages.items()} == {
+    assert {stage: done.state for stage, done in again.configurations[0].steps.items()} == {
         "chunk": "computed",
-        "embed": "reused",
+        "embed": "cached",
         "index vectors": "computed",
-        "prepare queries": "reused",
-        "search vector": "reused",
-        "retrieve": "reused",
-        "score": "reused",
+        "prepare queries": "cached",
+        "search vector": "cached",
+        "retrieve": "cached",
+        "score": "cached",
     }
     assert again.configurations[0].metrics == first.configurations[0].metrics
     assert "was altered" in caplog.text

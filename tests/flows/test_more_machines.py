@@ -49,7 +49,7 @@ def test_a_bucket_serves_machines_that_share_nothing_else(s3: S3Double, tmp_path
     assert (elsewhere.runs / first.run / "summary.json").is_file()
     larger = TWO.model_copy(update={"chunkers": [*TWO.chunkers, RecursiveTokenChunker(chunk_size=400)]})
     s3.on_machine("three")
-    efforts = run(larger, Workspace.at(ADDRESS)).work_by_stage()
+    efforts = run(larger, Workspace.at(ADDRESS)).work_by_step()
     assert efforts["embed"][:2] == (1, 2)
 
 

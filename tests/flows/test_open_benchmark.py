@@ -211,7 +211,7 @@ def test_parts_from_everywhere_are_ranked_together_kept_and_computed_anew_where_
             module.write_text(parts.replace(old, new))
             done = run(load_config(file), workspace).configurations
             works = [
-                (name, one.name.partition(",")[0], stage.work) for one in done for name, stage in one.stages.items()
+                (name, one.name.partition(",")[0], stage.state) for one in done for name, stage in one.steps.items()
             ]
             return {(name, of) for name, of, work in works if work == "computed"}
 
@@ -236,7 +236,7 @@ def test_parts_from_everywhere_are_ranked_together_kept_and_computed_anew_where_
         assert "3 of" in system.notes[0]
         assert "timeout" not in system.name
     hybrid = first.configurations[0]
-    assert len([name for name in hybrid.stages if name.startswith("search ")]) == 3
+    assert len([name for name in hybrid.steps if name.startswith("search ")]) == 3
     assert len(hybrid.hits_by_stage) == 5
     assert keep_report(workspace, first) is not None
     page = page_of(workspace, first).read_text()

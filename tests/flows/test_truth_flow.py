@@ -77,7 +77,7 @@ def run(file: Path, *, reanchor: bool = False) -> BenchmarkOutcome:
 
 
 def works(outcome: BenchmarkOutcome) -> dict[str, str]:
-    return {name: stage.work for name, stage in outcome.stages.items()}
+    return {name: stage.state for name, stage in outcome.steps.items()}
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -87,7 +87,7 @@ def test_a_benchmark_generates_and_joins_its_truth_and_pays_for_new_documents_on
     from prefect.settings import PREFECT_API_URL
 
     first = run(file)
-    assert works(first) == dict.fromkeys(["load-corpus", "load-ground-truth"], "computed")
+    assert works(first) == dict.fromkeys(["load corpus", "load ground truth"], "computed")
     assert (first.answerable, len(server.requests)) == (1 + 8, 4)
     assert first.ground_truth.name == "langsmith reviewed, generate tiny"
     kept = read_token_level(file.parent / ".rag-eval" / "runs" / first.run / "ground_truth.jsonl")
@@ -97,7 +97,7 @@ def test_a_benchmark_generates_and_joins_its_truth_and_pays_for_new_documents_on
     }
 
     again = run(file)
-    assert set(works(again).values()) == {"reused"}
+    assert set(works(again).values()) == {"cached"}
     assert again.work()[0] == 0
     assert len(server.requests) == 4
 
@@ -147,7 +147,7 @@ def test_a_run_killed_inside_the_generation_pays_nothing_twice(server: OpenAISer
     assert not (file.parent / "generated-truth.jsonl").exists()
     server.seconds = 0.0
     outcome = run(file)
-    assert (outcome.answerable, outcome.stages["load-corpus"].work) == (9, "reused")
+    assert (outcome.answerable, outcome.steps["load corpus"].state) == (9, "cached")
     assert len(server.requests) - sent == 4 - kept, "what was answered before was asked again"
 
 

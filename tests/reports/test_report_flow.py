@@ -30,7 +30,7 @@ def test_a_run_leaves_its_report_and_the_artifact_links_to_it(tmp_path: Path) ->
     workspace = Workspace(root=tmp_path)
     outcome = run_flow(SMALL.model_copy(update={"context": [HeadingContext()]}), workspace)
     steps = "chunk", "add context", "index words", "sum words", "prepare queries", "search bm25", "retrieve", "score"
-    assert tuple(outcome.configurations[0].stages) == steps
+    assert tuple(outcome.configurations[0].steps) == steps
     page = page_of(workspace, outcome)
     assert {path.name for path in page.parent.iterdir()} >= {"report.html", "report.md", "scores.parquet"}
     shown = comparison()

@@ -203,7 +203,7 @@ def renamed(outcome: BenchmarkOutcome) -> BenchmarkOutcome:
     named = [
         one.model_copy(update={"name": NAME.format(number=number)}) for number, one in enumerate(outcome.configurations)
     ]
-    failure = ConfigurationFailure(configuration=named[0].configuration, reason=NAME.format(number="reason"), stages={})
+    failure = ConfigurationFailure(configuration=named[0].configuration, reason=NAME.format(number="reason"))
     failures = {NAME.format(number="failed"): failure}
     return outcome.model_copy(update={"configurations": named, "failures": failures})
 

@@ -272,7 +272,7 @@ def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) ->
     assert (poor.kind, poor.shipped) == ("poor", None)
     assert "Allow a larger budget" in said(poor).change
     configuration = outcome.configurations[0].configuration
-    failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
+    failure = ConfigurationFailure(configuration=configuration, reason="it broke")
     nothing = judged(outcome.model_copy(update={"failures": {"x": failure}}), [])
     assert str(said(nothing)) == "No configuration finished. 1 configuration failed."
 

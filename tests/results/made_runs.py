@@ -23,7 +23,7 @@ from rag_eval.results.outcome import (
     ConfigurationFailure,
     ConfigurationOutcome,
     Evaluated,
-    StepWork,
+    StepRecorder,
     keep_outcome,
 )
 from rag_eval.results.run_scores import keep_scores
@@ -99,12 +99,12 @@ def make_run(
     for configuration in config.configurations():
         if configuration.name in failing:
             record = configuration.record()
-            failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key", stages={})
+            failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key")
             continue
         evaluated = evaluate(workspace, configuration, inputs)
         if losing is None or configuration.name in losing:
             evaluated = _lose(workspace, evaluated, inputs, lost)
-        done.append(evaluated.summary(StepWork(begun=started), inputs.truth.queries.rows))
+        done.append(evaluated.summary(StepRecorder(begun=started), inputs.truth.queries.rows))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)

@@ -56,7 +56,7 @@ def test_a_service_that_comes_back_is_asked_again_and_nothing_is_paid_for_twice(
     workspace = Workspace(root=tmp_path / "work")
     first = run_and_read(config, workspace)
     assert embedding(first) == ("Completed", 3)
-    effort = first.outcome.configurations[0].stages["embed"].effort
+    effort = first.outcome.configurations[0].steps["embed"].effort
     assert effort is not None
     assert (effort.fresh, effort.total) == (3, 3)
     assert effort.tokens is not None
@@ -65,10 +65,10 @@ def test_a_service_that_comes_back_is_asked_again_and_nothing_is_paid_for_twice(
 
     again = run_and_read(config, workspace)
     assert embedding(again)[0] == "Cached"
-    kept = again.outcome.configurations[0].stages["embed"]
-    assert (kept.work, kept.effort) == ("reused", effort)
+    kept = again.outcome.configurations[0].steps["embed"]
+    assert (kept.work, kept.effort) == ("cached", effort)
     (tmp_path / "docs" / "more.md").write_text("One more ship leaves from another quay.\n")
-    grown = run_and_read(config, workspace).outcome.configurations[0].stages["embed"].effort
+    grown = run_and_read(config, workspace).outcome.configurations[0].steps["embed"].effort
     assert grown is not None
     assert (grown.fresh, grown.total) == (1, 4)
     assert len(server.requests) == asked + 1
