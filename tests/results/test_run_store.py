@@ -94,8 +94,8 @@ def test_a_broken_baseline_is_one_sentence(own_store: Store, content: str, sente
         ({"schema_version": None, "inputs": None}, "has no schema_version: it was written by an earlier rag-eval"),
         ({"schema_version": 99}, "has the schema_version 99 and this rag-eval reads 3: use the version that wrote it"),
         ({"schema_version": "\u001b[31m"}, r"has the schema_version '\\x1b\[31m'"),
-        ({"documents": "many"}, "is not a summary of version 2 at documents"),
-        ({"surprise": 1}, "is not a summary of version 2 at surprise"),
+        ({"documents": "many"}, "is not a summary of version 3 at documents"),
+        ({"surprise": 1}, "is not a summary of version 3 at surprise"),
     ],
 )
 def test_a_summary_of_another_kind_is_one_sentence(own_store: Store, changes: dict[str, object], sentence: str) -> None:
