@@ -69,7 +69,8 @@ def sign(repository: Path) -> None:
     """Have Git run a program that the repository names when it shows the last commit, which is signed."""
     program = repository / "program"
     said = "echo '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----'"
-    program.write_text(f"#!/bin/sh\ntouch '{repository.parent / 'canaries' / 'git'}'\n{said}\n")
+    # Reads what Git writes to it first: a pipe that is closed before is an error of Git's.
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\ntouch '{repository.parent / 'canaries' / 'git'}'\n{said}\n")
     program.chmod(0o755)
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.test"]
     for words in (
