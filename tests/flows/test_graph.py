@@ -80,7 +80,7 @@ def test_twelve_configurations_of_two_chunkers_are_two_subflows(first: ServerRun
             "score": 6,
         }
     # What the subflows share is computed once in the run, whichever of them comes first.
-    assert first.outcome.work_by_stage()["prepare queries"][:2] == (1, 11)
+    assert first.outcome.work_by_step()["prepare queries"][:2] == (1, 11)
 
 
 def test_the_steps_of_a_chunking_are_connected_and_nothing_else_is(first: ServerRun) -> None:

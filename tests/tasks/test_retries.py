@@ -66,7 +66,7 @@ def test_a_service_that_comes_back_is_asked_again_and_nothing_is_paid_for_twice(
     again = run_and_read(config, workspace)
     assert embedding(again)[0] == "Cached"
     kept = again.outcome.configurations[0].steps["embed"]
-    assert (kept.work, kept.effort) == ("cached", effort)
+    assert (kept.state, kept.effort) == ("cached", effort)
     (tmp_path / "docs" / "more.md").write_text("One more ship leaves from another quay.\n")
     grown = run_and_read(config, workspace).outcome.configurations[0].steps["embed"].effort
     assert grown is not None
