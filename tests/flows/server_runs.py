@@ -38,6 +38,8 @@ STEPS = {
     "score",
 }
 """The tasks that are cached."""
+READINGS = 5
+"""How often in a row the server must give the same task runs: on a busy machine it learns of some late."""
 
 
 def run(
@@ -103,13 +105,14 @@ def settled(read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
     One that needs what failed stays NotReady.
     """
-    before, until = -1, time.monotonic() + 120
+    counts: list[int] = []
+    until = time.monotonic() + 120
     while True:
         found = read()
         is_over = bool(found) and all(one["state_type"] in ENDED or one["state_name"] == "NotReady" for one in found)
-        if (is_over and len(found) == before) or time.monotonic() > until:
+        counts = [*counts, len(found)][-READINGS:] if is_over else []
+        if (len(counts) == READINGS and len(set(counts)) == 1) or time.monotonic() > until:
             return found
-        before = len(found) if is_over else -1
         time.sleep(0.5)
 
 
