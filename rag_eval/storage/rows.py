@@ -50,20 +50,31 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
     """Write a table to a file of the folder whose stem is the digest of its bytes, and return the file.
 
     The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file gets, in
-    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written.
+    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written, and what making a part raises.
     """
-    with scratch_path(folder) as scratch, writing(folder):
-        with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+    with scratch_path(folder) as scratch:
+        with writing(folder):
+            sink = pa.OSFile(str(scratch), "wb")
+        try:
+            with writing(folder):
+                writer = pa.ipc.new_file(sink, schema)
             for part in parts:
-                writer.write_table(part)
-        if made_ns is not None:
-            os.utime(scratch, ns=(made_ns, made_ns))
-        digest = file_sha256(scratch)
-        path = folder / f"{digest}.arrow"
-        os.replace(scratch, path)
-        # Another thread may have merged it into a larger file by now.
-        with suppress(FileNotFoundError):
-            remember(path, digest)
+                with writing(folder):
+                    writer.write_table(part)
+            with writing(folder):
+                writer.close()
+        finally:
+            with suppress(OSError):  # a full disk cannot take the rest either; the first error is the one to raise
+                sink.close()
+        with writing(folder):
+            if made_ns is not None:
+                os.utime(scratch, ns=(made_ns, made_ns))
+            digest = file_sha256(scratch)
+            path = folder / f"{digest}.arrow"
+            os.replace(scratch, path)
+            # Another thread may have merged it into a larger file by now.
+            with suppress(FileNotFoundError):
+                remember(path, digest)
     return path
 
 
