@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from rag_eval.cli.server import RunPages
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import QUERIES, table_of
-from tasks.artifacts import table_link
+from tasks.artifacts import link_to
 
 ROWS = [("q1", "Où est <script>alert(1)</script>?", False, "{}"), ("q2", "When?", True, "{}")]
 
@@ -21,10 +21,10 @@ def test_a_table_is_read_by_its_link_and_nothing_else_is(tmp_path: Path, monkeyp
     workspace.runs.mkdir()
     (workspace.runs / "2026").mkdir()
     (workspace.runs / "2026" / "ground_truth.jsonl").write_text("{}")
-    assert table_link(workspace, table) == (workspace.root / table.uri).as_uri()
+    assert link_to(workspace, table.uri) == (workspace.root / table.uri).as_uri()
     monkeypatch.setenv("RAG_EVAL_RUNS_URL", "http://testserver")
     server = TestClient(Starlette(routes=[Mount("/", app=RunPages(directory=workspace.runs))]))
-    shown = server.get(table_link(workspace, table))
+    shown = server.get(link_to(workspace, table.uri))
     assert shown.headers["content-type"] == "text/plain; charset=utf-8"
     assert shown.headers["content-security-policy"].startswith("sandbox")
     assert shown.headers["x-content-type-options"] == "nosniff"
