@@ -86,7 +86,7 @@ class Retrieved(NamedTuple):
     passages: pa.Table | None
 
 
-@step(version=1, packages=("tiktoken",))  # which counts the tokens of limits
+@step(version=2, packages=("tiktoken",))  # which counts the tokens of limits
 def retrieve(
     settings: RetrievalSettings,
     found: Sequence[Shards],
@@ -111,7 +111,7 @@ def retrieve(
         allowed: The documents that their filters allow.
         documents: All documents.
         depth: How many hits were fetched.
-        candidates: How many of the first hits are reranked.
+        candidates: How many of the first hits are reranked, unless the selection has a ``fetch_k``.
         context: Where the step runs.
     """
     asked_queries, stages, efforts = as_searches(queries), dict[str, pa.Table](), list[Effort]()
@@ -136,6 +136,8 @@ def retrieve(
         keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, context))
     if settings.reranker is not None:
         chunks = indexes[0]["chunks"]
+        if settings.selection is not None and settings.selection.fetch_k is not None:
+            candidates = settings.selection.fetch_k
         keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, context))
     passages = None
     if settings.returns is not None:

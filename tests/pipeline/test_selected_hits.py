@@ -121,6 +121,25 @@ def test_a_filtered_search_finds_as_many_and_what_the_whole_ranking_has(corpus: 
             assert hits == wanted[:4], (retrieval, query)
 
 
+class LastFirst:
+    """A reranker that reverses what it is given."""
+
+    name = "last-first"
+
+    def rerank(self, query: str, chunks: Any) -> list[Any]:
+        return list(reversed(chunks))
+
+
+@pytest.mark.parametrize("fetch_k", [5, 20])
+def test_the_reranker_is_given_as_many_hits_as_the_selection_fetches(corpus: Corpus, fetch_k: int) -> None:
+    parts = {"chunker": CHUNKER, "retrieval": "bm25", "reranker": LastFirst()}
+    evaluated = in_memory(parts | {"selection": Selection(fetch_k=fetch_k)}, corpus, "token-level", depth=10)
+    found, reranked = rows(evaluated.hits["words"]), rows(evaluated.hits["reranked"])
+    assert max(map(len, found.values())) == fetch_k
+    for query, hits in found.items():
+        assert [hit[:3] for hit in reranked[query]] == [hit[:3] for hit in reversed(hits)]
+
+
 @pytest.mark.parametrize("level", ["token-level", "chunk-level"])
 def test_thresholds_and_near_duplicates_leave_what_a_plain_loop_leaves(corpus: Corpus, level: str) -> None:
     given = {"chunker": CHUNKER, "retrieval": "hybrid", "embedder": "local", "store": "memory", "reranker": "lexical"}
