@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from rag_eval.errors import preview
-from rag_eval.ground_truth.folding import MOST_PLACES, PreparedDocuments, folded_form
+from rag_eval.ground_truth.folding import MOST_PLACES, FoldedDocuments, folded_form
 from rag_eval.ground_truth.locating import nearest_extents
 from rag_eval.parts.part_settings import Record, value_in_words
 from rag_eval.types.chunks import CharacterSpan
@@ -70,7 +70,7 @@ def credit_copies(
     if not isinstance(copies, NearCopies):
         return with_copies(items, [(one, COPY) for one in places_of_texts(texts, documents)])
     read = list(documents)
-    prepared, exact = PreparedDocuments(read), places_of_texts(texts, read)
+    prepared, exact = FoldedDocuments(read), places_of_texts(texts, read)
     near = {text: list(_near_places(prepared, text, copies.near)) for text in texts if len(text) >= LEAST_CHARACTERS}
     return with_copies(items, [(one, COPY) for one in exact], near)
 
@@ -140,9 +140,9 @@ def _starts(patterns: list[str], content: str) -> list[int]:
     return sorted(np.searchsorted(points, found).tolist())
 
 
-def _near_places(documents: PreparedDocuments, text: str, near: float) -> Iterator[tuple[CharacterSpan, str]]:
+def _near_places(documents: FoldedDocuments, text: str, near: float) -> Iterator[tuple[CharacterSpan, str]]:
     form = folded_form(text)
     for extent in nearest_extents(documents, form, 0, len(documents.text), near):
-        found = documents.span(documents.place(extent.start, extent.end))
+        found = documents.span(extent.start, extent.end)
         if found.text != text:
             yield found, NEAR_COPY

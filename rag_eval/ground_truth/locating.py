@@ -1,33 +1,32 @@
-"""Finding excerpts, perhaps altered on their way, in the documents they were taken from."""
+"""Find excerpts, perhaps altered on their way, in the documents that they were taken from."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from operator import itemgetter
+from typing import Literal
 
 from rapidfuzz.distance import Levenshtein, Postfix, Prefix
 
 from rag_eval.chunking.alignment import aligned_form
-from rag_eval.ground_truth.folding import MOST_PLACES, Occurrence, PreparedDocuments, Seed, folded_form, places_of
+from rag_eval.ground_truth.folding import MOST_PLACES, FoldedDocuments, Seed, folded_form, places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 How = Literal["exact", "normalised", "fuzzy"]
-"""To the letter; but for whitespace, Unicode form, case, quotes, dashes and emphasis marks; or nearly."""
+"""Character by character; up to whitespace, Unicode form, case, quotes, dashes and emphasis; up to a few typos."""
 
 Reason = Literal["empty", "too-short", "ambiguous", "not-found", "unknown-document"]
-"""Nothing but whitespace; not there to the letter and too short to be looked for nearly; in several places that the
-hint does not tell apart; nowhere; in a document that was not given."""
+"""``too-short``: no exact match, and too short for a fuzzy one. ``ambiguous``: several places fit the hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What is known about where an excerpt comes from.
+    """What is known about the place of an excerpt.
 
-    ``window`` is a rule: the excerpt lies inside ``[start, end)`` of its document, other places do not count.
-    ``before`` is the text before the excerpt and ``position`` is about where it starts; they decide between several
-    places, and are not needed where there is one.
+    The excerpt must be inside ``window``, ``[start, end)`` of its document. ``before``, the text before the excerpt,
+    and ``position``, its approximate start, only decide between several places.
     """
 
     before: str = ""
@@ -37,7 +36,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An excerpt that was found: its place with the document's own text, and how."""
+    """The place of an excerpt, with the text of the document, and how it was found."""
 
     span: CharacterSpan
     how: How
@@ -45,7 +44,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why an excerpt was not placed; ``candidates`` are some of the places of an ambiguous one."""
+    """Why an excerpt has no place; ``candidates`` are some of the places of an ambiguous one."""
 
     reason: Reason
     candidates: tuple[CharacterSpan, ...] = ()
@@ -53,22 +52,16 @@ class Rejected:
 
 Location = Located | Rejected
 
-T = TypeVar("T")
-
 _CONTEXT = 400
-_LEAST_SIMILARITY = 0.6
+_LEAST_SIMILAR_CONTEXT = 0.6
 
 
-def clearly_nearest(candidates: Sequence[T], distance: Callable[[T], float | None], factor: float) -> T | None:
-    """Return the candidate nearest by the factor at least, None if none is; a distance of None does not compete."""
-    measured = [(found, candidate) for candidate in candidates if (found := distance(candidate)) is not None]
-    if not measured:
+def _clearly_nearest(distances: Iterable[tuple[float, CharacterSpan]], factor: float) -> CharacterSpan | None:
+    """Return the nearest span, None unless the next one is further by the factor."""
+    nearest = sorted(distances, key=itemgetter(0))[:2]
+    if len(nearest) == 2 and (nearest[1][0] <= nearest[0][0] or nearest[1][0] < factor * nearest[0][0]):
         return None
-    measured.sort(key=lambda pair: pair[0])
-    nearest = measured[0]
-    if len(measured) > 1 and (measured[1][0] <= nearest[0] or measured[1][0] < factor * nearest[0]):
-        return None
-    return nearest[1]
+    return nearest[0][1] if nearest else None
 
 
 _MOST_PLACES_A_RUN = 64
@@ -77,23 +70,23 @@ _MOST_CANDIDATES = 8
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """``[start, end)`` of a text, and how many edits make the needle out of it."""
+    """``[start, end)`` of a text, and its edit distance from the needle."""
 
     start: int
     end: int
     edits: int
 
     def similarity(self, needle: str) -> float:
-        """1 - edits / length of the longer."""
+        """Return 1 - edits / length of the longer text."""
         return 1 - self.edits / max(len(needle), self.end - self.start)
 
 
-def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
-    """Find the stretches in ``[begin, stop)`` of the folded text that are similar enough, fewest edits first.
+def nearest_extents(documents: FoldedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
+    """Find the extents in ``[begin, stop)`` of the folded text that are similar enough, fewest edits first.
 
-    Runs that needle and text share lead to the places. From the longest stretch that is the same there, the text is
-    taken to both sides as far as it has the fewest edits; of equal choices the one at the border of a word, then the
-    one nearest to the needle's own length. No two stretches overlap, and none goes over from one document to the next.
+    Runs of characters that the needle and the text share give the candidates. The longest match of each is extended
+    on both sides to where the edit distance is least; ties prefer the border of a word, then the needle's length.
+    Extents do not overlap, and each is in one document.
     """
     text, slack = documents.text, 2 + int(len(needle) * (1 - threshold))
     found: list[Extent] = []
@@ -102,7 +95,7 @@ def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop:
         lowest, highest = max(lowest, begin), min(highest, stop)
         offset, start, length = _longest_match(text, needle, seeds, lowest, highest)
         if not length:
-            continue  # another run with the same key
+            continue  # another run with the same hash
         end = start + length
         head, tail = needle[:offset], needle[offset + length :]
         before = text[max(lowest, start - len(head) - slack) : start]
@@ -120,7 +113,7 @@ def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop:
 
 
 def _clusters(seeds: list[Seed], slack: int) -> list[list[Seed]]:
-    """Group the seeds that could belong to one copy of the needle; those with the most runs come first."""
+    """Group the seeds that could belong to one copy of the needle, those with the most runs first."""
     clusters: list[list[Seed]] = []
     reached = -1
     for offset, place in sorted(seeds, key=lambda seed: (seed[1] - seed[0], seed[0])):
@@ -134,7 +127,7 @@ def _clusters(seeds: list[Seed], slack: int) -> list[list[Seed]]:
 
 
 def _longest_match(text: str, needle: str, seeds: Iterable[Seed], begin: int, stop: int) -> tuple[int, int, int]:
-    """Return offset, place and length of the longest stretch around a seed that needle and text share."""
+    """Return the offset, place and length of the longest match around a seed."""
     longest = (0, 0, 0)
     for offset, place in seeds:
         back = Postfix.similarity(needle[:offset], text[max(begin, place - offset) : place])
@@ -144,11 +137,11 @@ def _longest_match(text: str, needle: str, seeds: Iterable[Seed], begin: int, st
     return longest
 
 
-def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, way: int) -> tuple[int, int]:
-    """How much of ``beyond``, forwards or backwards from the place, is nearest to the flank, and in how many edits."""
+def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, direction: int) -> tuple[int, int]:
+    """Return the length of the prefix of ``beyond`` with the fewest edits from the flank, and the edits."""
     fewest = len(flank) + len(beyond)
     equals: list[int] = []
-    # From the flank's own length outwards: so much longer or shorter cannot have fewer edits than that.
+    # A difference in length is a lower bound of the edits, so nearer lengths come first.
     for length in sorted(range(len(beyond) + 1), key=lambda length: abs(length - len(flank))):
         if abs(length - len(flank)) > fewest:
             break
@@ -157,136 +150,104 @@ def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int
             fewest, equals = edits, []
         if edits == fewest:
             equals.append(length)
-    return min(equals, key=lambda length: (not is_border(place + way * length), abs(length - len(flank)))), fewest
+    return min(equals, key=lambda length: (not is_border(place + direction * length), abs(length - len(flank)))), fewest
 
 
 SIMILARITY = 0.85
-"""The least similarity of a fuzzy place: about one edit in seven characters."""
+"""The least similarity of a fuzzy match: about one edit in seven characters."""
 
 LEAST_CHARACTERS = 16
-"""What is shorter, whitespace not counted, is not looked for fuzzily: too much comes near it."""
+"""The fewest characters of a fuzzy match, whitespace not counted: shorter texts resemble too much."""
 
-_NO_HINT = Hint()
 _CANDIDATES_SHOWN = 5
 _FRAME = re.compile(r"^(?:'|\.\.\.(?!\.))+|(?:'|(?<!\.)\.\.\.)+$")
 
 
 class Locator:
-    """The documents, prepared once, and the places of any number of excerpts in them.
+    """The documents, prepared once to locate any number of excerpts.
 
-    An excerpt, stripped of outer whitespace, is looked for
+    An excerpt, stripped of outer whitespace, is searched for
 
-    1. to the letter;
-    2. but for whitespace, Unicode form, case, kinds of quotes and dashes, emphasis and invisible marks, and quotes or
-       an ellipsis put around it;
-    3. fuzzily: the stretch that takes the fewest edits, of a similarity of ``SIMILARITY`` at least.
+    1. exactly;
+    2. ignoring whitespace, Unicode form, case, kinds of quotes and dashes, emphasis and invisible characters, and
+       quotes or an ellipsis around it;
+    3. fuzzily: the text with the fewest edits, of at least ``SIMILARITY``.
 
-    The first way that finds something decides. Several places are told apart by the hint, or the excerpt is rejected
-    as ambiguous. A place is exact code points of the source, whatever way it was found.
+    The first search that finds something decides. The hint decides between several places; else the excerpt is
+    rejected as ambiguous.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
-        self._documents = PreparedDocuments(documents)
+        self._folded = FoldedDocuments(documents)
 
     def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
-        """Find the place of an excerpt in one document or any, or why it has none; raises nothing."""
-        hint = hint or _NO_HINT
-        if doc_id is not None and doc_id not in self._documents.numbers:
+        """Locate an excerpt in one document or in any; say why if it has no place."""
+        hint = hint or Hint()
+        if doc_id is not None and doc_id not in self._folded.documents:
             return Rejected("unknown-document")
         text = excerpt.strip()
         form = folded_form(text)
         if not form:
             return Rejected("empty")
-        places, how = self._copies(text, form, doc_id, hint)
-        if places:
-            return self._resolved(places, how, hint)
-        core = _FRAME.sub("", form)
+        if spans := self._exact(text, doc_id, hint):
+            return self._resolved(spans, "exact", hint)
+        spans, core = self._normalised(form, doc_id, hint), _FRAME.sub("", form)
+        if not spans and core not in ("", form):
+            spans = self._normalised(core, doc_id, hint)
+        if spans:
+            aligned = aligned_form(text)
+            same_case = [span for span in spans if aligned_form(span.text) == aligned]
+            return self._resolved(same_case or spans, "normalised", hint)
         if len(core) < LEAST_CHARACTERS:
             return Rejected("too-short")
-        return self._fuzzy(core, doc_id, hint)
+        spans = self._fuzzy(core, doc_id, hint)
+        return self._resolved(spans, "fuzzy", hint) if spans else Rejected("not-found")
 
-    def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Occurrence], How]:
-        """Find where the text is to the letter, or else where its form is."""
-        places = self._form_places(form, doc_id, hint)
-        last = _last_with_a_form(text)
-        exact = [found for place in places if (found := self._documents.exact_place(place, text, last))]
-        reordered = self._documents.reordered_places(doc_id, text)
-        known = {(place.number, place.start) for place in exact}
-        exact += [place for place in reordered if (place.number, place.start) not in known]
-        if exact := _inside(exact, hint):
-            return exact, "exact"
-        clean = self._clean(places, hint)
-        if not clean and (core := _FRAME.sub("", form)) not in ("", form):
-            clean = self._clean(self._form_places(core, doc_id, hint), hint)
-        aligned = aligned_form(text)
-        same_case = [place for place in clean if aligned_form(self._documents.span(place).text) == aligned]
-        return same_case or clean, "normalised"
-
-    def _form_places(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[Occurrence]:
-        ranges = self._documents.ranges(doc_id, hint.window)
-        starts = [
-            start for begin, stop in ranges for start in places_of(form, self._documents.text, MOST_PLACES, begin, stop)
+    def _exact(self, text: str, doc_id: DocumentId | None, hint: Hint) -> list[CharacterSpan]:
+        documents = self._folded.documents
+        begin, stop = hint.window or (0, None)
+        return [
+            document.span(start, start + len(text))
+            for document in (documents.values() if doc_id is None else [documents[doc_id]])
+            for start in places_of(text, document.content, MOST_PLACES, begin, stop)
         ]
-        return [self._documents.place(start, start + len(form)) for start in starts]
 
-    def _clean(self, places: Iterable[Occurrence], hint: Hint) -> list[Occurrence]:
-        return _inside([place for place in places if self._documents.has_clean_borders(place)], hint)
+    def _normalised(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[CharacterSpan]:
+        spans = [
+            self._folded.span(start, start + len(form))
+            for begin, stop in self._folded.ranges(doc_id, hint.window)
+            for start in places_of(form, self._folded.text, MOST_PLACES, begin, stop)
+            if self._folded.has_clean_borders(start, start + len(form))
+        ]
+        return [span for span in spans if _is_inside(span, hint)]
 
-    def _fuzzy(self, form: str, doc_id: DocumentId | None, hint: Hint) -> Location:
-        documents = self._documents
+    def _fuzzy(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[CharacterSpan]:
         extents = [
-            extent
-            for begin, stop in documents.ranges(doc_id, hint.window)
-            for extent in nearest_extents(documents, form, begin, stop, SIMILARITY)
+            (extent.edits, self._folded.span(extent.start, extent.end))
+            for begin, stop in self._folded.ranges(doc_id, hint.window)
+            for extent in nearest_extents(self._folded, form, begin, stop, SIMILARITY)
         ]
-        found = [(extent, documents.place(extent.start, extent.end)) for extent in extents]
-        found = [(extent, place) for extent, place in found if _inside([place], hint)]
-        if not found:
-            return Rejected("not-found")
-        fewest = min(extent.edits for extent, _ in found)
-        return self._resolved([place for extent, place in found if extent.edits == fewest], "fuzzy", hint)
+        inside = [(edits, span) for edits, span in extents if _is_inside(span, hint)]
+        fewest = min((edits for edits, _ in inside), default=0)
+        return [span for edits, span in inside if edits == fewest]
 
-    def _resolved(self, places: Sequence[Occurrence], how: How, hint: Hint) -> Location:
-        chosen = places[0] if len(places) == 1 else self._told_apart(places, hint)
-        if chosen is None:
-            return Rejected("ambiguous", tuple(map(self._documents.span, places[:_CANDIDATES_SHOWN])))
-        return Located(self._documents.span(chosen), how)
-
-    def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
-        """Return the one place that the hint speaks for, by the text before it or else by where it is."""
-        before = folded_form(hint.before[-2 * _CONTEXT :])[-_CONTEXT:]
-
-        def edits(place: Occurrence) -> float | None:
-            """How far the text before is from the given one; None when too far, or when none was given."""
-            begin, _ = self._documents.document_range(place.form_start)
-            found = self._documents.text[max(begin, place.form_start - len(before)) : place.form_start]
-            count = Levenshtein.distance(before, found)
-            return count if before and 1 - count / len(before) >= _LEAST_SIMILARITY else None
-
-        chosen = clearly_nearest(places, edits, factor=1.5)
-        position = hint.position
+    def _resolved(self, spans: Sequence[CharacterSpan], how: How, hint: Hint) -> Location:
+        """Return the only span, or the one that the hint favours: by the text before it, else by its position."""
+        if len(spans) == 1:
+            return Located(spans[0], how)
+        chosen, position = None, hint.position
+        if before := folded_form(hint.before[-2 * _CONTEXT :])[-_CONTEXT:]:
+            edits = ((Levenshtein.distance(before, self._form_before(span, len(before))), span) for span in spans)
+            most = (1 - _LEAST_SIMILAR_CONTEXT) * len(before)
+            chosen = _clearly_nearest((pair for pair in edits if pair[0] <= most), factor=1.5)
         if chosen is None and position is not None:
-            chosen = clearly_nearest(places, lambda place: abs(place.start - position), factor=2)
-        return chosen
+            chosen = _clearly_nearest(((abs(span.start - position), span) for span in spans), factor=2)
+        return Located(chosen, how) if chosen else Rejected("ambiguous", tuple(spans[:_CANDIDATES_SHOWN]))
+
+    def _form_before(self, span: CharacterSpan, length: int) -> str:
+        content = self._folded.documents[span.doc_id].content
+        return folded_form(content[max(0, span.start - 2 * _CONTEXT) : span.start])[-length:]
 
 
-def _inside(places: list[Occurrence], hint: Hint) -> list[Occurrence]:
-    if hint.window is None:
-        return places
-    begin, stop = hint.window
-    return [place for place in places if begin <= place.start and place.end <= stop]
-
-
-def _last_with_a_form(text: str) -> int:
-    """Return the character that the last one of the text's form was made of; a run of dashes is its first."""
-    last = len(text) - 1
-    while not folded_form(text[last]):
-        last -= 1
-    if folded_form(text[last]) != "-":
-        return last
-    for place in range(last - 1, -1, -1):
-        form = folded_form(text[place])
-        if form and form != "-":
-            break
-        last = place if form else last
-    return last
+def _is_inside(span: CharacterSpan, hint: Hint) -> bool:
+    return hint.window is None or (hint.window[0] <= span.start and span.end <= hint.window[1])
