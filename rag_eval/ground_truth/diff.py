@@ -1,9 +1,8 @@
 """The difference of two versions of a text, as the blocks that both have.
 
-``shared_blocks`` finds what stayed in order, ``moved_blocks`` what was taken elsewhere. ``settled`` chooses between
-differences that are equally small: where a stretch was taken out between two copies of a text, or put in, the texts do
-not tell which copy is the new one ("a b a" becomes "a" by losing "a b " or " b a"), so the change is put where writers
-make changes: at the start of a paragraph, of a line, of a sentence, of a word. Two changes that can become one do.
+``shared_blocks`` finds the text that stayed in order, ``moved_blocks`` the text that moved. ``settled`` chooses between
+differences of the same size: if "a b a" becomes "a", it may have lost "a b " or " b a". A change is put where writers
+make changes: at the start of a paragraph, line, sentence or word. Two changes become one where possible.
 """
 
 import re
@@ -13,26 +12,26 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from rapidfuzz.distance import LCSseq, Postfix, Prefix
+from rapidfuzz.distance import Editops, LCSseq, Postfix, Prefix
 
 SOLID = 8
-"""A shared block of fewer characters can be there by chance."""
+"""A shorter shared block may be a coincidence."""
 
 SURE = 32
-"""So many characters that are gone here and new there, and nowhere else, were moved."""
+"""The fewest characters that, removed in one place and added in one other, count as moved."""
 
 EXACT_CELLS = 1 << 25
-"""Gaps whose lengths multiply to no more than this are compared character by character."""
+"""The largest product of the lengths of two texts that are compared character by character."""
 
 _ANCHORS = (
     re.compile(rf"^(?=(.{{{SOLID},}}))", re.MULTILINE),
     re.compile(rf"(?:\b|(?=\s))(?=(.{{{SURE}}}))", re.DOTALL),
     re.compile(rf"(?:\b|(?=\s))(?=(.{{{SOLID}}}))", re.DOTALL),
 )
-"""What anchors a gap if both sides have it once: lines, then runs of characters between words."""
+"""What both texts must have once to be aligned by it: lines, then runs of characters that start at a word."""
 
 _FURTHEST = 1000
-"""How far a change is shifted at most, in characters."""
+"""The most characters that a change is shifted by."""
 
 
 class MatchingBlock(NamedTuple):
@@ -52,11 +51,10 @@ class MatchingBlock(NamedTuple):
 
 
 def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[MatchingBlock]:
-    """Find the blocks that both texts have in the same order; neighbouring ones are merged.
+    """Find the blocks that both texts have in the same order.
 
-    Lines that both texts have once split them into gaps, and these are split at their unique runs of characters. A
-    small gap is then compared character by character, so that as many as possible are shared. Of a large gap without
-    unique runs nothing is shared.
+    The texts are split at lines that both have once, then at runs of characters that both have once. The gaps between
+    are compared character by character, unless they are too large: these share nothing.
     """
     found: list[MatchingBlock] = []
     gaps = [(0, len(old), 0, len(new), 0)]
@@ -74,26 +72,30 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
         if not a or not b:
             continue
         if depth > 1 and len(a) * len(b) <= exact_cells:
-            matches = LCSseq.editops(a, b).as_matching_blocks()
-            found += [MatchingBlock(old_start + one.a, new_start + one.b, one.size) for one in matches]
+            inner = matching_blocks(LCSseq.editops(a, b))
         elif depth < len(_ANCHORS):
             inner = _blocks(longest_chain(_unique_pieces(a, b, _ANCHORS[depth])))
-            found += [MatchingBlock(old_start + one.old, new_start + one.new, one.length) for one in inner]
             for left, right in pairwise([MatchingBlock(0, 0, 0), *inner, MatchingBlock(len(a), len(b), 0)]):
                 old_gap = old_start + left.old_end, old_start + right.old
                 gaps.append((*old_gap, new_start + left.new_end, new_start + right.new, depth + 1))
+        else:
+            continue
+        found += [MatchingBlock(old_start + block.old, new_start + block.new, block.length) for block in inner]
     return merged(sorted(found))
 
 
+def matching_blocks(edits: Editops) -> list[MatchingBlock]:
+    """Return the blocks between the edits that rapidfuzz found."""
+    return [MatchingBlock(block.a, block.b, block.size) for block in edits.as_matching_blocks()]
+
+
 def merged(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
-    """Join the blocks that touch in both texts, and leave out empty ones."""
+    """Join the blocks that touch in both texts, and remove empty ones."""
     found: list[MatchingBlock] = []
-    for block in blocks:
-        if not block.length:
-            continue
+    for block in filter(lambda block: block.length, blocks):
         if found and (found[-1].old_end, found[-1].new_end) == (block.old, block.new):
-            block = MatchingBlock(found[-1].old, found[-1].new, found[-1].length + block.length)
-            found.pop()
+            last = found.pop()
+            block = MatchingBlock(last.old, last.new, last.length + block.length)
         found.append(block)
     return found
 
@@ -103,14 +105,9 @@ Piece = tuple[int, int, int]
 """The place of a piece in the old text and in the new one, and its length."""
 
 
-def _unique_pieces(
-    old: str, new: str, pattern: re.Pattern[str], stretches: tuple[Sequence[Stretch], Sequence[Stretch]] | None = None
-) -> list[Piece]:
-    """Find the pieces that both texts, or some stretches of them, have exactly once, in the order of the old text."""
-    in_old, in_new = stretches or ([(0, len(old))], [(0, len(new))])
-    places = _single_pieces(new, in_new, pattern)
-    found = _single_pieces(old, in_old, pattern).items()
-    return [(place, places[piece], len(piece)) for piece, place in found if piece in places]
+def _unique_pieces(old: str, new: str, pattern: re.Pattern[str]) -> list[Piece]:
+    """Find the pieces that both texts have once, in the order of the old text."""
+    return _common(_single_pieces(old, [(0, len(old))], pattern), _single_pieces(new, [(0, len(new))], pattern))
 
 
 def _single_pieces(text: str, stretches: Sequence[Stretch], pattern: re.Pattern[str]) -> dict[str, int]:
@@ -122,9 +119,13 @@ def _single_pieces(text: str, stretches: Sequence[Stretch], pattern: re.Pattern[
     return {piece: place for piece, place in places.items() if place >= 0}
 
 
+def _common(in_old: dict[str, int], in_new: dict[str, int]) -> list[Piece]:
+    return [(place, in_new[piece], len(piece)) for piece, place in in_old.items() if piece in in_new]
+
+
 def longest_chain(pieces: Sequence[Piece]) -> list[Piece]:
-    """Of pieces that rise in the old text, return as many as possible that rise in the new one too."""
-    ends: list[int] = []  # for each length of a chain the first place in the new text where one can end
+    """Return as many of the pieces, which are in the order of the old text, as are in order in the new one too."""
+    ends: list[int] = []  # by length of a chain: the first place in the new text where one can end
     lasts: list[int] = []
     before: list[int] = []
     for number, (_, new, _) in enumerate(pieces):
@@ -141,7 +142,7 @@ def longest_chain(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _blocks(pieces: Iterable[Piece]) -> list[MatchingBlock]:
-    """Join the pieces that overlap on one diagonal, and cut those that overlap in one text alone."""
+    """Join the pieces that overlap in both texts alike, and cut those that overlap otherwise."""
     found: list[MatchingBlock] = []
     start, shift, old_end, new_end = 0, 0, 0, 0
     for old, new, length in pieces:
@@ -158,24 +159,25 @@ def _blocks(pieces: Iterable[Piece]) -> list[MatchingBlock]:
 
 
 class Moved(NamedTuple):
-    """A block that was moved: what surely was, and all that is the same before and after it in both places."""
+    """A moved block: the part that moved for certain, and all that is equal around it in both places."""
 
     core: MatchingBlock
     whole: MatchingBlock
 
 
 def moved_blocks(shared: Sequence[MatchingBlock], old: str, new: str) -> list[Moved]:
-    """Find what both texts have between the long blocks that they share, in whatever order.
+    """Find the runs of ``SURE`` characters that both texts have once outside the long blocks they share.
 
-    The core of each is made of runs of ``SURE`` characters that are unique among what lies between. Short blocks are
-    passed over: in what was moved, a comparison of characters finds words of other sentences.
+    Short blocks count as outside: comparing characters matches words of a moved text with other sentences.
     """
     long = [block for block in shared if block.length >= SURE]
     walls = [MatchingBlock(0, 0, 0), *long, MatchingBlock(len(old), len(new), 0)]
     gone = [(left.old_end, right.old) for left, right in pairwise(walls) if right.old - left.old_end >= SURE]
     fresh = [(left.new_end, right.new) for left, right in pairwise(walls) if right.new - left.new_end >= SURE]
     cores: list[MatchingBlock] = []
-    for place, target, length in _unique_pieces(old, new, _ANCHORS[1], (gone, fresh)):
+    for place, target, length in _common(
+        _single_pieces(old, gone, _ANCHORS[1]), _single_pieces(new, fresh, _ANCHORS[1])
+    ):
         core = cores[-1] if cores else MatchingBlock(place, target, 0)
         if core.new - core.old == target - place and place <= core.old_end:
             cores[-1:] = [MatchingBlock(core.old, core.new, place + length - core.old)]
@@ -193,7 +195,7 @@ def _moved(core: MatchingBlock, old: str, new: str, gone: Sequence[Stretch], fre
 
 
 def settled(blocks: Iterable[MatchingBlock], old: str, new: str) -> list[MatchingBlock]:
-    """Make two changes one where they can be, and put each where a writer is likely to make it."""
+    """Join changes where possible, and put each where a writer is likely to make it."""
     return _rearranged(_rearranged(blocks, old, new, _using_up), old, new, _to_border)
 
 
@@ -204,7 +206,7 @@ def _rearranged(blocks: Iterable[MatchingBlock], old: str, new: str, choose: Cho
     found = [MatchingBlock(0, 0, 0)]
     for after in [*blocks, MatchingBlock(len(old), len(new), 0)]:
         shift = choose(found[-1], after, old, new)
-        # A block that is used up makes one change of two, which may go on together.
+        # A block that is used up joins the two changes around it, which may be shifted on together.
         while len(found) > 1 and found[-1].length + shift == 0:
             found.pop()
             after = _shifted(after, shift)
@@ -219,7 +221,7 @@ def _shifted(block: MatchingBlock, shift: int) -> MatchingBlock:
 
 
 def _using_up(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> int:
-    """Return the shift that uses up a block that is not solid; 0 when there is none."""
+    """Return the shift that uses up a block that is not solid; 0 if there is none."""
     back, on = shifts(before, after, old, new)
     if 0 < before.length < SOLID and back == before.length:
         return -back
@@ -227,15 +229,14 @@ def _using_up(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -
 
 
 def _to_border(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> int:
-    """Return the shift to where a writer is likeliest to begin something, among equals the last."""
+    """Return the shift to the likeliest place for a change, the last of several."""
     back, on = shifts(before, after, old, new)
     text, start = (old, before.old_end) if after.old > before.old_end else (new, before.new_end)
-    # The last, so that what comes first stays where it was.
     return max(range(-back, on + 1), key=lambda shift: (_border(text, start + shift), shift))
 
 
 def shifts(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> tuple[int, int]:
-    """Tell how far back and on a change between two blocks can be shifted; what was replaced cannot be."""
+    """Return how far back and on a change between two blocks can be shifted: 0 for a replacement."""
     taken, put = after.old - before.old_end, after.new - before.new_end
     if (taken == 0) == (put == 0):
         return 0, 0
@@ -248,7 +249,7 @@ def shifts(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> t
 
 
 def _border(text: str, place: int) -> int:
-    """How likely a writer begins something here: a paragraph, a line, a sentence, a word, or nothing."""
+    """Rate a place for a change: 4 starts a paragraph, 3 a line, 2 a sentence, 1 a word."""
     before = text[max(0, place - 2) : place]
     if before == "\n\n":
         return 4

@@ -1,7 +1,7 @@
-"""Drift: carry the spans of ground truth over to documents that have changed.
+"""Re-anchor ground truth: carry its spans over to documents that have changed.
 
-``Carrier`` follows spans through the difference of two versions of a text; ``reanchor`` does so for whole truth, and
-``write_reanchored`` writes it so that nothing of the old is lost.
+``Carrier`` follows spans through the difference of two versions of a text, ``reanchor`` does so for ground truth, and
+``write_reanchored`` writes the result and keeps what was lost.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,7 +14,16 @@ from typing import Literal
 from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
+from rag_eval.ground_truth.diff import (
+    EXACT_CELLS,
+    SOLID,
+    MatchingBlock,
+    matching_blocks,
+    moved_blocks,
+    settled,
+    shared_blocks,
+    shifts,
+)
 from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import CorpusDocuments
 from rag_eval.ground_truth.truth_files import read_token_level, rewrite_truth, write_token_level
@@ -24,22 +33,22 @@ from rag_eval.types.evidence import TokenLevelGroundTruth, judged_at, judged_spa
 from rag_eval.types.ids import DocumentId, QueryId
 
 Status = Literal["kept", "moved", "altered", "lost"]
-"""The same text at the same place; the same text at another place; other text, in part; nothing to point at."""
+"""Same text and place; same text at another place; partly other text; no place."""
 
 LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document-gone"]
-"""Nothing is in its place; what is there has little in common with it; it is in several places that cannot be told
-apart; it is nowhere, and the old document is not at hand; the corpus has no such document."""
+"""No text is left; too little is similar; several places fit equally; the text is nowhere and no earlier version is
+known; the corpus has no such document."""
 
 Way = Literal["unchanged", "diff", "text", "gone"]
-"""How the spans of a document were carried: it has the text of all of them; through the difference to the version they
-were made on; without that version, by looking for their text; not at all, the corpus has no such document."""
+"""How the spans of a document were found: all are in place; by the difference from an earlier version; by searching
+for their text; not at all, because the document is gone."""
 
 STATUSES: tuple[Status, ...] = ("kept", "moved", "altered", "lost")
 
 
 @dataclass(frozen=True, slots=True)
 class SpanOutcome:
-    """One span of the truth: as it was, what became of it, and as it is; ``reason`` says why it is lost."""
+    """What became of a span of the ground truth; ``reason`` says why it is lost."""
 
     query_id: QueryId
     old: CharacterSpan
@@ -50,7 +59,7 @@ class SpanOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DocumentOutcome:
-    """One document that the truth points into: how its spans were carried, and how many had which outcome."""
+    """How the spans of a document were found, and how many have each status."""
 
     doc_id: DocumentId
     way: Way
@@ -59,11 +68,10 @@ class DocumentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ReanchorReport:
-    """Truth that fits the corpus again, and the outcome of each document and span, in the order of the truth.
+    """Ground truth that matches the corpus again, and what became of each document and span.
 
-    A lost span is left out of the truth. ``lost`` are the queries that lost a span, with the spans they lost as they
-    were; ``unanswered`` are those that lost every span and are left out of the truth. ``rejudged`` passages that were
-    judged are at another place now, or unjudged again because their text has changed.
+    ``lost`` are the queries that lost spans, with only those. ``unanswered`` lost every span and are not in ``truth``.
+    ``rejudged`` counts the judged passages that moved, or are unjudged again because their text has changed.
     """
 
     truth: Sequence[TokenLevelGroundTruth]
@@ -75,40 +83,42 @@ class ReanchorReport:
 
     @property
     def counts(self) -> dict[Status, int]:
-        return counted_statuses(self.spans)
+        return _counts(self.spans)
 
     @property
     def is_unchanged(self) -> bool:
         return self.counts["kept"] == len(self.spans) and not self.rejudged
 
 
-def counted_statuses(spans: Sequence[SpanOutcome]) -> dict[Status, int]:
-    """How many of the spans had which outcome, none left out."""
-    found = Counter(span.status for span in spans)
-    return {status: found[status] for status in STATUSES}
+def _counts(spans: Iterable[SpanOutcome]) -> dict[Status, int]:
+    counts = Counter(span.status for span in spans)
+    return {status: counts[status] for status in STATUSES}
 
 
 LEAST_SIMILARITY = 0.5
-"""What is less similar to the old text is not the same content any more: 1 - edits / length of the longer."""
+"""The least similarity of an altered span to the old one: 1 - edits / length of the longer."""
 
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Where a span is in the new text; ``place`` is None and there is a reason when it is lost."""
+    """The place of a span in the new text; None, with a reason, if it is lost."""
 
     status: Status
     place: Place | None
     reason: LostReason | None = None
 
 
-class Carrier:
-    """The difference of two versions of a text, and what becomes of the spans of the old one.
+def _unaltered(start: int, end: int, new_start: int) -> Carried:
+    return Carried("kept" if new_start == start else "moved", (new_start, new_start + end - start))
 
-    The diff is what tells copies of a text apart. A span inside a shared block has the same text in the new version.
-    One that was surely moved is where it was moved to. One that is cut is looked for between the solid blocks around
-    it, then beside what was moved, and is else what is now between those blocks, if that is similar enough.
+
+class Carrier:
+    """Follows spans of an old text to a new one, through their difference, which tells copies of a text apart.
+
+    A span inside a moved or shared block keeps its text. The text of any other is searched for between the solid
+    blocks around it. If it is not there, the span is altered to what is between them now, if that is similar enough.
     """
 
     def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
@@ -124,38 +134,32 @@ class Carrier:
         self._moved = moved_blocks(blocks, old, new)
 
     def carry(self, start: int, end: int) -> Carried:
-        """Return what becomes of ``old[start:end]``."""
-        # What was moved goes first: the diff may have found words of it in other sentences.
+        """Find what became of ``old[start:end]``."""
+        # Moved text comes first: the diff may have matched words of it with other sentences.
         number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
         for core, whole in self._moved[max(0, number - 2) : number]:
             if core.old_end > start and whole.old_end >= end:
-                return self._unaltered((start, end), core.new + start - core.old)
+                return _unaltered(start, end, core.new + start - core.old)
         number = bisect_right(self._solid, start, key=lambda block: block.old)
         if number and self._solid[number - 1].old_end >= end:
             block = self._solid[number - 1]
-            return self._unaltered((start, end), block.new + start - block.old)
-        shifted = self._shifted(start, end)
-        if shifted is not None:
-            return self._unaltered((start, end), shifted)
+            return _unaltered(start, end, block.new + start - block.old)
+        if (shifted := self._beside_a_shifted_change(start, end)) is not None:
+            return _unaltered(start, end, shifted)
         text = self._old[start:end]
         old_gap, new_gap = self._gap(start, end)
         in_old = places_of(text, self._old[slice(*old_gap)])
         in_new = places_of(text, self._new[slice(*new_gap)])
         around = self._walls[bisect_right(self._walls, start, key=lambda block: block.old) - 1]
         if len(in_old) == len(in_new) == 1 and (end - start >= SOLID or around.old_end >= end):
-            return self._unaltered((start, end), new_gap[0] + in_new[0])
+            return _unaltered(start, end, new_gap[0] + in_new[0])
         for _, whole in self._moved:
             if whole.old <= start and end <= whole.old_end:
-                return self._unaltered((start, end), whole.new + start - whole.old)
-        if in_new:
-            return Carried("lost", None, "ambiguous")
-        return self._altered(start, end, old_gap, new_gap)
+                return _unaltered(start, end, whole.new + start - whole.old)
+        return Carried("lost", None, "ambiguous") if in_new else self._altered(start, end, old_gap, new_gap)
 
-    def _unaltered(self, place: Place, start: int) -> Carried:
-        return Carried("kept" if start == place[0] else "moved", (start, start + place[1] - place[0]))
-
-    def _shifted(self, start: int, end: int) -> int | None:
-        """Where a span that one change cuts is whole, when the change can as well be before or after it."""
+    def _beside_a_shifted_change(self, start: int, end: int) -> int | None:
+        """Return the new start of a span that one change cuts, if the change fits before or after the span as well."""
         walls = self._walls
         number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old)
         before, after = walls[number - 1], walls[number]
@@ -171,8 +175,7 @@ class Carrier:
     def _gap(self, start: int, end: int) -> tuple[Place, Place]:
         """Return the old and new text between the last solid character before the span and the first after it."""
         first, after = (0, 0), (len(self._old), len(self._new))
-        number = bisect_left(self._solid, start, key=lambda block: block.old)
-        if number:
+        if number := bisect_left(self._solid, start, key=lambda block: block.old):
             block = self._solid[number - 1]
             length = min(block.length, start - block.old)
             first = block.old + length, block.new + length
@@ -188,26 +191,26 @@ class Carrier:
         if len(old) * len(new) > EXACT_CELLS:
             return Carried("lost", None, "rewritten")
         first, after = (new_gap[0] + place for place in _image(old, new, start - old_gap[0], end - old_gap[0]))
-        # What began and ended with whole words goes on doing so.
+        # A span of whole words stays one.
         while _is_border(self._old, start) and first > new_gap[0] and not _is_border(self._new, first):
             first -= 1
         while _is_border(self._old, end) and after < new_gap[1] and not _is_border(self._new, after):
             after += 1
-        found = self._new[first:after]
-        if not found.strip():
+        text = self._new[first:after]
+        if not text.strip():
             return Carried("lost", None, "deleted")
-        first += len(found) - len(found.lstrip())
-        found = found.strip()
-        if Levenshtein.normalized_similarity(self._old[start:end], found) < LEAST_SIMILARITY:
+        first += len(text) - len(text.lstrip())
+        text = text.strip()
+        if Levenshtein.normalized_similarity(self._old[start:end], text) < LEAST_SIMILARITY:
             return Carried("lost", None, "rewritten")
-        return Carried("altered", (first, first + len(found)))
+        return Carried("altered", (first, first + len(text)))
 
 
 def _image(old: str, new: str, start: int, end: int) -> Place:
-    """Return the part of the new text that the fewest edits make out of ``old[start:end]``; it may be empty."""
-    shared = [MatchingBlock(one.a, one.b, one.size) for one in Levenshtein.editops(old, new).as_matching_blocks()]
+    """Return the part of the new text that the fewest edits make of ``old[start:end]``; it may be empty."""
+    shared = matching_blocks(Levenshtein.editops(old, new))
     walls = [MatchingBlock(0, 0, 0), *settled(shared, old, new), MatchingBlock(len(old), len(new), 0)]
-    # The block that holds the first character, or is before the change that does; the last one from its other side.
+    # The block of the first character, or the one before a change there; and the mirror image of that for the last.
     number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old) - 1
     first = min(walls[number].new + start - walls[number].old, walls[number + 1].new)
     number = bisect_left(walls, end, lo=1, hi=len(walls) - 1, key=lambda block: block.old_end)
@@ -224,60 +227,64 @@ OldTexts = Mapping[DocumentId, Sequence[str]]
 
 
 def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTexts | None = None) -> ReanchorReport:
-    """Return the truth with every span where its text is in the corpus now.
+    """Carry every span to the place of its text in the corpus.
 
-    A document that has the text of all its spans in their places is left alone. Else each span is carried through the
-    difference between the document and the version in which the span fits, of those in ``old`` the one that fits the
-    most. A span that fits no version stays if the document has its text in its place, goes where the document has it
-    exactly once, and is lost otherwise: nothing is guessed.
+    A document whose spans all match is left alone. Else each span is carried through the difference from the version
+    that it matches, first of all the version that most spans match. A span that matches no version goes where the
+    document has its text exactly once, and is lost otherwise.
+
+    Args:
+        truth: The ground truth; its judged passages are carried too.
+        corpus: The current documents.
+        old: Earlier versions of the documents.
     """
     items, documents = list(truth), corpus.by_id()
-    spans: dict[DocumentId, list[CharacterSpan]] = {}
     judged = list(dict.fromkeys(span for item in items for span in judged_spans(item.query)))
+    spans: dict[DocumentId, dict[CharacterSpan, None]] = {}
     for span in (*_members(items), *judged):
-        spans.setdefault(span.doc_id, []).append(span)
+        spans.setdefault(span.doc_id, {})[span] = None
     ways: dict[DocumentId, Way] = {}
     carried: dict[CharacterSpan, Carried] = {}
     for doc_id, members in spans.items():
-        versions = (old or {}).get(doc_id, ())
-        ways[doc_id] = _carry_all(list(dict.fromkeys(members)), documents.get(doc_id), versions, carried)
-    every: list[SpanOutcome] = []
-    for item in items:
-        for span in _members([item]):
-            found = carried[span]
-            new = documents[span.doc_id].span(*found.place) if found.place is not None else None
-            every.append(SpanOutcome(item.query.id, span, found.status, new, found.reason))
-    places = {outcome.old: outcome.new for outcome in every}
-    # A grade is one of a text: of an altered one it says nothing.
-    same = [span for span in judged if carried[span].status in ("kept", "moved")]
-    now = {span: documents[span.doc_id].span(*place) for span in same if (place := carried[span].place) is not None}
-    renewed = [_regrouped(replace(item, query=judged_at(item.query, now)), places) for item in items]
-    gone = {span: span for span, new in places.items() if new is None}
+        ways[doc_id], found = _carry_all(list(members), documents.get(doc_id), (old or {}).get(doc_id, ()))
+        carried |= found
+    new = {
+        span: None if now.place is None else documents[span.doc_id].span(*now.place) for span, now in carried.items()
+    }
+    outcomes = [
+        SpanOutcome(item.query.id, span, carried[span].status, new[span], carried[span].reason)
+        for item in items
+        for span in _members([item])
+    ]
+    # A grade is about a text, and does not hold for an altered one.
+    new_judged = {span: new[span] for span in judged if carried[span].status in ("kept", "moved")}
+    renewed = [_regrouped(replace(item, query=judged_at(item.query, new_judged)), new) for item in items]
+    gone = {span: span for span, now in new.items() if now is None}
+    is_left = [bool(item.relevant_spans or item.unanswerable) for item in renewed]
     return ReanchorReport(
-        truth=[item for item in renewed if item.relevant_spans or item.unanswerable],
+        truth=[item for item, is_kept in zip(renewed, is_left, strict=True) if is_kept],
         lost=[lost for item in items if (lost := _regrouped(item, gone)).relevant_spans],
-        unanswered=[
-            item for item, now in zip(items, renewed, strict=True) if not now.relevant_spans and not now.unanswerable
-        ],
+        unanswered=[item for item, is_kept in zip(items, is_left, strict=True) if not is_kept],
         documents=[
-            DocumentOutcome(doc_id, way, counted_statuses([one for one in every if one.old.doc_id == doc_id]))
+            DocumentOutcome(doc_id, way, _counts(span for span in outcomes if span.old.doc_id == doc_id))
             for doc_id, way in ways.items()
         ],
-        spans=every,
-        rejudged=sum(now.get(span) != span for span in judged),
+        spans=outcomes,
+        rejudged=sum(new_judged.get(span) != span for span in judged),
     )
 
 
 def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus) -> dict[DocumentId, int]:
-    """Return the documents that are gone or have other text where the truth has spans, each with how many spans."""
-    documents = corpus.by_id()
-    found: dict[DocumentId, int] = {}
-    items = list(truth)
-    for span in (*_members(items), *(span for item in items for span in judged_spans(item.query))):
-        document = documents.get(span.doc_id)
-        if document is None or not _fits(span, document.content):
-            found[span.doc_id] = found.get(span.doc_id, 0) + 1
-    return found
+    """Count the spans and judged passages that do not match, by document."""
+    documents, items = corpus.by_id(), list(truth)
+    spans = (*_members(items), *(span for item in items for span in judged_spans(item.query)))
+    return dict(
+        Counter(
+            span.doc_id
+            for span in spans
+            if (document := documents.get(span.doc_id)) is None or not _matches(span, document.content)
+        )
+    )
 
 
 def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
@@ -287,7 +294,7 @@ def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
 def _regrouped(
     item: TokenLevelGroundTruth, places: Mapping[CharacterSpan, CharacterSpan | None]
 ) -> TokenLevelGroundTruth:
-    """Put every span at its new place, or leave it out; a group goes on with the first member it has left."""
+    """Put every span at its new place, or remove it; the first member that is left stands for its group."""
     groups = [[new for span in group if (new := places.get(span)) is not None] for group in item.groups]
     origins = {new: origin for span, origin in item.origins.items() if (new := places.get(span)) is not None}
     return _with_groups(item, [group for group in groups if group], origins)
@@ -298,8 +305,7 @@ def _with_groups(
 ) -> TokenLevelGroundTruth:
     spans = [group[0] for group in groups]
     alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
-    # Two spans may have become one, which is in one group.
-    taken = set(spans)
+    taken = set(spans)  # two spans may have become one, which belongs to one group
     for seed, *members in groups:
         for span in members:
             if span not in taken:
@@ -309,31 +315,26 @@ def _with_groups(
 
 
 def _carry_all(
-    spans: Sequence[CharacterSpan],
-    document: Document | None,
-    versions: Sequence[str],
-    carried: dict[CharacterSpan, Carried],
-) -> Way:
-    """Find out what becomes of the spans of one document; gives the way it was found out."""
+    spans: Sequence[CharacterSpan], document: Document | None, versions: Sequence[str]
+) -> tuple[Way, dict[CharacterSpan, Carried]]:
+    """Find what became of the spans of one document."""
     if document is None:
-        carried.update((span, Carried("lost", None, "document-gone")) for span in spans)
-        return "gone"
+        return "gone", {span: Carried("lost", None, "document-gone") for span in spans}
     content = document.content
-    if all(_fits(span, content) for span in spans):
-        carried.update((span, Carried("kept", (span.start, span.end))) for span in spans)
-        return "unchanged"
+    if all(_matches(span, content) for span in spans):
+        return "unchanged", {span: Carried("kept", (span.start, span.end)) for span in spans}
     way: Way = "text"
-    # Spans may have been made on different versions, the present one among them.
+    carried: dict[CharacterSpan, Carried] = {}
     left, candidates = list(spans), [*versions, content]
     while left and candidates:
-        fitting = [[span for span in left if _fits(span, version)] for version in candidates]
-        best = max(range(len(candidates)), key=lambda number: len(fitting[number]))
-        version, found = candidates.pop(best), set(fitting[best])
-        if not found:
+        matching = [[span for span in left if _matches(span, version)] for version in candidates]
+        best = max(range(len(candidates)), key=lambda number: len(matching[number]))
+        if not matching[best]:
             break
+        version = candidates.pop(best)
         carrier = Carrier(version, content)
-        carried.update((span, carrier.carry(span.start, span.end)) for span in found)
-        left = [span for span in left if span not in found]
+        carried |= {span: carrier.carry(span.start, span.end) for span in matching[best]}
+        left = [span for span in left if span not in carried]
         way = "diff" if version != content else way
     for span in left:
         places = places_of(span.text, content)
@@ -341,21 +342,23 @@ def _carry_all(
             carried[span] = Carried("moved", (places[0], places[0] + len(span.text)))
         else:
             carried[span] = Carried("lost", None, "ambiguous" if places else "not-found")
-    return way
+    return way, carried
 
 
-def _fits(span: CharacterSpan, content: str) -> bool:
-    """Whether a text has the span's in its place; of a span that does not tell its text, whether it has one."""
-    found = content[span.start : span.end]
-    return found == span.text or (not span.text and len(found) == span.end - span.start)
+def _matches(span: CharacterSpan, content: str) -> bool:
+    """Check that a text has the span's text in its place, or any text if the span has none."""
+    text = content[span.start : span.end]
+    return text == span.text or (not span.text and len(text) == span.end - span.start)
 
 
 def write_reanchored(report: ReanchorReport, path: Path, documents: CorpusDocuments | None = None) -> Path | None:
-    """Write re-anchored ground truth to its file, and what was lost to a file beside it, which is returned.
+    """Write re-anchored ground truth, after adding what was lost to a file next to it, whose path is returned.
 
-    Each file is replaced at once or not at all, the one with the lost spans first, which keeps what an earlier call
-    left in it. Only the lines of queries with other spans are rewritten. Raises ``GroundTruthError`` when no query is
-    left, ``ArtifactError`` when a file cannot be written.
+    Only the lines of queries whose spans changed are rewritten, and each file is replaced at once or not at all.
+
+    Raises:
+        GroundTruthError: If no query is left.
+        ArtifactError: If a file cannot be written.
     """
     check_not_empty(report)
     lost = None
@@ -368,20 +371,20 @@ def write_reanchored(report: ReanchorReport, path: Path, documents: CorpusDocume
 
 
 def check_not_empty(report: ReanchorReport) -> None:
-    """Raise ``GroundTruthError`` when no query is left."""
+    """Raise ``GroundTruthError`` if no query is left."""
     if not report.truth:
         raise GroundTruthError(
-            f"not one of the {len(report.unanswered)} queries has a span that is in the corpus: "
+            f"none of the {len(report.unanswered)} queries has a span that is in the corpus: "
             "check the corpus folder and its glob"
         )
 
 
 def _joined(earlier: list[TokenLevelGroundTruth], lost: Sequence[TokenLevelGroundTruth]) -> list[TokenLevelGroundTruth]:
-    found = {item.query.id: item for item in earlier}
+    joined = {item.query.id: item for item in earlier}
     for item in lost:
-        known = found.setdefault(item.query.id, item)
+        known = joined.setdefault(item.query.id, item)
         groups: dict[CharacterSpan, list[CharacterSpan]] = {}
         for seed, *members in (*known.groups, *item.groups):
             groups.setdefault(seed, [seed]).extend(members)
-        found[item.query.id] = _with_groups(known, list(groups.values()), {**item.origins, **known.origins})
-    return list(found.values())
+        joined[item.query.id] = _with_groups(known, list(groups.values()), {**item.origins, **known.origins})
+    return list(joined.values())

@@ -76,7 +76,7 @@ def test_the_wrong_corpus_is_one_sentence_and_exit_2(folder: Path) -> None:
     before = (folder / "t.jsonl").read_text()
     done = reanchor(folder, "t.jsonl", "--corpus", "other")
     assert done.returncode == 2
-    assert "not one of the 3 queries has a span that is in the corpus" in done.stderr
+    assert "none of the 3 queries has a span that is in the corpus" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
     assert (folder / "t.jsonl").read_text() == before

@@ -80,5 +80,5 @@ def test_the_step_stops_at_truth_that_no_longer_matches_unless_it_is_carried_ove
     assert (effort.fresh, effort.total) == (1, 1), "a question that is left out is none of those that were read"
     assert effort.unfinished == 1, "what is lost may be found when the workspace has another version of the document"
     (folder / "a.md").write_text("Something else.")
-    with pytest.raises(GroundTruthError, match="not one of the 2 queries"):
+    with pytest.raises(GroundTruthError, match="none of the 2 queries"):
         load(reanchor=True)

@@ -195,7 +195,7 @@ def test_members_that_one_group_loses_one_after_the_other_are_all_kept(tmp_path:
 
 def test_truth_of_which_nothing_is_left_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
-    with pytest.raises(GroundTruthError, match="not one of the 1 queries has a span that is in the corpus"):
+    with pytest.raises(GroundTruthError, match="none of the 1 queries has a span that is in the corpus"):
         write_reanchored(reanchor(TRUTH[3:4], corpus(c="Something else.")), path)
     assert list(tmp_path.iterdir()) == []
 
