@@ -224,7 +224,7 @@ GUIDED = "\n# So much text need not be embedded for every configuration (docs/sw
 def benchmark_text(survey: Survey, corpus: str, truth: str, questions: int | None) -> str:
     """Return a commented benchmark file; ``questions`` is None where the ground truth is not there yet."""
     from rag_eval.embedding.openai import PRICES
-    from rag_eval.metrics.budget import BUDGET
+    from rag_eval.metrics.formulas import BUDGET
 
     model, price = next(iter(PRICES.items()))
     dollars = 3 * survey.tokens * price / 1e6

@@ -213,7 +213,7 @@ def validate(
 
 
 def _objective_in_words(config: "BenchmarkConfig") -> str:
-    from rag_eval.metrics.budget import BUDGET
+    from rag_eval.metrics.formulas import BUDGET
     from rag_eval.metrics.metric import split_name
 
     cut, words = split_name(config.objective)[1], f"ranked by {config.objective}"

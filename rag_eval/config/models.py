@@ -33,7 +33,7 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, read_copies
-from rag_eval.metrics.budget import BUDGET, RecallWithinTokens
+from rag_eval.metrics.formulas import BUDGET, RecallWithinTokens
 from rag_eval.metrics.metric import LARGEST_CUT, score_name, split_name
 from rag_eval.parts import Kind, PartOf, PartRecord, Running, label, without
 from rag_eval.parts.objects import notices

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, PlainSerializer, ValidationInfo, WithJsonSc
 from rag_eval.errors import ConfigurationError, preview, sentences
 from rag_eval.formatting import choices
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, context_cost, strip_metrics
+from rag_eval.metrics.evaluate import taken_metric
+from rag_eval.metrics.formulas import BUDGET, RecallWithinTokens, context_cost, strip_metrics
 from rag_eval.metrics.metric import (
     ALL,
     MetricAtCut,
@@ -23,7 +24,6 @@ from rag_eval.metrics.metric import (
     score_name,
     split_name,
 )
-from rag_eval.metrics.own_metrics import taken_metric
 from rag_eval.parts import as_data
 from rag_eval.parts.objects import is_reference
 from rag_eval.tokens import check_encoding

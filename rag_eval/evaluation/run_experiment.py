@@ -14,6 +14,7 @@ from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.copies import credit_copies, read_copies
 from rag_eval.ground_truth.plain_data import truth_from
+from rag_eval.metrics.evaluate import listed_metrics, taken_metric
 from rag_eval.metrics.metric import (
     MAX_MIN_K,
     MIN,
@@ -29,7 +30,6 @@ from rag_eval.metrics.metric import (
     score_name,
     split_name,
 )
-from rag_eval.metrics.own_metrics import listed_metrics, taken_metric
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts.objects import is_reference
 from rag_eval.pipeline.search_steps import SearchDepth

@@ -18,7 +18,7 @@ from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.truth_files import ParsedLine, read_truth_text, truth_lines
-from rag_eval.metrics.intervals import merge_places
+from rag_eval.metrics.span_sets import merge_places
 from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document

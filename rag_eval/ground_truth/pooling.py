@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rag_eval.ground_truth.truth_files import Truth
 from rag_eval.llm.chat import ModelAnswer
 from rag_eval.llm.writing import Answers, TextWriter
-from rag_eval.metrics.intervals import Interval, Place, merge_places
+from rag_eval.metrics.span_sets import Interval, Place, merge_places
 from rag_eval.parts import part
 from rag_eval.tables import as_passages
 from rag_eval.types.chunks import CharacterSpan

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from rag_eval.errors import TableError
-from rag_eval.metrics.intervals import merge_sorted, overlapping_pairs
 from rag_eval.metrics.metric import Counts, Cut, Values
+from rag_eval.metrics.span_sets import merge_sorted, overlapping_pairs
 
 LAST_POSITION = 2**62
 

@@ -1,20 +1,50 @@
-"""Averages over queries from objects in memory: pure, no reading or writing."""
+"""Evaluate results in memory, and score with metrics of users: objects and functions that score one query at a time.
 
-from collections.abc import Mapping, Sequence
-from math import isfinite
+A user's metric is called as ``calculate(retrieved, ground_truth)`` for every query and cut. ``retrieved`` has the hits
+within the cut, best first. ``ground_truth`` has one span (or chunk id) for each piece of evidence; of a group, of which
+any member will do, the member of which these hits cover the largest share, the first of equal ones. So a metric that
+knows nothing of groups counts each once, by its best covered member; hits on other members are not relevant to it.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from statistics import fmean
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric, metric_of, refuse_repeated
-from rag_eval.metrics.own_metrics import given_metrics
-from rag_eval.types.chunks import CharacterSpan, span_of
-from rag_eval.types.ids import EvaluationType, mixed_ids
+import numpy as np
+import pyarrow as pa
 
-BLOCK = 1_000
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import choices
+from rag_eval.metrics import METRIC
+from rag_eval.metrics.coverage import SpanRows
+from rag_eval.metrics.metric import (
+    AnyChunkLevelMetric,
+    AnyTokenLevelMetric,
+    ChunkLevelMetric,
+    Counts,
+    MetricAtCut,
+    RetrievalMetric,
+    TokenLevelMetric,
+    Values,
+    chunk_level_metric,
+    metric_of,
+    refuse_repeated,
+    token_level_metric,
+)
+from rag_eval.parts.definition import shown
+from rag_eval.parts.objects import ForeignFunction, Origin, is_reference
+from rag_eval.types.chunks import CharacterSpan, span_of
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
+
+_BLOCK = 1_000
 """How many results are scored at once, to bound memory."""
 
+_TRUTH = ("ground_truth", "groundTruth")
 
 Result = Mapping[str, Sequence[Any]]
 """What was ``retrieved`` for one query, best first, and the ``ground_truth`` (or ``groundTruth``), what is relevant."""
@@ -23,11 +53,13 @@ Result = Mapping[str, Sequence[Any]]
 def evaluate_chunk_level(results: Sequence[Result], metrics: Sequence[AnyChunkLevelMetric]) -> dict[str, float]:
     """Return the mean of each metric over the results, by the metric's name; 0 for each without results.
 
-    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``.
+    Args:
+        results: For each query, what was ``retrieved`` and the ``ground_truth``: lists of chunk ids.
+        metrics: Objects, classes, or names of built-in metrics, such as ``chunk_recall@5``.
 
     Raises:
-        ConfigurationError: Two metrics share a name, one gives no finite number, a record lacks a side, a side is not a
-            sequence of chunk ids, or one side has ``chunk_`` ids and the other ``pa_chunk_``.
+        ConfigurationError: Two metrics share a name, one returns no finite number, a result lacks a side or has a side
+            that is not a sequence of chunk ids, or one side has ``chunk_`` ids and the other ``pa_chunk_``.
     """
     return _means(results, metrics, "chunk-level", str, "chunk ids")
 
@@ -35,8 +67,8 @@ def evaluate_chunk_level(results: Sequence[Result], metrics: Sequence[AnyChunkLe
 def evaluate_token_level(results: Sequence[Result], metrics: Sequence[AnyTokenLevelMetric]) -> dict[str, float]:
     """Return the mean of each metric over the results, by the metric's name; 0 for each without results.
 
-    As ``evaluate_chunk_level``; a side is a sequence of character spans, or of records with ``doc_id`` (or ``docId``),
-    ``start``, ``end`` and ``text``.
+    Like ``evaluate_chunk_level``, for character spans: ``CharacterSpan`` objects, or records with ``doc_id`` (or
+    ``docId``), ``start``, ``end`` and ``text``.
     """
     return _means(results, metrics, "token-level", CharacterSpan, "character spans")
 
@@ -44,52 +76,182 @@ def evaluate_token_level(results: Sequence[Result], metrics: Sequence[AnyTokenLe
 def _means(
     results: Sequence[Any], metrics: Sequence[Any], level: EvaluationType, kind: type, what: str
 ) -> dict[str, float]:
-    metrics = given_metrics(metrics, level)
+    metrics = [
+        (token_level_metric if level == "token-level" else chunk_level_metric)(metric)
+        if isinstance(metric, str) and not is_reference(metric)
+        else taken_metric(metric, level)
+        for metric in listed_metrics(metrics)
+    ]
     refuse_repeated(metric.name for metric in metrics)
     pairs: list[tuple[Any, Any]] = []
     for result in results:
         if not isinstance(result, Mapping) or "retrieved" not in result or not result.keys() & _TRUTH:
-            raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(result))}")
-        sides = result["retrieved"], result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
-        pairs.append(tuple(map(_read_spans, sides)) if kind is CharacterSpan else sides)
-        for side in pairs[-1]:
-            _check_items(side, kind, level, what)
+            raise ConfigurationError(f"a result needs retrieved and ground_truth, found {preview(repr(result))}")
+        truth = result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
+        pairs.append((_checked_side(result["retrieved"], kind, level, what), _checked_side(truth, kind, level, what)))
         if kind is str and (fault := mixed_ids(*pairs[-1])):
             raise ConfigurationError(fault)
-    return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
+    means = {}
+    for metric in metrics:
+        values = _values(metric, pairs)
+        for value in values:
+            if not _is_finite(value):
+                raise ConfigurationError(f"the metric {metric.name!r} returned {value!r}: return a finite number")
+        means[metric.name] = fmean(values) if values else 0.0
+    return means
 
 
-_TRUTH = ("ground_truth", "groundTruth")
-
-
-def _read_spans(items: Any) -> Any:
-    """The items, with spans in place of records of them."""
-    if isinstance(items, str) or not isinstance(items, Sequence) or not any(isinstance(one, Mapping) for one in items):
-        return items
-    return [span_of(one) if isinstance(one, Mapping) else one for one in items]
-
-
-def _check_items(items: object, kind: type, level: str, what: str) -> None:
+def _checked_side(items: object, kind: type, level: str, what: str) -> Sequence[Any]:
     if isinstance(items, str) or not isinstance(items, Sequence):
-        raise ConfigurationError(f"{level} evaluation scores a list of {what}, it was given {preview(repr(items))}")
+        raise ConfigurationError(f"{level} evaluation expects a list of {what}, found {preview(repr(items))}")
+    if kind is CharacterSpan:
+        items = [span_of(item) if isinstance(item, Mapping) else item for item in items]
     for item in items:
         if not isinstance(item, kind):
             raise ConfigurationError(
-                f"{level} evaluation scores {what}, it was given {preview(repr(item))}: "
+                f"{level} evaluation expects {what}, found {preview(repr(item))}: "
                 "use the evaluation of the other level, or convert"
             )
+    return items
 
 
 def _values(metric: Any, pairs: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> list[float]:
-    # A class that derives from a built-in one may calculate otherwise: it is asked query by query.
+    # A subclass of a built-in metric may calculate differently, so it is called query by query.
     if metric_of(metric.name) is not type(metric):
         return [metric.calculate(*pair) for pair in pairs]
-    blocks = (pairs[first : first + BLOCK] for first in range(0, len(pairs), BLOCK))
+    blocks = (pairs[first : first + _BLOCK] for first in range(0, len(pairs), _BLOCK))
     return [value for block in blocks for value in metric.calculate_many(block).tolist()]
 
 
-def _mean(metric: str, values: Sequence[float]) -> float:
-    for value in values:
-        if not isinstance(value, Real) or not isfinite(value):
-            raise ConfigurationError(f"the metric {metric!r} gave {value!r}: a metric must give a finite number")
-    return fmean(values) if values else 0.0
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+class ForeignMetric(ForeignFunction):
+    """A metric of a user: an object with ``calculate(retrieved, ground_truth)``, or such a function.
+
+    Its name is that of the object, or else of its class or function, with its settings. Its ``higher_is_better`` is the
+    attribute of the object (default: True). Raises ``ConfigurationError`` when the object is not a metric.
+    """
+
+    kind = "metric"
+    methods = ("calculate",)
+    wanted = "an object with calculate(retrieved, ground_truth), or such a function"
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        if hasattr(source, "to_langsmith_evaluator"):
+            raise ConfigurationError(
+                f"{preview(repr(source))} is a metric for LangSmith's evaluate: {choices(METRIC.types)}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The name of its scores, without a cut."""
+        stated = self._name or getattr(self.source, "name", None)
+        if isinstance(stated, str) and stated:
+            return stated
+        inner = self.source.func if isinstance(self.source, functools.partial) else self.source
+        settings = self.origin.settings if self.origin else getattr(self.source, "keywords", {})
+        pairs = [f"{key}={shown(value)}" for key, value in settings.items()]
+        return " ".join([getattr(inner, "__name__", type(inner).__name__), *pairs])
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether higher values are better."""
+        return getattr(self.source, "higher_is_better", True) is not False
+
+    def check_level(self, level: EvaluationType) -> None:
+        """Raise ``ConfigurationError`` when the object declares that it is a metric of the other level."""
+        levels: dict[type, EvaluationType] = {ChunkLevelMetric: "chunk-level", TokenLevelMetric: "token-level"}
+        declared = [levels[base] for base in type(self.source).__mro__ if base in levels]
+        declared = list(self.source.levels) if isinstance(self.source, RetrievalMetric) else declared
+        if declared and level not in declared:
+            raise ConfigurationError(f"{self.name} is a {declared[0]} metric and this is a {level} evaluation")
+
+    def calculate(self, retrieved: Sequence[Any], ground_truth: Sequence[Any]) -> float:
+        """Return the value of one query; raises ``ConfigurationError`` when the metric fails."""
+        value: float = self.ask(self._call, retrieved, ground_truth)
+        return value
+
+
+def taken_metric(metric: Any, level: EvaluationType) -> Any:
+    """Return an object, a class, a function or a ``module:Name`` as a metric; built-in metrics as they are.
+
+    An object with a name and a ``calculate`` that is not a coroutine is returned unchanged. Raises
+    ``ConfigurationError`` on what is not a metric, or is one of the other level.
+    """
+    if isinstance(metric, type):
+        try:
+            metric = metric()
+        except TypeError as error:
+            raise ConfigurationError(f"{metric.__name__} needs settings ({error}): pass an object of it") from None
+    made = METRIC.make(metric) if isinstance(metric, str | Mapping) else METRIC.take(metric)
+    if isinstance(made, RetrievalMetric):
+        if level not in made.levels:
+            raise ConfigurationError(
+                f"{made.name} is a {made.levels[0]} metric and this is a {level} evaluation: use a {level} metric"
+            )
+        return made
+    made.check_level(level)
+    is_plain = not inspect.iscoroutinefunction(getattr(metric, "calculate", None))
+    has_name = isinstance(getattr(metric, "name", None), str) and hasattr(metric, "calculate")
+    return metric if is_plain and has_name else made
+
+
+def listed_metrics(metrics: Any) -> list[Any]:
+    """Return the metrics as a list; raises ``ConfigurationError`` when it is not a collection."""
+    if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
+        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
+    return list(metrics)
+
+
+class QueryTexts:
+    """Turns rows of tables into the arguments of a metric: spans with their texts, or chunk ids."""
+
+    def __init__(self, level: EvaluationType, ids: Sequence[str], documents: Mapping[str, Document]) -> None:
+        self._is_placed, self._ids = level == "token-level", ids
+        self._documents = documents
+        self._known: dict[tuple[int, int, int], CharacterSpan] = {}
+
+    def of(self, rows: SpanRows, first: int, last: int) -> list[Any]:
+        """Return the rows from ``first`` to before ``last``."""
+        if not self._is_placed:
+            return [self._ids[number] for number in rows.doc[first:last].tolist()]
+        places = zip(*(column[first:last].tolist() for column in (rows.doc, rows.start, rows.end)), strict=True)
+        return [self._known.get(place) or self._span(place) for place in places]
+
+    def in_groups(self, rows: SpanRows, first: int, last: int) -> list[Any]:
+        """Return the same, the members of a group of several as a tuple."""
+        members = self.of(rows, first, last)
+        if rows.group is None:
+            return members
+        groups: dict[int, list[Any]] = {}
+        for group, member in zip(rows.group[first:last].tolist(), members, strict=True):
+            groups.setdefault(group, []).append(member)
+        return [group[0] if len(group) == 1 else tuple(group) for group in groups.values()]
+
+    def _span(self, place: tuple[int, int, int]) -> CharacterSpan:
+        number, start, end = place
+        doc_id = DocumentId(self._ids[number])
+        span = self._known[place] = CharacterSpan(doc_id, start, end, self._documents[doc_id].content[start:end])
+        return span
+
+
+def calculate_each(
+    metric: MetricAtCut, hits: SpanRows, truth: SpanRows, reach: Counts, texts: QueryTexts, query_ids: pa.Array
+) -> Values:
+    """Return the value of every query from its first ``reach`` hits; raises ``ConfigurationError`` unless finite."""
+    values = np.empty(len(hits.offsets) - 1)
+    for query, (first, start, end) in enumerate(
+        zip(hits.offsets[:-1].tolist(), truth.offsets[:-1].tolist(), truth.offsets[1:].tolist(), strict=True)
+    ):
+        retrieved = texts.of(hits, first, first + int(reach[query]))
+        value = metric.metric.calculate(retrieved, texts.in_groups(truth, start, end))
+        if not _is_finite(value):
+            raise ConfigurationError(
+                f"{metric.metric.name}.calculate returned {preview(repr(value))} for {query_ids[query].as_py()}: "
+                "return a finite number"
+            )
+        values[query] = float(value)
+    return values

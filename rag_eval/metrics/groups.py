@@ -21,8 +21,8 @@ from typing import TypeVar
 import numpy as np
 
 from rag_eval.metrics.coverage import SpanCoverage, SpanRows, largest_first
-from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import ALL, Counts, Cut, Values
+from rag_eval.metrics.span_sets import Place
 
 T = TypeVar("T")
 

@@ -121,7 +121,7 @@ class RetrievalMetric(ABC):
     Attributes:
         label: The name without unit and cut.
         only_rises: Whether further hits can never lower the value.
-        bounds: What holds of the value by complete truth: see ``rag_eval.metrics.span_metrics.Unjudged``.
+        bounds: What holds of the value by complete truth: see ``rag_eval.metrics.formulas.Unjudged``.
         measures: What a value is: a share in [0, 1], a number of tokens, or any number.
         meaning: What a mean says of a configuration, in words around ``{}``; empty where only the name can say it.
         empty: The value where the formula has nothing to divide by.
@@ -255,6 +255,7 @@ class MetricName:
         return score_name(self.column, self.cut.kind, self.cut.size)
 
 
+@lru_cache(maxsize=1024)
 def score_name(metric: str, cut: CutKind, size: int) -> str:
     """Return the full name of a row of a scores table, such as ``span_recall@5``."""
     return metric + Cut(cut, size).written(metric_of(metric).number)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.coverage import SpanRows
-from rag_eval.metrics.intervals import Interval
 from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, needed
+from rag_eval.metrics.span_sets import Interval
 from rag_eval.metrics.table_rows import Rows
 from rag_eval.tables import CHUNKS, check_schema
 from rag_eval.tokens import count_slices

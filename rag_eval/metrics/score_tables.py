@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.coverage import SpanCoverage, SpanRows, line_of, spans_outside, touching_chunks
+from rag_eval.metrics.evaluate import QueryTexts, calculate_each
 from rag_eval.metrics.groups import coverage_of
 from rag_eval.metrics.metric import (
     ALL,
@@ -33,9 +34,8 @@ from rag_eval.metrics.metric import (
     needed,
     requested_metrics,
 )
-from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
+from rag_eval.metrics.object_scoring import TokenUnit
 from rag_eval.metrics.passage_tokens import PassageTokens, TokenCount, count_each, is_merged
-from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
 from rag_eval.tables import SCORES, TruthTables, check_schema, schema_of
 from rag_eval.types.documents import Document, Documents, by_id
@@ -69,7 +69,7 @@ def score_passages(
     own (``chroma_iou@min``), and objects likewise; a ``MetricName`` or ``MetricAtCut`` is scored as it is. At token
     level ``documents`` are needed for objects and for what is counted in tokens, ``chunks`` (all of the corpus) for
     ``precision_omega`` and ``@min``; at chunk level ``chunks`` for budgets of tokens. ``block_rows`` bounds memory: so
-    many rows are scored at a time. For ``unjudged`` see ``rag_eval.metrics.span_metrics.Unjudged``.
+    many rows are scored at a time. For ``unjudged`` see ``rag_eval.metrics.formulas.Unjudged``.
 
     Raises:
         ConfigurationError: A metric or k cannot be used or lacks what it needs.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from rag_eval.formatting import counted
-from rag_eval.metrics.budget import BUDGET
+from rag_eval.metrics.formulas import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import Values, higher_is_better, split_name
 from rag_eval.parts import label

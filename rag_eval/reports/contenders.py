@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_eval.metrics.budget import TokensFetched, context_cost
+from rag_eval.metrics.formulas import TokensFetched, context_cost
 from rag_eval.metrics.metric import higher_is_better, split_name
 from rag_eval.reports.wording import significance
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rag_eval.formatting import asked, cost_in_words, counted, escape_markdown, interval, number, percent, signed
-from rag_eval.metrics.budget import strip_metrics
+from rag_eval.metrics.formulas import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.reports.against import (
     UNJUDGED,

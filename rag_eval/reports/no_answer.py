@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.formatting import counted, percent
-from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, RiskPoint, ScoreThreshold, Share
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import RunScores
+from rag_eval.stats.abstention import NO_THRESHOLD, Abstention, RiskPoint, ScoreThreshold, Share
 
 FALSE_HIT_RATE = 0.05
 """The false-hit rate that the threshold in a report keeps."""

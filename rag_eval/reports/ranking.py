@@ -12,12 +12,12 @@ import pyarrow as pa
 from rich.filesize import decimal
 
 from rag_eval.formatting import counted, html_table, number, signed
+from rag_eval.metrics.formulas import TokensRetrieved
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
-from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.reports.contenders import Contender, contenders_of
 from rag_eval.reports.wording import brackets, number_word, points, probability, typeset, unit_word
 from rag_eval.results.outcome import BenchmarkOutcome
-from rag_eval.stats.estimates import FEWEST_SURE
+from rag_eval.stats.intervals import FEWEST_SURE
 from rag_eval.tables import ResultTable
 
 if TYPE_CHECKING:

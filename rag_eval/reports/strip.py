@@ -9,12 +9,12 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.metrics.budget import STRIP, RecallWithinTokens, TokensFetched
+from rag_eval.metrics.formulas import STRIP, RecallWithinTokens, TokensFetched
 from rag_eval.metrics.metric import Counts, Values, score_name
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.stats.comparison import best_first
-from rag_eval.stats.estimates import bootstrap_intervals
+from rag_eval.stats.intervals import bootstrap_intervals
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant, sign_flip_p_values
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.metrics.intervals import merge_sorted
 from rag_eval.metrics.metric import Counts
+from rag_eval.metrics.span_sets import merge_sorted
 
 Ranges: TypeAlias = Counts
 """Document, start and end, one range a row."""

@@ -20,7 +20,7 @@ from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.stats.estimates import Estimate, PredictionPowered, prediction_powered
+from rag_eval.stats.intervals import Estimate, PredictionPowered, prediction_powered
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, Units
 from rag_eval.tables import (
     CHUNKS,

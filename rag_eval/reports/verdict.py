@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rag_eval.metrics.budget import BUDGET
-from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.formulas import BUDGET, Recall
 from rag_eval.metrics.metric import Cut, higher_is_better, metric_of, split_name
 from rag_eval.reports.contenders import CLOSE, FEWEST_QUESTIONS, HALF, Contender, contenders_of
 from rag_eval.reports.strip import Strip, strip_of

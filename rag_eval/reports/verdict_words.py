@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.filesize import decimal
 
 from rag_eval.formatting import cost_in_words, counted, percent, signed, singular
-from rag_eval.metrics.budget import RecallWithinTokens
+from rag_eval.metrics.formulas import RecallWithinTokens
 from rag_eval.metrics.metric import score_name, split_name
 from rag_eval.parts import label
 from rag_eval.pipeline.references import digest_of
@@ -25,7 +25,7 @@ from rag_eval.reports.wording import (
 )
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, too_alike
-from rag_eval.stats.estimates import Estimate
+from rag_eval.stats.intervals import Estimate
 
 HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""

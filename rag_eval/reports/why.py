@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
-from rag_eval.metrics.budget import RecallWithinTokens
-from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.formulas import Recall, RecallWithinTokens
 from rag_eval.metrics.losses import LOSS_PARTS, Losses
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name
 from rag_eval.parts.kinds import PartRecord

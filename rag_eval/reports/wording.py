@@ -10,7 +10,7 @@ from rag_eval.parts import PartRecord
 from rag_eval.parts.definition import shown
 from rag_eval.results.outcome import ConfigurationOutcome
 from rag_eval.stats.comparison import Comparison
-from rag_eval.stats.estimates import Estimate
+from rag_eval.stats.intervals import Estimate
 
 LESS_STRICT = "the interval of one pair is less strict, and may leave out 0 where the test shows no difference"
 """Why an interval and what the test says may seem to differ: Holm's correction, and few units that differ."""

@@ -24,7 +24,7 @@ from rag_eval.results.compare import CommonScores, name_pairs
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import check_comparable
-from rag_eval.stats.estimates import estimates_of
+from rag_eval.stats.intervals import estimates_of
 from rag_eval.stats.paired_scores import PairedScores, Unit, Units
 from rag_eval.stats.significance import (
     ROUNDING,

@@ -13,7 +13,7 @@ from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import baseline_runs, data_differences, read_summary, run_names
 from rag_eval.stats.comparison import best_first
-from rag_eval.stats.estimates import Estimate, estimates_of
+from rag_eval.stats.intervals import Estimate, estimates_of
 
 BARS = "▁▂▃▄▅▆▇█"
 

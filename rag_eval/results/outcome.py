@@ -18,7 +18,7 @@ from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
 from rag_eval.formatting import choices, counted, percent, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.truth_files import truth_text
-from rag_eval.metrics.budget import context_cost, strip_metrics
+from rag_eval.metrics.formulas import context_cost, strip_metrics
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, split_name
 from rag_eval.parts import versions_of
 from rag_eval.pipeline.document_steps import CorpusSource

@@ -23,7 +23,7 @@ from rag_eval.pipeline.document_steps import read_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.comparison import Placed, rank
-from rag_eval.stats.estimates import Estimate, estimates_of
+from rag_eval.stats.intervals import Estimate, estimates_of
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 

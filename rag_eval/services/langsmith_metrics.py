@@ -8,10 +8,9 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
-from rag_eval.metrics.intervals import calculate_overlap
+from rag_eval.metrics.formulas import ChunkF1, ChunkPrecision, ChunkRecall, SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
-from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
+from rag_eval.metrics.span_sets import calculate_overlap
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
     RELEVANT_SPANS,

@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_eval.errors import TableError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.estimates import CONFIDENCE, RESAMPLES, Estimate, bootstrap_means, estimates_of
+from rag_eval.stats.intervals import CONFIDENCE, RESAMPLES, Estimate, bootstrap_means, estimates_of
 from rag_eval.stats.paired_scores import PairedScores, Unit
 from rag_eval.stats.significance import (
     ROUNDING,

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import chdtri, nctdtr, stdtrit
 
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.estimates import RESAMPLES, bootstrap_means
+from rag_eval.stats.intervals import RESAMPLES, bootstrap_means
 from rag_eval.stats.paired_scores import Units
 
 ROUNDING = 1e-12

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rag_eval.stats.comparison import Comparison, compare
-from rag_eval.stats.estimates import CONFIDENCE
+from rag_eval.stats.intervals import CONFIDENCE
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant
 

@@ -31,7 +31,7 @@ from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import held_shares, score_passages
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.unjudged import unjudged_of
-from rag_eval.stats.estimates import prediction_powered
+from rag_eval.stats.intervals import prediction_powered
 from rag_eval.stats.paired_scores import Units
 from rag_eval.tables import TRUTH, TruthTables, as_passages, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan

@@ -21,7 +21,7 @@ from rag_eval.results.history import history
 from rag_eval.results.outcome import SUMMARY
 from rag_eval.results.runs import read_summary, run_names
 from rag_eval.stats.comparison import rank
-from rag_eval.stats.estimates import RESAMPLES, bootstrap_intervals, expanded_level
+from rag_eval.stats.intervals import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.paired_scores import PairedScores, Units
 from tests.results.made_runs import make_run, write_data
 

@@ -24,9 +24,8 @@ from rag_eval.errors import ConfigurationError, GroundTruthError, SpanMismatchEr
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.evaluation.run_experiment import ExperimentTables, run_experiment
 from rag_eval.ground_truth.truth_files import read_token_level, write_chunk_level
-from rag_eval.metrics.chunk_metrics import ChunkRecall
+from rag_eval.metrics.formulas import ChunkRecall, SpanMRR, SpanNDCG, SpanPrecision, SpanRecall
 from rag_eval.metrics.metric import token_level_metric
-from rag_eval.metrics.span_metrics import SpanMRR, SpanNDCG, SpanPrecision, SpanRecall
 from rag_eval.retrieval.bm25 import BM25Retriever
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever

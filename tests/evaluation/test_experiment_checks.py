@@ -163,8 +163,8 @@ def test_a_metric_at_min_sees_as_many_hits_as_it_wants() -> None:
         ([TokenLevelRecall()], "is a metric for LangSmith's evaluate: use one of span_recall"),
         ([None], "expected a metric, by name or with settings, found nothing"),
         ([], "there is no metric to compute"),
-        ([Counts("mine", float("nan"))], f"mine.calculate gave 'nan' for {ASKED.id}: return a finite number"),
-        ([Counts("mine", "1")], f"mine.calculate gave .*1.* for {ASKED.id}"),
+        ([Counts("mine", float("nan"))], f"mine.calculate returned 'nan' for {ASKED.id}: return a finite number"),
+        ([Counts("mine", "1")], f"mine.calculate returned .*1.* for {ASKED.id}"),
     ],
 )
 def test_what_is_no_metric_or_gives_no_number_is_refused(metrics: object, reason: str) -> None:

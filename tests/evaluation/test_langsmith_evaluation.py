@@ -13,7 +13,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.evaluation.langsmith_evaluation import Evaluation
-from rag_eval.metrics.span_metrics import SpanRecall
+from rag_eval.metrics.formulas import SpanRecall
 from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics
 from tests.doubles.langsmith_server import KEY, LangSmithServer

@@ -34,7 +34,7 @@ from rag_eval.experiments.evaluators import (
     SemanticSimilarity,
 )
 from rag_eval.experiments.results import Score, score_of
-from rag_eval.metrics.span_metrics import SpanRecall
+from rag_eval.metrics.formulas import SpanRecall
 
 SIMILARITIES = [LevenshteinSimilarity(), BLEU(), RougeL(), CosineSimilarity()]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.metrics.chunk_metrics import (
+from rag_eval.metrics.formulas import (
     ChunkF1,
     ChunkHitRate,
     ChunkMAP,

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.chunk_metrics import ChunkPrecision, ChunkRecall
 from rag_eval.metrics.evaluate import evaluate_chunk_level, evaluate_token_level
-from rag_eval.metrics.span_metrics import SpanIoU, SpanRecall
+from rag_eval.metrics.formulas import ChunkPrecision, ChunkRecall, SpanIoU, SpanRecall
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.evidence import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
@@ -75,17 +74,17 @@ def test_nothing_given_is_changed() -> None:
 
 
 def test_a_mix_of_levels_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"token-level evaluation scores character spans.*'chunk_1'"):
+    with pytest.raises(ConfigurationError, match=r"token-level evaluation expects character spans.*'chunk_1'"):
         evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]
-    with pytest.raises(ConfigurationError, match=r"chunk-level evaluation scores chunk ids.*CharacterSpan"):
+    with pytest.raises(ConfigurationError, match=r"chunk-level evaluation expects chunk ids.*CharacterSpan"):
         evaluate_chunk_level([result([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("retrieved", ["abc", None, 5, {ChunkId("a")}, ChunkLevelRunOutput([ChunkId("a")])])
 def test_a_side_that_is_not_a_list_is_named(retrieved: object) -> None:
-    with pytest.raises(ConfigurationError, match="chunk-level evaluation scores a list of chunk ids, it was given"):
+    with pytest.raises(ConfigurationError, match="chunk-level evaluation expects a list of chunk ids"):
         evaluate_chunk_level([{"retrieved": retrieved, "ground_truth": []}], [ChunkRecall()])  # type: ignore[typeddict-item]
-    with pytest.raises(ConfigurationError, match="token-level evaluation scores a list of character spans"):
+    with pytest.raises(ConfigurationError, match="token-level evaluation expects a list of character spans"):
         evaluate_token_level([{"retrieved": [], "ground_truth": retrieved}], [SpanRecall()])  # type: ignore[typeddict-item]
 
 
@@ -97,7 +96,7 @@ def test_a_metric_that_gives_no_finite_number_is_named(score: object) -> None:
         def calculate(self, retrieved: object, ground_truth: object) -> object:
             return score
 
-    with pytest.raises(ConfigurationError, match=r"the metric 'odd' gave .*: a metric must give a finite number"):
+    with pytest.raises(ConfigurationError, match=r"the metric 'odd' returned .*: return a finite number"):
         evaluate_token_level([result([], [])], [Odd()])  # type: ignore[list-item]
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.formulas import CompleteEvidence
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, losses_of
 from rag_eval.metrics.metric import Cut, token_level_metric
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.metrics.span_metrics import CompleteEvidence
 from rag_eval.tables import PASSAGES, as_passages, chunks_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, Chunk

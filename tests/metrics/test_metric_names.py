@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.chroma_metrics import ChromaIoU
-from rag_eval.metrics.chunk_metrics import ChunkNDCG
+from rag_eval.metrics.formulas import ChromaIoU, ChunkNDCG, SpanRecall, TokensRetrieved
 from rag_eval.metrics.metric import (
     ALL,
     MIN,
@@ -20,7 +19,7 @@ from rag_eval.metrics.metric import (
     split_name,
     token_level_metric,
 )
-from rag_eval.metrics.span_metrics import ChunkedCorpus, SpanRecall, TokensRetrieved, TokenUnit
+from rag_eval.metrics.object_scoring import ChunkedCorpus, TokenUnit
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 

@@ -10,8 +10,20 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.chroma_metrics import ChromaIoU, ChromaPrecision, ChromaRecall
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkNDCG, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.formulas import (
+    ChromaIoU,
+    ChromaPrecision,
+    ChromaRecall,
+    ChunkF1,
+    ChunkNDCG,
+    ChunkPrecision,
+    ChunkRecall,
+    SpanIoU,
+    SpanNDCG,
+    SpanPrecision,
+    SpanRecall,
+    TokensRetrieved,
+)
 from rag_eval.metrics.metric import (
     ALL,
     LOWER_IS_BETTER,
@@ -25,8 +37,8 @@ from rag_eval.metrics.metric import (
     metric_of,
     token_level_metric,
 )
+from rag_eval.metrics.object_scoring import ChunkedCorpus
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.metrics.span_metrics import ChunkedCorpus, SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
 from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk

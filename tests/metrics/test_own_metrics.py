@@ -27,8 +27,8 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
+from rag_eval.metrics.evaluate import ForeignMetric, taken_metric
 from rag_eval.metrics.metric import column_of, higher_is_better
-from rag_eval.metrics.own_metrics import ForeignMetric, taken_metric
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.parts.part_settings import Place
 from rag_eval.tables import truth_to_tables
@@ -162,7 +162,7 @@ def test_a_metric_that_raises_or_gives_no_number_is_named() -> None:
 
     for metric, reason in (
         (ForeignMetric(broken), r"the metric broken failed \(.*page.*\)"),
-        (ForeignMetric(lambda retrieved, truth: None, name="none"), f"none.calculate gave 'None' for {ASKED.id}"),
+        (ForeignMetric(lambda retrieved, truth: None, name="none"), f"none.calculate returned 'None' for {ASKED.id}"),
     ):
         with pytest.raises(ConfigurationError, match=reason):
             score_passages("token-level", table, truth, [metric], [5], documents=[DOC])

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
+from rag_eval.metrics.formulas import TokensRetrieved
 from rag_eval.metrics.metric import chunk_level_metric, metric_names, metric_of, score_name, token_level_metric
 from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_passages
-from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
     SCORES,
     TruthTables,

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.metrics.chroma_metrics import ChromaIoU, ChromaPrecision, ChromaRecall, PrecisionOmega
-from rag_eval.metrics.span_metrics import (
-    ChunkedCorpus,
+from rag_eval.metrics.formulas import (
+    ChromaIoU,
+    ChromaPrecision,
+    ChromaRecall,
+    PrecisionOmega,
     SpanHitRate,
     SpanIoU,
     SpanMAP,
@@ -19,8 +21,8 @@ from rag_eval.metrics.span_metrics import (
     SpanPrecision,
     SpanRecall,
     TokensRetrieved,
-    TokenUnit,
 )
+from rag_eval.metrics.object_scoring import ChunkedCorpus, TokenUnit
 from rag_eval.tokens import get_encoding
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import SpanMismatchError
-from rag_eval.metrics.intervals import calculate_overlap, merge_overlapping_spans
+from rag_eval.metrics.span_sets import calculate_overlap, merge_overlapping_spans
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
-from rag_eval.metrics.chroma_metrics import PrecisionOmega
+from rag_eval.metrics.formulas import PrecisionOmega
+from rag_eval.metrics.object_scoring import ChunkedCorpus
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.metrics.span_metrics import ChunkedCorpus
 from rag_eval.storage.files import file_sha256
 from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk

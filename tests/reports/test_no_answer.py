@@ -13,7 +13,6 @@ from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.importing import import_truth
 from rag_eval.ground_truth.importing.output import write_import
 from rag_eval.ground_truth.truth_files import read_token_level
-from rag_eval.metrics.abstention import Abstention
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.no_answer import NoAnswer, no_answer
@@ -22,6 +21,7 @@ from rag_eval.reports.write import report_html
 from rag_eval.results.run_scores import read_scores
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.stats.abstention import Abstention
 from rag_eval.types.documents import Corpus
 from tests.chain import run_benchmark
 from tests.reports.conftest import Kept

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rag_eval.config.models import Configuration
-from rag_eval.metrics.budget import STRIP, strip_metrics
+from rag_eval.metrics.formulas import STRIP, strip_metrics
 from rag_eval.reports.contenders import Contender
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, verdict_of
@@ -18,7 +18,7 @@ from rag_eval.reports.wording import finding, settings_in_words
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.results.run_scores import RunScores, ScoredQuery, read_scores
 from rag_eval.stats.comparison import Placed
-from rag_eval.stats.estimates import Estimate
+from rag_eval.stats.intervals import Estimate
 from rag_eval.stats.paired_scores import Unit
 from tests.reports.conftest import Kept
 

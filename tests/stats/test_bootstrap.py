@@ -8,7 +8,7 @@ from scipy import stats
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.estimates import FEWEST_SURE, bootstrap_intervals, expanded_level
+from rag_eval.stats.intervals import FEWEST_SURE, bootstrap_intervals, expanded_level
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, Units
 
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.budget import STRIP, RecallWithinTokens, strip_metrics
+from rag_eval.metrics.formulas import STRIP, RecallWithinTokens, SpanRecall, strip_metrics
 from rag_eval.metrics.metric import Cut, MetricName
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.results.run_scores import main_documents
 from rag_eval.tables import (
     QUERIES,

@@ -6,7 +6,7 @@ import pytest
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.comparison import Comparison, compare, rank
-from rag_eval.stats.estimates import Estimate, estimates_of
+from rag_eval.stats.intervals import Estimate, estimates_of
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, PairedScores
 
 

@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.estimates import prediction_powered
+from rag_eval.stats.intervals import prediction_powered
 from rag_eval.stats.paired_scores import Units
 
 

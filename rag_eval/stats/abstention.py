@@ -1,20 +1,18 @@
-"""What is returned for questions that nothing answers, and the threshold on the scores that keeps it low.
+"""Answers to questions that nothing answers, and the score threshold that keeps them rare.
 
-A question is answered where its best hit reaches a threshold, as ``score_threshold`` of a selection has it. Answering
-one that is declared unanswerable is a false hit.
+A question is answered if its best hit reaches a threshold, the ``score_threshold`` of a selection. Answering a question
+that is declared unanswerable is a false hit.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betaincinv
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
-
-CONFIDENCE = 0.95
+from rag_eval.stats.intervals import beta_interval, share_interval
 
 NO_THRESHOLD = -float(np.finfo(np.float64).max)
 """Below every score."""
@@ -22,7 +20,7 @@ NO_THRESHOLD = -float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of ``n``, with its exact (Clopper–Pearson) 95 % interval; 0 of 0 is 0 and may be anything."""
+    """A share of ``n``; 0 of 0 is 0."""
 
     count: int
     n: int
@@ -33,19 +31,17 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        tail = (1 - CONFIDENCE) / 2
-        low = betaincinv(self.count, self.n - self.count + 1, tail) if self.count else 0.0
-        high = betaincinv(self.count + 1, self.n - self.count, 1 - tail) if self.count < self.n else 1.0
-        return float(low), float(high)
+        """The exact 95 % interval; 0 to 1 if n is 0."""
+        return share_interval(self.count, self.n)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreThreshold:
-    """A least score and what it does: the false hits that it leaves, and the answerable questions that it keeps.
+    """A minimum score, the false hits that remain, and the answerable questions that are still answered.
 
-    ``interval`` is where, with 95 % confidence, the false-hit rate of other questions of the same kind is: a threshold
-    between the k-th and the next of n scores has the rate of a Beta(n - k + 1, k) variable, whatever their
-    distribution (Vovk 2012). The mean of that is the rate that was asked for, or less.
+    ``interval`` has the false-hit rate of other questions of the same kind with 95 % confidence: for a threshold
+    between the k-th and the next of n scores it is a Beta(n - k + 1, k) variable, whatever their distribution (Vovk
+    2012). Its mean is at most the requested rate.
     """
 
     score: float
@@ -75,8 +71,8 @@ class Abstention:
     """The best score of every question, -inf without a hit, and what the answerable ones score by a metric in [0, 1].
 
     >>> import numpy as np
-    >>> found = Abstention(np.array([0.9, 0.8, 0.4]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.3, 0.2]))
-    >>> found.at(0.6).false_hits.value, found.at(0.6).kept.count
+    >>> scores = Abstention(np.array([0.9, 0.8, 0.4]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.3, 0.2]))
+    >>> scores.at(0.6).false_hits.value, scores.at(0.6).kept.count
     (0.0, 2)
     """
 
@@ -85,30 +81,28 @@ class Abstention:
     unanswerable: Values
 
     def at(self, score: float) -> ScoreThreshold:
-        """Return what a threshold does that was not chosen by these questions."""
+        """Return the effect of a threshold that was not chosen by these questions."""
         false = Share(int((self.unanswerable >= score).sum()), len(self.unanswerable))
         kept = Share(int((self.answerable >= score).sum()), len(self.answerable))
         return ScoreThreshold(score, false, false.interval, kept)
 
     def threshold(self, rate: float) -> ScoreThreshold | None:
-        """Return the least threshold whose false-hit rate on other questions is ``rate`` at most, in the mean.
+        """Return the lowest threshold whose mean false-hit rate on other questions is at most ``rate``.
 
         It is above the k-th of the n unanswerable questions' scores with k = ⌈(n + 1)(1 - rate)⌉ (split-conformal
-        prediction). None where that takes more questions than there are: 1 / rate - 1 at the least. Raises
-        ``ConfigurationError`` on a rate that is not between 0 and 1.
+        prediction). None if there are fewer than 1 / rate - 1 such questions. Raises ``ConfigurationError`` on a rate
+        that is not between 0 and 1.
         """
         if not 0 < rate < 1:
-            raise ConfigurationError(f"the false-hit rate is {rate}: give a share between 0 and 1, such as 0.05")
+            raise ConfigurationError(f"the false-hit rate is {rate}: use a number between 0 and 1, such as 0.05")
         n = len(self.unanswerable)
         k = math.ceil(round((n + 1) * (1 - rate), 9))
         if k > n:
             return None
         below = np.sort(self.unanswerable)[k - 1]
         above = np.concatenate((self.unanswerable, self.answerable))
-        found = self.at(_between(float(below), float(np.min(above[above > below], initial=np.inf))))
-        tail = (1 - CONFIDENCE) / 2
-        low, high = (float(betaincinv(n - k + 1, k, one)) for one in (tail, 1 - tail))
-        return ScoreThreshold(found.score, found.false_hits, (low, high), found.kept)
+        threshold = self.at(_between(float(below), float(np.min(above[above > below], initial=np.inf))))
+        return replace(threshold, interval=beta_interval(n - k + 1, k))
 
     @cached_property
     def curve(self) -> list[RiskPoint]:
@@ -148,7 +142,7 @@ def _between(low: float, high: float) -> float:
     size = math.floor(math.log10(abs(low) or (high if math.isfinite(high) else 1.0)))
     for digits in range(1, 17):
         step = 10.0 ** (size - digits + 1)
-        found = float(f"{(math.floor(low / step) + 1) * step:.{digits + 1}g}")
-        if low < found <= high:
-            return found
+        rounded = float(f"{(math.floor(low / step) + 1) * step:.{digits + 1}g}")
+        if low < rounded <= high:
+            return rounded
     return float(np.nextafter(low, np.inf))

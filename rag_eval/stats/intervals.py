@@ -1,4 +1,8 @@
-"""Means with their confidence intervals, by the bootstrap or from judgements of people and a model."""
+"""Confidence intervals: every method is here.
+
+Means over queries by the bootstrap (``estimates_of``), means of judgements by people and a model
+(``prediction_powered``), and shares (``share_interval``).
+"""
 
 import copy
 import math
@@ -6,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtrit
+from scipy.special import betaincinv, ndtr, stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
@@ -94,6 +98,20 @@ def expanded_level(confidence: float, units: int) -> float:
     """
     t = float(stdtrit(units - 1, (1 + confidence) / 2))
     return 1 - 2 * float(ndtr(-math.sqrt(units / (units - 1)) * t))
+
+
+def share_interval(count: int, n: int) -> tuple[float, float]:
+    """Return the exact (Clopper–Pearson) interval of the share of ``count`` in ``n``."""
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, n - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
+    return float(low), float(high)
+
+
+def beta_interval(a: int, b: int) -> tuple[float, float]:
+    """Return the central interval of a Beta(a, b) variable."""
+    tail = (1 - CONFIDENCE) / 2
+    return float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1 - tail))
 
 
 @dataclass(frozen=True, slots=True)

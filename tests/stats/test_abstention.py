@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, Share
 from rag_eval.metrics.metric import Values
+from rag_eval.stats.abstention import NO_THRESHOLD, Abstention, Share
 
 SCORES = st.sampled_from([-math.inf, -1.5, 0.0, 0.1, 0.3, 0.30000000000000004, 0.5, 2.0, 1e-9, 12345.678])
 QUESTIONS = st.lists(st.tuples(SCORES, st.sampled_from([0.0, 0.25, 1.0])), max_size=12)
