@@ -1,13 +1,13 @@
-"""What this package is called where it is installed, its version, and the command that installs an extra of it."""
+"""The name and version of this package, and the command that installs one of its extras."""
 
 DISTRIBUTION = "rag-span-eval"
-"""The name for pip, where ``rag-eval`` is another project; one imports ``rag_eval`` and runs ``rag-eval``."""
+"""The name on PyPI, where ``rag-eval`` is another project. The import name is ``rag_eval``."""
 
 VERSION = "0.1.0"
 PRODUCT = "rag-eval"
-"""What the version is recorded under, whatever the distribution is called."""
+"""The name under which results record the version."""
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds what an extra needs; where the package is installed, pip takes no other for it."""
+    """Return the pip command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -1,4 +1,4 @@
-"""Every error that the library raises for bad input or lost work, and how errors are told.
+"""The errors that the library raises, and helpers that collect and show them.
 
 ::
 
@@ -30,8 +30,8 @@
             OutputError
         ExperimentFailedError
 
-A message is one sentence: what is wrong, where, and what to do. Of several mistakes found together the first is
-raised, and the others are its notes.
+A message says what is wrong, where, and what to do. When several mistakes are found together, the first one is raised
+and the others are attached to it as notes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ PREVIEW_CHARACTERS = 60
 
 
 class RagEvalError(Exception):
-    """The root: everything this library raises for bad input or lost work."""
+    """The base class of all errors of this library."""
 
 
 class CorpusError(RagEvalError):
@@ -67,11 +67,11 @@ class TextEncodingError(CorpusError):
 
 
 class UnreadableDocumentError(CorpusError):
-    """A file of which its loader can make no text; the message says why, without the file's name."""
+    """A loader cannot read text from a file. The message starts after the file's name, which the caller adds."""
 
 
 class UnfinishedDocumentError(UnreadableDocumentError):
-    """A loader took too long for a file, or ended: another time it may do."""
+    """A loader timed out or crashed, so reading the file again may succeed."""
 
 
 class SpanError(RagEvalError):
@@ -79,11 +79,11 @@ class SpanError(RagEvalError):
 
 
 class InvalidSpanError(SpanError):
-    """A span is empty, reversed, negative, or disagrees with the length of its own text."""
+    """A span is empty, reversed or negative, or its text has another length."""
 
 
 class SpanMismatchError(SpanError):
-    """A span lies outside its document, or the document has other text there."""
+    """A span lies outside its document, or the document has a different text there."""
 
 
 class GroundTruthError(RagEvalError):
@@ -91,11 +91,11 @@ class GroundTruthError(RagEvalError):
 
 
 class ReviewConflictError(GroundTruthError):
-    """A decision was made on what somebody else has changed meanwhile; nothing was written."""
+    """A reviewed record was changed by somebody else in the meantime. Nothing was written."""
 
 
 class TableError(RagEvalError):
-    """A table, or a value on its way into one, does not fit the declared schema."""
+    """A table or a value does not fit the declared schema."""
 
 
 class ConfigurationError(RagEvalError):
@@ -103,30 +103,30 @@ class ConfigurationError(RagEvalError):
 
 
 class ArtifactError(RagEvalError):
-    """Stored work is gone, altered or unreadable."""
+    """A stored result is missing, damaged or unreadable."""
 
 
 class DamagedError(ArtifactError):
-    """A table or an index that a stage made is gone or altered, and can be made again."""
+    """A stored table or index is missing or damaged, and can be computed again."""
 
 
 class ServiceError(RagEvalError):
-    """A remote service failed, or answered something that cannot be used; not ``may_pass`` where it will again."""
+    """A remote service failed or gave an unusable answer. ``may_pass`` is true if a retry can succeed."""
 
     may_pass = True
 
 
 class RequestRefusedError(ServiceError):
-    """A remote service works, and does not take what it was sent."""
+    """A remote service rejected a request, and would reject it again."""
 
     may_pass = False
 
 
 class EvaluationFailedError(RagEvalError):
-    """Some configurations of a chunking failed; ``outcomes`` and ``failures`` are what became of all of them."""
+    """Some configurations of a chunker failed. ``outcomes`` and ``failures`` hold the results of all of them."""
 
     def __init__(self, reason: str, outcomes: Sequence[Any], failures: Mapping[str, Any]) -> None:
-        super().__init__(reason, outcomes, failures)  # all, so that it can be pickled
+        super().__init__(reason, outcomes, failures)  # all arguments, so that the error can be pickled
         self.outcomes, self.failures = outcomes, failures
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class EvaluationFailedError(RagEvalError):
 
 
 class BenchmarkFailedError(RagEvalError):
-    """Configurations of a benchmark failed; ``summary`` is the file that holds what the others found."""
+    """Some configurations of a benchmark failed. ``summary`` is the file with the results of the others."""
 
     def __init__(self, message: str, summary: Path) -> None:
         super().__init__(message)
@@ -142,27 +142,27 @@ class BenchmarkFailedError(RagEvalError):
 
 
 class GateFailedError(RagEvalError):
-    """A run dropped further below the baseline than is allowed, and significantly so."""
+    """A run is significantly worse than the baseline, by more than the allowed drop."""
 
 
 class ExperimentError(RagEvalError):
-    """An experiment cannot be run as it is described."""
+    """An experiment is not set up correctly."""
 
 
 class DataError(ExperimentError):
-    """The data of an experiment cannot be read, or a row lacks what a task asks for."""
+    """The data of an experiment cannot be read, or a row lacks a value that a task needs."""
 
 
 class EvaluatorError(ExperimentError):
-    """An evaluator failed, was given what it cannot judge, or returned what is no score."""
+    """An evaluator failed, got an input that it cannot judge, or did not return a score."""
 
 
 class OutputError(ExperimentError):
-    """An output of an experiment failed; the results are kept, and are put out again by the next run."""
+    """An output of an experiment failed. The results are stored, and the next run writes them again."""
 
 
 class ExperimentFailedError(RagEvalError):
-    """Tasks or evaluators of an experiment failed; ``result`` is the ``ExperimentResult`` with all that succeeded."""
+    """Tasks or evaluators of an experiment failed. ``result`` is the ``ExperimentResult`` of those that succeeded."""
 
     def __init__(self, message: str, result: object) -> None:
         super().__init__(message)
@@ -170,28 +170,37 @@ class ExperimentFailedError(RagEvalError):
 
 
 def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
-    """Quote a text for a message: escaped, on one line, cut to ``limit`` characters."""
+    """Quote a text for a message: escaped, on one line, and cut to ``limit`` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return repr(cut)
 
 
 def is_outage(error: BaseException) -> bool:
-    """Tell whether a service failed in a way that may be over later."""
+    """Return whether a service failed temporarily."""
     return isinstance(error, ServiceError) and error.may_pass
 
 
 def as_sentence(error: BaseException) -> str:
-    """Put an error on one line for people: ours as it is, any other with its kind."""
+    """Return an error on one line, with its type unless it is one of ours."""
     text = str(error) if isinstance(error, RagEvalError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
 
 
 MOST = 20
-"""How many mistakes are told; of more, only how many there are."""
+"""The number of mistakes to show."""
 
 
 class Faults:
-    """Collects the errors of blocks that do not need each other."""
+    """Collect the errors of independent blocks, to raise them together.
+
+    ::
+
+        faults = Faults()
+        for row in rows:
+            with faults.noted():
+                check(row)
+        faults.raise_any()
+    """
 
     def __init__(self) -> None:
         self._first: RagEvalError | None = None
@@ -199,31 +208,31 @@ class Faults:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Keep the ``RagEvalError`` of the block, which ends there."""
+        """Record a ``RagEvalError`` of the block instead of raising it."""
         try:
             yield
         except RagEvalError as error:
             self.add(error)
 
     def add(self, error: RagEvalError) -> None:
-        """Keep an error with its notes; the same sentence counts once."""
+        """Record an error and its notes, each message once."""
         self._first = self._first or error
         self._sentences.update(dict.fromkeys(sentences(error)))
 
     def raise_any(self) -> None:
-        """Raise the first error, if there is one, with the sentences of all others as its notes."""
+        """Raise the first recorded error, if any, with the messages of the others as notes."""
         if self._first is not None:
             _, *self._first.__notes__ = self._sentences
             raise self._first from None
 
 
 def sentences(error: BaseException) -> list[str]:
-    """Return the error's own sentence and those in its notes."""
+    """Return the message of an error and those of its notes."""
     return [str(error), *getattr(error, "__notes__", [])]
 
 
 def shown_sentences(error: BaseException) -> list[str]:
-    """Return the first ``MOST`` sentences, and how many more there are."""
-    found = sentences(error)
-    more = len(found) - MOST
-    return found if more <= 0 else [*found[:MOST], f"… and {more:,} more mistakes: correct these first"]
+    """Return the first ``MOST`` messages, and the number of further ones."""
+    messages = sentences(error)
+    more = len(messages) - MOST
+    return messages if more <= 0 else [*messages[:MOST], f"… and {more:,} more mistakes: correct these first"]

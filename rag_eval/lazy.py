@@ -1,4 +1,4 @@
-"""Public names of a package, whose modules are loaded when the names are first asked for."""
+"""Import the public names of a package on first use."""
 
 import pkgutil
 import re
@@ -11,7 +11,7 @@ from typing import Any
 def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` for the names that the package's ``__init__.pyi`` imports.
 
-    The stub is what type checkers read, so that the names stand once.
+    Type checkers read the same stub, so that every name is listed once.
     """
     stub = (pkgutil.get_data(package, "__init__.pyi") or b"").decode()
     modules = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+) as ", stub)}
@@ -19,9 +19,9 @@ def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(modules[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     order = sorted(modules, key=lambda name: (not name.isupper(), name[0].islower(), name))
     return order, load, lambda: sorted({*vars(sys.modules[package]), *modules})

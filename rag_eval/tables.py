@@ -1,12 +1,13 @@
-"""The Arrow tables that carry everything between the stages: one schema each for both levels, and conversion both ways.
+"""The Arrow tables that are passed between the steps, with their schemas and conversions.
 
-At token level chunks, hits, passages and truth are known by their place (``doc_id``, ``start``, ``end``), at chunk
-level by ``chunk_id`` and their number within the document (``ordinal``); what a level does not have is empty.
-A conversion to a table and back gives equal values. Metadata travels as JSON text; what JSON would change (a tuple, a
-set, a number as a key) is refused rather than altered.
+Both levels share the schemas. At token level, chunks, hits, passages and truth are identified by their place
+(``doc_id``, ``start``, ``end``), at chunk level by ``chunk_id`` and their number in the document (``ordinal``). Columns
+that a level does not use are null. Converting values to a table and back gives equal values. Metadata is stored as
+JSON; metadata that JSON would change, such as a tuple or a number as a key, is an error.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,12 +34,12 @@ Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 
 
 def schema_of(optional: str = "", **fields: pa.DataType) -> pa.Schema:
-    """The schema of these names and types; only the columns that ``optional`` names may be empty in a row."""
-    empty = optional.split()
-    return pa.schema([pa.field(name, kind, nullable=name in empty) for name, kind in fields.items()])
+    """Return a schema in which only the columns that ``optional`` names, separated by blanks, may have nulls."""
+    nullable = optional.split()
+    return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
-# Texts are large_string: one column may pass the 2 GiB that string offsets can address.
+# Texts are large_string, because a column may exceed the 2 GiB of string.
 DOCUMENTS = schema_of(doc_id=pa.string(), content=pa.large_string(), sha256=pa.string(), metadata=pa.string())
 
 CHUNKS = schema_of(
@@ -52,18 +53,18 @@ CHUNKS = schema_of(
     searched=pa.large_string(),
     metadata=pa.string(),
 )
-"""``content`` is the slice of the source, of which the id is made; ``searched`` is what is embedded and matched by
-words in its stead, empty where that is the content; ``ordinal`` counts within the document from 0."""
+"""``content`` is the slice of the source that the id is derived from. ``searched`` is the text that is embedded and
+indexed instead, null if that is the content. ``ordinal`` counts from 0 in each document."""
 
 QUERIES = schema_of(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool_(), metadata=pa.string())
-"""The questions as they are asked."""
+"""The questions."""
 
 SEARCHES = schema_of("filter", query_id=pa.string(), variant=pa.int32(), text=pa.string(), filter=pa.string())
-"""What is really searched for: a row a query unless it is rewritten, its variants counted from 0. ``filter`` is JSON,
-empty where all documents are searched: see ``rag_eval.retrieval.selection``."""
+"""The texts that are searched for: the question itself, or the variants of a rewriter, which count from 0. ``filter``
+is JSON, null to search all documents; see ``rag_eval.retrieval.selection``."""
 
 ALLOWED = schema_of(filter=pa.string(), doc_ids=pa.list_(pa.string()))
-"""The documents that each filter of the searches leaves."""
+"""The documents that match each filter."""
 
 _FOUND = {
     "doc_id": pa.string(),
@@ -83,8 +84,8 @@ HITS = schema_of(
     **_FOUND,
     stage=pa.string(),
 )
-"""What one stage of a retrieval found (``vector``, ``words``, ``fused``, ``reranked``), best first from rank 1. A
-system may return a text that has no place; ``text`` is empty where it is the slice at the place."""
+"""The results of one stage of retrieval (``vector``, ``words``, ``fused``, ``reranked``), best first from rank 1.
+``text`` is null if it is the slice at the place. Retrieval systems may return texts without a place."""
 
 PASSAGES = schema_of(
     "doc_id start end ordinal chunk_id text tokens hit_ranks",
@@ -94,9 +95,9 @@ PASSAGES = schema_of(
     tokens=pa.int32(),
     hit_ranks=pa.list_(pa.int32()),
 )
-"""What a model would be given for each hit, best first: what is scored, budgeted and drawn. Empty are ``text`` where it
-is the slice at the place, ``tokens`` where they were not counted, and ``hit_ranks`` where the passage is the hit of its
-own rank. Where they are given, passages of one query that overlap or touch are one, at the rank of the best."""
+"""What a model would be given, best first: this is what is scored, budgeted and displayed. ``text`` is null if it is
+the slice at the place, ``tokens`` if they were not counted, ``hit_ranks`` if the passage is the hit of the same rank.
+With ``hit_ranks``, passages of a query that overlap or touch are merged, at the best rank."""
 
 TRUTH = schema_of(
     "doc_id start end text chunk_id origin",
@@ -110,51 +111,58 @@ TRUTH = schema_of(
     chunk_id=pa.string(),
     origin=pa.string(),
 )
-"""What answers the queries: a group for each piece of evidence, which is covered by its best covered member. A group
-has one member unless the same evidence stands in several places. ``origin`` says where a member comes from."""
+"""The evidence for the queries. A group is a piece of evidence and is covered by its best covered member; it has
+several members if the same evidence occurs in several places. ``origin`` says where a member comes from."""
 
 SCORES = schema_of(query_id=pa.string(), metric=pa.string(), cut=pa.string(), size=pa.int32(), value=pa.float64())
-"""The cut is "hits" or "tokens" with how many, or "min" or "all" with 0: see ``rag_eval.metrics.metric.Cut``."""
+"""The cut is "hits" or "tokens" and a size, or "min" or "all" and 0; see ``rag_eval.metrics.metric.Cut``."""
 
 PLACE = ("doc_id", "start", "end")
-"""What a row of token-level evaluation must have, in hits, passages and truth."""
+"""The columns that hits, passages and truth need at token level."""
+
+WORDS = schema_of("word", word=pa.string(), texts=pa.int64(), occurrences=pa.int64())
+"""The words of a corpus: the number of texts that contain each, and of its occurrences. The first row, with a null
+word, has the number of all texts and of all words."""
 
 
 def embeddings_schema(dimension: int) -> pa.Schema:
-    """The schema of vectors by the sha256 of their text, for one dimension."""
-    return schema_of(
-        text_sha256=pa.string(), vector=pa.list_(pa.field("item", pa.float32(), nullable=False), dimension)
-    )
+    """Return the schema of vectors by the SHA-256 of their text."""
+    item = pa.field("item", pa.float32(), nullable=False)
+    return schema_of(text_sha256=pa.string(), vector=pa.list_(item, dimension))
 
 
 def postings_schema(frequency: pa.DataType) -> pa.Schema:
-    """The schema of the words of a shard's texts: which texts have a word, by number, and how often."""
-    numbers, frequencies = (pa.large_list(pa.field("item", one, nullable=False)) for one in (pa.int32(), frequency))
+    """Return the schema of the words of a shard: the numbers of the texts that contain each, and how often they do."""
+    numbers, frequencies = (pa.large_list(pa.field("item", kind, nullable=False)) for kind in (pa.int32(), frequency))
     return schema_of(word=pa.string(), texts=numbers, frequencies=frequencies)
 
 
-WORDS = schema_of("word", word=pa.string(), texts=pa.int64(), occurrences=pa.int64())
-"""The words of a corpus: how many texts have each, and how often it occurs in all; the first row, which has no word,
-has the number of all texts and of all words."""
-
-
 def vector_sums_schema(dimension: int) -> pa.Schema:
-    """The schema of sums over unit vectors, a row a dimension: see ``rag_eval.retrieval.scoring.VectorSums``."""
+    """Return the schema of ``rag_eval.retrieval.scoring.VectorSums``, with a row for each dimension."""
     products = pa.list_(pa.field("item", pa.int64(), nullable=False), dimension)
     return schema_of(count=pa.int64(), sum=pa.int64(), products=products)
 
 
 @dataclass(frozen=True, slots=True)
 class TruthTables:
-    """Ground truth as tables: every query (``QUERIES``), and what answers the answerable ones (``TRUTH``)."""
+    """Ground truth as two tables: all queries (``QUERIES``), and the evidence for the answerable ones (``TRUTH``)."""
 
     queries: pa.Table
     answers: pa.Table
 
 
+SHOWN_ROWS = 20
+"""The number of rows that a notebook displays."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A table of results, as it is or as a data frame; a notebook shows its first rows."""
+    """A table of results. A notebook displays its first rows.
+
+    ::
+
+        result.raw_results.scores.to_polars()
+    """
 
     table: pa.Table
 
@@ -162,14 +170,13 @@ class ResultTable:
         return int(self.table.num_rows)
 
     def to_polars(self) -> "polars.DataFrame":
-        """Return the rows as a polars frame."""
+        """Return the rows as a polars data frame."""
         import polars
 
-        frame = polars.from_arrow(self.table)
-        return frame if isinstance(frame, polars.DataFrame) else frame.to_frame()
+        return polars.DataFrame(self.table)
 
     def to_pandas(self) -> Any:
-        """Return the rows as a pandas frame; raises ``ConfigurationError`` where pandas is not installed."""
+        """Return the rows as a pandas data frame. Raises ``ConfigurationError`` if pandas is not installed."""
         if find_spec("pandas") is None:
             raise ConfigurationError("pandas is not installed: install it, or use to_polars()")
         return self.table.to_pandas()
@@ -180,37 +187,39 @@ class ResultTable:
         return html_table(shown.column_names, [list(row.values()) for row in shown.to_pylist()]) + more
 
 
-SHOWN_ROWS = 20
-"""How many rows of a table a notebook shows."""
-
-
 def check_schema(table: pa.Table, schema: pa.Schema, what: str, filled: Iterable[str] = ()) -> pa.Table:
-    """Return the table unchanged.
+    """Return the table unchanged if it fits the schema.
 
-    Raises ``TableError`` when a column is missing, superfluous or of another type, and when one that must have a value
-    in every row, by the schema or because ``filled`` names it, is empty in some.
+    Args:
+        table: The table.
+        schema: The schema.
+        what: The name of the table, for messages.
+        filled: Columns that must not have nulls here, although the schema allows them.
+
+    Raises:
+        TableError: A column is missing, unknown or repeated, has another type, or has nulls.
     """
-    expected, found = set(schema.names), set(table.schema.names)
-    if len(found) < table.num_columns:
-        repeated = min(name for name in found if table.schema.names.count(name) > 1)
+    expected, names = set(schema.names), set(table.column_names)
+    if len(names) < table.num_columns:
+        repeated = min(name for name in names if table.column_names.count(name) > 1)
         raise TableError(f"the {what} table has the column {repeated!r} more than once: keep one")
-    if expected != found:
+    if expected != names:
         raise TableError(
-            f"the {what} table has the columns {sorted(found)}, it needs {sorted(expected)}: "
-            f"missing {sorted(expected - found)}, superfluous {sorted(found - expected)}"
+            f"the {what} table has the columns {sorted(names)}, it needs {sorted(expected)}: "
+            f"missing {sorted(expected - names)}, superfluous {sorted(names - expected)}"
         )
-    needed = set(filled)
+    required = {field.name for field in schema if not field.nullable}.union(filled)
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
             raise TableError(f"column {field.name!r} of the {what} table is {column.type}, it needs {field.type}")
-        if column.null_count and (not field.nullable or field.name in needed):
+        if column.null_count and field.name in required:
             raise TableError(f"column {field.name!r} of the {what} table has {column.null_count} empty values")
     return table
 
 
 def documents_to_table(corpus: Corpus) -> pa.Table:
-    """A row a document, in the corpus's order."""
+    """Return a table with a row for each document, in order."""
     return table_of(
         DOCUMENTS,
         [
@@ -221,7 +230,7 @@ def documents_to_table(corpus: Corpus) -> pa.Table:
 
 
 def file_digests(table: pa.Table) -> dict[str, str]:
-    """The sha256 of each document's file: that of its text, unless a loader made its text of the file."""
+    """Return the SHA-256 of the file of each document, which is that of the text unless a loader converted the file."""
     columns = (table.column(name).to_pylist() for name in ("doc_id", "sha256", "metadata"))
     return {
         doc_id: json.loads(metadata).get(FILE_DIGEST, digest) for doc_id, digest, metadata in zip(*columns, strict=True)
@@ -229,7 +238,7 @@ def file_digests(table: pa.Table) -> dict[str, str]:
 
 
 def documents_from_table(table: pa.Table) -> list[Document]:
-    """The documents in row order; raises ``TableError`` on a wrong sha256, or metadata that is no JSON object."""
+    """Return the documents in row order. Raises ``TableError`` if a SHA-256 does not match or metadata is invalid."""
     rows = check_schema(table, DOCUMENTS, "documents").to_pylist()
     for row, content in zip(rows, table.column("content"), strict=True):
         if sha256(content.as_buffer()).hexdigest() != row["sha256"]:
@@ -238,20 +247,19 @@ def documents_from_table(table: pa.Table) -> list[Document]:
 
 
 def chunks_to_table(chunks: Iterable[Chunk | PositionAwareChunk]) -> pa.Table:
-    """A row a chunk, in the given order and numbered within its document; equal texts are different rows."""
-    ordinals: dict[str, int] = {}
+    """Return a table with a row for each chunk, in order, numbered in its document."""
+    counts = Counter[str]()
     rows = []
-    for c in chunks:
-        ordinal = ordinals.get(c.doc_id, 0)
-        ordinals[c.doc_id] = ordinal + 1
-        start, end = (c.start, c.end) if isinstance(c, PositionAwareChunk) else (None, None)
-        metadata = metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}")
-        rows.append((c.id, c.doc_id, start, end, ordinal, c.content, None, metadata))
+    for chunk in chunks:
+        start, end = (chunk.start, chunk.end) if isinstance(chunk, PositionAwareChunk) else (None, None)
+        metadata = metadata_to_json(chunk.metadata, f"a chunk of {chunk.doc_id!r}")
+        rows.append((chunk.id, chunk.doc_id, start, end, counts[chunk.doc_id], chunk.content, None, metadata))
+        counts[chunk.doc_id] += 1
     return table_of(CHUNKS, rows)
 
 
 def chunks_from_table(table: pa.Table) -> list[Any]:
-    """The chunks in row order, with places where the table has them; raises ``TableError`` on one that does not fit."""
+    """Return the chunks in row order. Raises ``TableError`` if a place does not fit its text or metadata is invalid."""
     is_placed = check_schema(table, CHUNKS, "chunks").column("start").null_count < table.num_rows
     chunks: list[Any] = []
     for row in check_schema(table, CHUNKS, "chunks", PLACE if is_placed else ()).to_pylist():
@@ -270,18 +278,18 @@ def chunks_from_table(table: pa.Table) -> list[Any]:
 
 
 def has_places(chunks: pa.Table) -> bool:
-    """Whether chunks are known by their places (token level) or by their ordinals (chunk level)."""
+    """Return whether chunks have places (token level) or only ordinals (chunk level)."""
     return bool(chunks.column("start").null_count == 0)
 
 
 def searched_texts(chunks: pa.Table) -> pa.ChunkedArray:
-    """What is embedded and matched by words: ``searched``, or the content where that is empty."""
+    """Return the texts that are embedded and indexed: ``searched``, or the content if that is null."""
     searched, content = chunks.column("searched"), chunks.column("content")
     return content if searched.null_count == len(searched) else pc.coalesce(searched, content)
 
 
 def as_searches(table: pa.Table) -> pa.Table:
-    """The searches; of a table of queries one for each: its own text, in all documents."""
+    """Return searches as they are, and queries as searches for their own text in all documents."""
     if table.schema.names == SEARCHES.names:
         return check_schema(table, SEARCHES, "searches")
     columns = {name: table.column(name) for name in ("query_id", "text")}
@@ -289,7 +297,7 @@ def as_searches(table: pa.Table) -> pa.Table:
 
 
 def as_passages(table: pa.Table) -> pa.Table:
-    """The passages; of a table of hits the hits themselves. Raises ``TableError`` when it is neither."""
+    """Return passages as they are, and hits as passages. Raises ``TableError`` if the table is neither."""
     if table.schema.names == PASSAGES.names:
         return table
     check_schema(table, HITS, "hits")
@@ -298,36 +306,37 @@ def as_passages(table: pa.Table) -> pa.Table:
 
 
 def truth_to_tables(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> TruthTables:
-    """The queries and, beside them, a row for each relevant span or chunk id and each of its alternatives."""
+    """Return the queries, and a row for each relevant span or chunk id and each of its alternatives."""
     queries, answers = [], []
-    for g in truth:
-        metadata = metadata_to_json(g.query.metadata, f"query {g.query.id!r}")
-        queries.append((g.query.id, g.query.text, g.unanswerable, metadata))
-        origins: Mapping[Any, str] = g.origins
-        for group, members in enumerate(g.groups):
-            for number, one in enumerate(members):
-                answer: tuple[object, ...] = (None, None, None, None, one)
-                if isinstance(one, CharacterSpan):
-                    answer = (one.doc_id, one.start, one.end, one.text, None)
-                answers.append((g.query.id, group, number, *answer, origins.get(one)))
+    for item in truth:
+        query: Query = item.query
+        origins: Mapping[Any, str] = item.origins
+        metadata = metadata_to_json(query.metadata, f"query {query.id!r}")
+        queries.append((query.id, query.text, item.unanswerable, metadata))
+        for group, members in enumerate(item.groups):
+            for number, member in enumerate(members):
+                answer: tuple[object, ...] = (None, None, None, None, member)
+                if isinstance(member, CharacterSpan):
+                    answer = (member.doc_id, member.start, member.end, member.text, None)
+                answers.append((query.id, group, number, *answer, origins.get(member)))
     return TruthTables(table_of(QUERIES, queries), table_of(TRUTH, answers))
 
 
 def truth_from_tables(tables: TruthTables, kind: type[Truth]) -> list[Truth]:
-    """The ground truth of this kind in the order of its queries; raises ``TableError`` on answers of an unknown one."""
+    """Return ground truth of this kind, in the order of its queries. Raises ``TableError`` on unknown queries."""
     has_spans = kind is TokenLevelGroundTruth
     check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text") if has_spans else ["chunk_id"])
     answers: dict[str, tuple[list[Any], dict[Any, list[Any]], dict[Any, str]]] = {}
     for row in tables.answers.to_pylist():
         relevant, alternatives, origins = answers.setdefault(row["query_id"], ([], {}, {}))
         place = row["doc_id"], row["start"], row["end"], row["text"]
-        one: Any = CharacterSpan(*place) if has_spans else row["chunk_id"]
+        member: Any = CharacterSpan(*place) if has_spans else row["chunk_id"]
         if row["member"] == 0 or not relevant:
-            relevant.append(one)
-        elif one not in alternatives.setdefault(relevant[-1], []):
-            alternatives[relevant[-1]].append(one)
+            relevant.append(member)
+        elif member not in alternatives.setdefault(relevant[-1], []):
+            alternatives[relevant[-1]].append(member)
         if row["origin"] is not None:
-            origins[one] = row["origin"]
+            origins[member] = row["origin"]
     truth = []
     for query, row in zip(queries_from_table(tables.queries), tables.queries.to_pylist(), strict=True):
         relevant, alternatives, origins = answers.pop(query.id, ([], {}, {}))
@@ -338,7 +347,7 @@ def truth_from_tables(tables: TruthTables, kind: type[Truth]) -> list[Truth]:
 
 
 def queries_from_table(table: pa.Table) -> list[Query]:
-    """The queries in row order."""
+    """Return the queries in row order."""
     return [
         Query(row["query_id"], row["text"], _metadata(row, f"query {row['query_id']!r}"))
         for row in check_schema(table, QUERIES, "queries").to_pylist()
@@ -346,9 +355,9 @@ def queries_from_table(table: pa.Table) -> list[Query]:
 
 
 def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
-    """Metadata as JSON text; raises ``TableError``, naming ``where``, when JSON would not give back the same."""
+    """Return metadata as JSON. Raises ``TableError``, with ``where`` in its message, if JSON would change it."""
     if not metadata:
-        return "{}"  # what most chunks have
+        return "{}"  # the common case
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
         text.encode("utf-8")
@@ -363,7 +372,7 @@ def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
 
 
 def _metadata(row: Row, where: str) -> dict[str, object]:
-    if row["metadata"] == "{}":  # what most chunks have
+    if row["metadata"] == "{}":  # the common case
         return {}
     try:
         metadata = json.loads(row["metadata"])
@@ -377,30 +386,41 @@ def _metadata(row: Row, where: str) -> dict[str, object]:
 def table_of(
     schema: pa.Schema, rows: Sequence[tuple[object, ...]], columns: Sequence[str] | None = None, **constants: object
 ) -> pa.Table:
-    """The rows as a table, each with the values of ``columns``, or else of all columns of the schema.
+    """Return rows as a table.
 
-    ``constants`` stand in every row; an optional column that is not named is empty. Raises ``TableError`` on a value
-    that its column cannot hold.
+    ::
+
+        table_of(CHUNKS, [("c1", "a.md", 0)], ("chunk_id", "doc_id", "ordinal"), content="", metadata="{}")
+
+    Args:
+        schema: The schema of the table.
+        rows: The rows.
+        columns: The columns of the rows, by default all columns of the schema.
+        **constants: Values of further columns that are the same in every row. Other optional columns are null.
+
+    Raises:
+        TableError: A value does not fit its column, or a required column has nulls.
     """
     names = schema.names if columns is None else columns
-    given: dict[str, object] = {}
+    arrays: dict[str, object] = {}
     for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
         field = schema.field(name)
         try:
-            given[name] = array = pa.array(values, type=field.type)
-        # Arrow's own errors are of these kinds too.
-        except (OverflowError, TypeError, ValueError) as error:
+            arrays[name] = array = pa.array(values, type=field.type)
+        except (OverflowError, TypeError, ValueError) as error:  # Arrow derives its errors from these
             raise TableError(f"column {name!r} is of {field.type}, a value does not fit: {error}") from None
         if array.null_count and not field.nullable:
             raise TableError(f"column {name!r} needs a value in every row, {array.null_count} rows have none")
-    return table_with(schema, given | constants, len(rows))
+    return table_with(schema, arrays | constants, len(rows))
 
 
 def table_with(schema: pa.Schema, columns: Mapping[str, object], rows: int) -> pa.Table:
-    """A table of Arrow or numpy columns by name; any other value stands in every row.
+    """Return a table of Arrow or numpy arrays by column. Any other value is repeated in every row.
 
-    An optional column that is left out is empty, columns that fit are not copied. Raises ``TableError`` when another
-    column is left out.
+    Optional columns that are missing are null. Arrays that have the right type are not copied.
+
+    Raises:
+        TableError: A required column is missing.
     """
     arrays = []
     for field in schema:

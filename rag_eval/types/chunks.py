@@ -1,8 +1,7 @@
-"""Spans and chunks: places in documents, and pieces of them with or without a place."""
+"""Spans and chunks: places in documents, and pieces of documents with or without a place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rag_eval.errors import ConfigurationError, InvalidSpanError, preview
 from rag_eval.types.ids import ChunkId, DocumentId, PositionAwareChunkId
@@ -11,10 +10,20 @@ from rag_eval.types.offsets import length_unit
 
 @dataclass(frozen=True, slots=True)
 class CharacterSpan:
-    """``[start, end)`` of one document and the text there; an empty text says that it is not known.
+    """A half-open range ``[start, end)`` of a document, in code points.
 
-    An evaluation fills a text that is not known from its corpus. Raises ``InvalidSpanError`` when the span is empty,
-    reversed or negative, when its text has another length, or when start and end are not integers.
+    ::
+
+        CharacterSpan("guide.md", 12, 18, "ferry.").length  # 6
+
+    Args:
+        doc_id: The document.
+        start: The offset of the first character.
+        end: The offset after the last character.
+        text: The text in this range. An evaluation reads an empty text from its corpus.
+
+    Raises:
+        InvalidSpanError: The bounds are not integers with ``0 <= start < end``, or the text has another length.
     """
 
     doc_id: DocumentId
@@ -27,10 +36,10 @@ class CharacterSpan:
         if type(self.text) is not str:
             raise InvalidSpanError(
                 f"the span [{self.start}, {self.end}) of {self.doc_id!r} has the text {preview(repr(self.text))}: "
-                "give a str, or leave it out"
+                "use a str, or omit it"
             )
-        if self.text and len(self.text) != self.end - self.start:
-            unit = length_unit(self.text, self.end - self.start)
+        if self.text and len(self.text) != self.length:
+            unit = length_unit(self.text, self.length)
             advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
             raise InvalidSpanError(
                 f"the span [{self.start}, {self.end}) of {self.doc_id!r} is {self.length} characters long, "
@@ -43,19 +52,19 @@ class CharacterSpan:
         return self.end - self.start
 
     def overlaps(self, other: "CharacterSpan") -> bool:
-        """Return whether the two share a character; spans that only touch do not."""
+        """Return whether both spans share a character. Spans that only touch do not overlap."""
         return self.overlap_chars(other) > 0
 
     def overlap_chars(self, other: "CharacterSpan") -> int:
-        """Count the characters that the two share; 0 in different documents."""
+        """Return the number of characters that both spans share."""
         if self.doc_id != other.doc_id:
             return 0
         return max(0, min(self.end, other.end) - max(self.start, other.start))
 
 
 def check_bounds(doc_id: str, start: int, end: int) -> None:
-    """Raise ``InvalidSpanError`` unless both are integers and ``0 <= start < end``."""
-    # A type is compared faster than an instance is checked; numpy's integers and bool are other types.
+    """Raise ``InvalidSpanError`` unless both bounds are of type ``int`` and ``0 <= start < end``."""
+    # numpy integers and bool are other types; comparing types is faster than isinstance.
     if type(start) is not int or type(end) is not int:
         raise InvalidSpanError(
             f"the span [{start!r}, {end!r}) of {doc_id!r} has bounds that are not Python integers: use int(…)"
@@ -65,15 +74,22 @@ def check_bounds(doc_id: str, start: int, end: int) -> None:
 
 
 def bounds_fault(doc_id: str, start: int, end: int) -> str:
-    """Return what to say of bounds that are not ``0 <= start < end``."""
+    """Return the message for bounds that violate ``0 <= start < end``."""
     return f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document that does not know its place; used in chunk-level evaluation.
+    """A piece of a document without a position, for chunk-level evaluation.
 
-    The metadata is copied, one level deep. Raises ``ConfigurationError`` when the content is not a str.
+    Args:
+        id: The id of the content, from ``generate_chunk_id``.
+        content: The text of the chunk.
+        doc_id: The document.
+        metadata: Anything else, copied one level deep.
+
+    Raises:
+        ConfigurationError: The content is not a str.
     """
 
     id: ChunkId
@@ -89,10 +105,19 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PositionAwareChunk:
-    """A piece of a document at ``[start, end)``; used in token-level evaluation.
+    """A piece of a document at ``[start, end)``, for token-level evaluation.
 
-    The id names the text; the place is (doc_id, start, end). The metadata is copied, one level deep.
-    Raises ``InvalidSpanError`` unless ``0 <= start < end``, ``ConfigurationError`` when the content is not a str.
+    Args:
+        id: The id of the content, from ``generate_pa_chunk_id``. Chunks with equal texts share it.
+        content: The text of the chunk, ``document.content[start:end]``.
+        doc_id: The document.
+        start: The offset of the first character.
+        end: The offset after the last character.
+        metadata: Anything else, copied one level deep.
+
+    Raises:
+        InvalidSpanError: The bounds are not integers with ``0 <= start < end``.
+        ConfigurationError: The content is not a str.
     """
 
     id: PositionAwareChunkId
@@ -103,7 +128,7 @@ class PositionAwareChunk:
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        # The bounds are compared here, without a call, because chunkers make millions of chunks.
+        # Compared here, without a call, because chunkers create millions of chunks.
         if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start < self.end:
             check_bounds(self.doc_id, self.start, self.end)
         if type(self.content) is not str:
@@ -111,23 +136,27 @@ class PositionAwareChunk:
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def to_span(self) -> CharacterSpan:
-        """Return the chunk's place and text; raises ``InvalidSpanError`` when the two disagree."""
+        """Return the position and the text as a span. Raises ``InvalidSpanError`` if they disagree."""
         return CharacterSpan(self.doc_id, self.start, self.end, self.content)
 
 
 def content_fault(what: str, content: object) -> ConfigurationError:
-    """Return the error for a content that is no text."""
-    return ConfigurationError(f"the content of {what} is {preview(repr(content))}: give its text, a str")
+    """Return the error for a content that is not a text."""
+    return ConfigurationError(f"the content of {what} is {preview(repr(content))}: use a str")
 
 
-def span_of(record: Mapping[str, Any]) -> CharacterSpan:
-    """Return the span of a record, which may have ``docId`` for ``doc_id``; raises ``InvalidSpanError``."""
-    doc_id = record.get("doc_id", record.get("docId"))
+def span_of(record: Mapping[str, object]) -> CharacterSpan:
+    """Return the span of a record with ``doc_id`` (or ``docId``), ``start``, ``end`` and perhaps ``text``.
+
+    Raises:
+        InvalidSpanError: A key is missing, or its value is invalid.
+    """
+    doc_id, start, end = record.get("doc_id", record.get("docId")), record.get("start"), record.get("end")
     if not isinstance(doc_id, str) or not {"start", "end"} <= record.keys():
         raise InvalidSpanError(
             f"a span needs doc_id, start and end, this one has {preview(', '.join(map(str, record)))}"
         )
-    return CharacterSpan(DocumentId(doc_id), record["start"], record["end"], record.get("text") or "")
+    return CharacterSpan(DocumentId(doc_id), start, end, record.get("text") or "")  # type: ignore[arg-type]  # checked by the class
 
 
 def span_length(span: CharacterSpan) -> int:
@@ -135,7 +164,7 @@ def span_length(span: CharacterSpan) -> int:
     return span.length
 
 
-# The same as functions, for those who write them so.
+# The methods as functions.
 span_overlaps = CharacterSpan.overlaps
 span_overlap_chars = CharacterSpan.overlap_chars
 position_aware_chunk_to_span = PositionAwareChunk.to_span

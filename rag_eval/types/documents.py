@@ -1,4 +1,4 @@
-"""Documents and the corpus they form."""
+"""Documents, and the corpus that they form."""
 
 import warnings
 from bisect import bisect_right
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rag_eval.documents import PLACES
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
@@ -23,12 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text with its id; the content is kept exactly as read, the metadata is copied, one level deep.
+    """A text with an id. The content is kept exactly as read.
 
-    ``path`` is the file it was read from, if any, and ``box_map`` where its words are on its pages, as
-    ``rag_eval.documents.boxes.pack`` gives it or a function that fetches it; neither counts for equality. Raises
-    ``ConfigurationError`` when the id or the content is not a str, and ``TextEncodingError`` when one cannot be written
-    as UTF-8.
+    ::
+
+        document = Document("guide.md", "The ferry leaves at nine.")
+        document.span(4, 9).text  # 'ferry'
+
+    Args:
+        id: The id, for files their path in the corpus folder.
+        content: The text.
+        metadata: Anything else, copied one level deep.
+        path: The file that it was read from. Ignored by comparisons.
+        box_map: Where the words are on their pages, as packed by ``rag_eval.documents.boxes.pack``, or a function that
+            returns it. Ignored by comparisons.
+
+    Raises:
+        ConfigurationError: The id or the content is not a str.
+        TextEncodingError: The id or the content cannot be encoded as UTF-8.
     """
 
     id: DocumentId
@@ -39,7 +51,7 @@ class Document:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
-            raise ConfigurationError(f"a document has the id {preview(repr(self.id))}: give a str, such as 'guide.md'")
+            raise ConfigurationError(f"a document has the id {preview(repr(self.id))}: use a str, such as 'guide.md'")
         if not isinstance(self.content, str):
             raise content_fault(f"document {self.id!r}", self.content)
         encode_utf8(self.id, f"the document id {self.id!r}", "rename the file, its name is not UTF-8")
@@ -47,7 +59,12 @@ class Document:
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def span(self, start: int, end: int) -> CharacterSpan:
-        """Return a span with its text; raises ``InvalidSpanError``, past the end ``SpanMismatchError``."""
+        """Return the span ``[start, end)`` with its text.
+
+        Raises:
+            InvalidSpanError: The bounds are not integers with ``0 <= start < end``.
+            SpanMismatchError: The span exceeds the document.
+        """
         check_bounds(self.id, start, end)
         if end > len(self.content):
             raise SpanMismatchError(
@@ -58,42 +75,44 @@ class Document:
 
     @property
     def places(self) -> list[tuple[int, str]]:
-        """Where pages, cells or other elements begin, and their names, in order; none where the loader told none."""
+        """The offsets and names of pages, cells or other elements, in order. Empty if the loader stated none."""
         stated = self.metadata.get(PLACES)
-        # The key may be somebody's own.
-        pairs = (
-            [place for place in stated if isinstance(place, list | tuple)] if isinstance(stated, list | tuple) else []
-        )
-        return [(place[0], str(place[1])) for place in pairs if len(place) == 2 and isinstance(place[0], int)]
+        # Other metadata of the user may have the same key.
+        pairs = stated if isinstance(stated, list | tuple) else ()
+        return [
+            (pair[0], str(pair[1]))
+            for pair in pairs
+            if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], int)
+        ]
 
     def place_at(self, character: int) -> str | None:
-        """Return the page, cell or other element that a character is in; None where the loader told none."""
+        """Return the name of the page, cell or other element that contains a character, or None."""
         places = self.places
         number = bisect_right(places, character, key=itemgetter(0)) - 1
         return places[number][1] if number >= 0 else None
 
+    def place_of(self, start: int, end: int) -> str | None:
+        """Return the name of the element that contains ``[start, end)``, or of the first and the last one, or None."""
+        first, last = self.place_at(start), self.place_at(max(start, end - 1))
+        return first if first == last else f"{first} to {last}"
+
     def boxes(self, start: int, end: int) -> "list[Box]":
-        """Return where on its pages the text at ``[start, end)`` is, a box for each line; none where none are known."""
+        """Return where the text at ``[start, end)`` is on its pages: one box for each line. Empty if unknown."""
         from rag_eval.documents.boxes import boxes_at
 
         packed = self.box_map if isinstance(self.box_map, bytes) else self.box_map()
         try:
             return boxes_at(packed, start, end) if packed else []
         except ValueError:
-            return []  # whoever wrote it, it is no map
-
-    def place_of(self, start: int, end: int) -> str | None:
-        """Return the page, cell or other element that ``[start, end)`` is in, or the first and the last."""
-        first, last = self.place_at(start), self.place_at(max(start, end - 1))
-        return first if first == last else f"{first} to {last}"
+            return []  # a damaged map
 
     def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
-        """Return the chunk that is the text at ``[start, end)``; the place is not checked."""
+        """Return the chunk at ``[start, end)``, without checking the bounds against the document."""
         content = self.content[start:end]
         return PositionAwareChunk(generate_pa_chunk_id(content), content, self.id, start, end, metadata or {})
 
     def check_span(self, span: CharacterSpan) -> None:
-        """Raise ``SpanMismatchError`` unless this document has the span, with its text where that is known."""
+        """Raise ``SpanMismatchError`` if a span is not in this document, or the document has another text there."""
         if span.doc_id != self.id:
             raise SpanMismatchError(
                 f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
@@ -103,25 +122,36 @@ class Document:
             return
         text = self.content[span.start : span.end]
         if text != span.text:
-            has = preview(text) if text else f"{len(self.content)} characters and nothing"
-            fitting = fitting_unit(self.content, span.start, span.end, span.text)
+            found = preview(text) if text else f"{len(self.content)} characters and nothing"
+            unit = fitting_unit(self.content, span.start, span.end, span.text)
             raise SpanMismatchError(
-                f"{self.id!r} has {has} at [{span.start}, {span.end}), the span says {preview(span.text)}: "
-                f"{fitting or 'the document or the span has changed'}"
+                f"{self.id!r} has {found} at [{span.start}, {span.end}), the span says {preview(span.text)}: "
+                f"{unit or 'the document or the span has changed'}"
             )
 
 
 class LeftOutWarning(UserWarning):
-    """Files of a corpus of which no text can be made were left out."""
+    """Files of a corpus were left out because no text can be read from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
+    """The documents of an evaluation, in a fixed order.
 
-    ``base_path`` is the folder they were read from, if any, and ``left_out`` says of files in it, by name, why no text
-    could be made of them; neither counts for equality. Raises ``ConfigurationError`` on what is no ``Document``,
-    ``EmptyCorpusError`` without documents and ``DuplicateDocumentError`` when two share an id.
+    ::
+
+        corpus = Corpus.from_folder("docs", glob=["**/*.md", "**/*.pdf"])
+
+    Args:
+        documents: The documents.
+        metadata: Anything else, copied one level deep.
+        base_path: The folder that they were read from. Ignored by comparisons.
+        left_out: The reasons why files were left out, by name. Ignored by comparisons.
+
+    Raises:
+        ConfigurationError: An item is not a ``Document``.
+        EmptyCorpusError: There are no documents.
+        DuplicateDocumentError: Two documents have the same id.
     """
 
     documents: Sequence[Document]
@@ -133,13 +163,13 @@ class Corpus:
         object.__setattr__(self, "documents", tuple(self.documents))
         object.__setattr__(self, "metadata", dict(self.metadata))
         if not self.documents:
-            raise EmptyCorpusError("the corpus has no documents: give it at least one")
+            raise EmptyCorpusError("the corpus has no documents: add at least one")
         seen: set[DocumentId] = set()
         for document in self.documents:
             if not isinstance(document, Document):
-                raise ConfigurationError(f"the corpus has {preview(repr(document))} as a document: give Document(…)")
+                raise ConfigurationError(f"the corpus has {preview(repr(document))} as a document: use Document(…)")
             if document.id in seen:
-                raise DuplicateDocumentError(f"two documents have the id {document.id!r}: give each its own")
+                raise DuplicateDocumentError(f"two documents have the id {document.id!r}: use unique ids")
             seen.add(document.id)
 
     @classmethod
@@ -151,17 +181,26 @@ class Corpus:
         *,
         load: "Load | None" = None,
     ) -> "Corpus":
-        """Read every file that ``glob``, or one of several, matches below ``folder``, sorted by id.
+        """Read the files of a folder, sorted by id.
 
-        A document's id is its POSIX path relative to the folder. HTML, Word, notebooks and PDF are loaded as text, and
-        left out with a ``LeftOutWarning`` where that cannot be; ``loaders`` by suffix or pattern, such as ``{".pdf":
-        MyLoader()}``, take the place of the built-in ones, and ``load`` has one read a file, by default always anew.
-        All others are read as UTF-8 and nothing is normalised: line ends and a byte-order mark stay as they are. ``*``
-        and ``**`` match hidden files and folders too (``.git/notes.md``). A link to a file of the folder is read like a
-        file, under the link's own path; one that leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set;
-        ``**`` does not enter a folder that is a link. Raises ``CorpusFolderError``, ``EmptyCorpusError``,
-        ``TextEncodingError``, ``CorpusError`` on a file or a folder that cannot be read, or ``ConfigurationError`` on a
-        pattern that is none.
+        The id of a document is its POSIX path relative to the folder. HTML, Word, notebooks and PDF are converted to
+        text; files that cannot be converted are left out with a ``LeftOutWarning``. Other files are read as UTF-8,
+        without normalising line ends or a byte-order mark. Hidden files and folders match too. A link is read under its
+        own path; if it leads out of the folder, it is an error unless ``RAG_EVAL_FOLLOW_LINKS`` is set. ``**`` does not
+        enter linked folders.
+
+        Args:
+            folder: The folder.
+            glob: The pattern, or several of which one must match.
+            loaders: Loaders by suffix or pattern, such as ``{".pdf": MyLoader()}``, that replace the built-in ones.
+            load: Runs a loader on the bytes of a file. By default files are always read again; pipelines cache them.
+
+        Raises:
+            CorpusFolderError: The folder does not exist.
+            EmptyCorpusError: No file matches, or none can be read.
+            TextEncodingError: A file is not UTF-8.
+            CorpusError: A file or a folder cannot be read.
+            ConfigurationError: A pattern or a loader is invalid.
         """
         from rag_eval.documents.reading import LeftOut, Loaders, load_file
 
@@ -189,30 +228,30 @@ class Corpus:
 
 
 class DocumentsById(dict[DocumentId, Document]):
-    """The documents of a corpus by id, which can tell why a file of its folder is none of them."""
+    """The documents of a corpus by id."""
 
     def __init__(self, corpus: Corpus) -> None:
         super().__init__((document.id, document) for document in corpus)
         self._corpus = corpus
 
     def absence(self, name: str) -> str | None:
-        """Say why a file of the corpus folder is no document; None where the folder has no such file."""
+        """Explain why a file of the corpus folder is not a document. Return None if there is no such file."""
         if (reason := self._corpus.left_out.get(name)) is not None:
             return f"was left out: {reason}"
         folder, path = self._corpus.base_path, PurePosixPath(name)
-        with suppress(OSError, ValueError):  # names that no file can have
+        with suppress(OSError, ValueError):  # invalid file names
             if folder and not path.is_absolute() and ".." not in path.parts and (folder / path).is_file():
-                glob: Any = self._corpus.metadata.get("glob")
-                patterns = repr(glob) if isinstance(glob, str) else ", ".join(map(repr, glob or ()))
+                glob = self._corpus.metadata.get("glob")
+                patterns = ", ".join(map(repr, glob)) if isinstance(glob, list) else repr(glob)
                 return (
                     f"is in the corpus folder but does not match {patterns}: add its pattern to the glob of the "
-                    "benchmark file, or give --glob; --corpus benchmark.yaml takes the glob of that file"
+                    "benchmark file, or use --glob; --corpus benchmark.yaml uses the glob of that file"
                 )
         return None
 
 
 Documents = Iterable[Document] | Mapping[str, Document]
-"""Documents, or what has them by id, which may read each from the disk when it is asked for."""
+"""Documents, or a mapping of ids to documents that may read each one on access."""
 
 
 def by_id(documents: Documents) -> Mapping[str, Document]:
@@ -221,6 +260,6 @@ def by_id(documents: Documents) -> Mapping[str, Document]:
 
 
 def check_corpus(corpus: object) -> None:
-    """Raise ``ConfigurationError`` unless it is a corpus."""
+    """Raise ``ConfigurationError`` if the object is not a ``Corpus``."""
     if not isinstance(corpus, Corpus):
-        raise ConfigurationError(f"the corpus is {preview(repr(corpus))}: give Corpus.from_folder(…), or a Corpus")
+        raise ConfigurationError(f"the corpus is {preview(repr(corpus))}: use Corpus.from_folder(…) or Corpus(…)")

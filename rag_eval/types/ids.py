@@ -1,4 +1,4 @@
-"""Ids: a type for each kind of string that identifies something, and how ids are made from texts."""
+"""Types for the ids of documents, chunks and queries, and functions that derive ids from texts."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from typing import Literal, NewType
 from rag_eval.errors import TextEncodingError, preview
 
 DocumentId = NewType("DocumentId", str)
-"""A document's POSIX path relative to the corpus folder, such as ``guides/setup.md``."""
+"""A POSIX path relative to the corpus folder, such as ``guides/setup.md``."""
 
 QueryId = NewType("QueryId", str)
 """``query_`` and 8 hex digits."""
 
 QueryText = NewType("QueryText", str)
-"""The question as it is asked."""
+"""The text of a question."""
 
 ChunkId = NewType("ChunkId", str)
 """``chunk_`` and 12 hex digits."""
@@ -22,49 +22,62 @@ PositionAwareChunkId = NewType("PositionAwareChunkId", str)
 """``pa_chunk_`` and 12 hex digits."""
 
 EvaluationType = Literal["chunk-level", "token-level"]
-"""The choice that comes first: ground truth as chunk ids, or as character spans."""
+"""Whether the ground truth consists of chunk ids or of character spans."""
 
 
 def generate_chunk_id(content: str) -> ChunkId:
-    """Return ``chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
+    """Return ``chunk_`` and 12 hex digits of the SHA-256 of the content: equal texts have equal ids.
+
+    ::
+
+        generate_chunk_id("one")  # 'chunk_7692c3ad3540'
+    """
     return ChunkId("chunk_" + text_sha256(content)[:12])
 
 
 def generate_pa_chunk_id(content: str) -> PositionAwareChunkId:
-    """Return ``pa_chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
+    """Return ``pa_chunk_`` and 12 hex digits of the SHA-256 of the content: equal texts have equal ids."""
     return PositionAwareChunkId("pa_chunk_" + text_sha256(content)[:12])
 
 
-def mixed_ids(retrieved: Iterable[str], relevant: Iterable[str]) -> str | None:
-    """Say that one side has ``chunk_`` ids and the other ``pa_chunk_`` ids, which never match; None if it is not so."""
-    sides = [next(iter(ids), None) for ids in (retrieved, relevant)]
-    with_place = [first is not None and first.startswith("pa_chunk_") for first in sides]
-    others = [first is not None and first.startswith("chunk_") for first in sides]
-    if not any(with_place) or not any(others):
-        return None
-    return (
-        f"what was retrieved has ids such as {sides[0]}, the ground truth {sides[1]}: chunk_ ids are of chunks without "
-        "a place, pa_chunk_ ids of position-aware ones, and they never match; make both with generate_chunk_id"
-    )
-
-
 def generate_query_id(text: str) -> QueryId:
-    """Return ``query_`` + 8 hex digits of sha256 of the question in UTF-8."""
+    """Return ``query_`` and 8 hex digits of the SHA-256 of the question: equal questions have equal ids."""
     return QueryId("query_" + text_sha256(text)[:8])
 
 
+def mixed_ids(retrieved: Iterable[str], relevant: Iterable[str]) -> str | None:
+    """Return a message if one side has ``chunk_`` ids and the other ``pa_chunk_`` ids, which never match, or None."""
+    first, other = next(iter(retrieved), ""), next(iter(relevant), "")
+    kinds = {prefix for name in (first, other) for prefix in ("pa_chunk_", "chunk_") if name.startswith(prefix)}
+    if len(kinds) < 2:
+        return None
+    return (
+        f"what was retrieved has ids such as {first}, the ground truth {other}: chunk_ ids are those of chunks without "
+        "a position, pa_chunk_ ids those of position-aware chunks, and they never match; use generate_chunk_id for both"
+    )
+
+
 def text_sha256(text: str) -> str:
-    """Return the sha256 of a text in UTF-8, in hex; raises ``TextEncodingError`` on a lone surrogate."""
+    """Return the SHA-256 of a text in UTF-8, in hex. Raises ``TextEncodingError`` on a lone surrogate."""
     return hashlib.sha256(encode_utf8(text)).hexdigest()
 
 
 def encode_utf8(text: str, what: str = "the text", remedy: str = "decode the source with its real encoding") -> bytes:
-    """Encode a text; raises ``TextEncodingError``, naming ``what`` and the ``remedy``, on a lone surrogate."""
+    """Encode a text as UTF-8.
+
+    Args:
+        text: The text.
+        what: What the text is, for the message.
+        remedy: What the user can do, for the message.
+
+    Raises:
+        TextEncodingError: The text contains a lone surrogate.
+    """
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 10) : error.start + 10]
         raise TextEncodingError(
             f"{what} has a lone surrogate at character {error.start} ({preview(around)}), "
-            f"which UTF-8 cannot hold: {remedy}"
+            f"which UTF-8 cannot encode: {remedy}"
         ) from None

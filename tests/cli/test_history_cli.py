@@ -320,7 +320,7 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, m
     assert summary.read_text().startswith(f"## Retrieval\n\n**{unjudged}**: the runs were not measured")
     assert "Warning: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
     gate = said(own, "gate", "--allow-different")
-    assert "25 questions with an answer in both runs, about so few documents that it holds for these only" in gate
+    assert "25 questions with an answer in both runs, about too few documents to generalise" in gate
     assert "The gate is passed." in gate
     assert "B: 5 documents, 25 questions with an answer (" in said(own, "history")
 

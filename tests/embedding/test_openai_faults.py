@@ -94,7 +94,7 @@ def test_faults_that_pass_lose_and_misalign_nothing(server: OpenAIServer, fault:
 def test_a_wait_beyond_the_total_time_is_not_begun(server: OpenAIServer) -> None:
     server.faults.append(Status(429, "slow down", headers={"retry-after": "3600"}))
     with pytest.raises(
-        ServiceError, match=r"429 \('slow down'\), after 1 attempt \(waiting 3.6e\+03 s more would pass"
+        ServiceError, match=r"429 \('slow down'\), after 1 attempt \(waiting 3.6e\+03 s more would exceed"
     ):
         embedder_of(server).embed(TEXTS[:5])
     assert len(server.requests) == 1

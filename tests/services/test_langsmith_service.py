@@ -76,7 +76,7 @@ def test_a_long_wait_that_the_service_asks_for_is_not_waited_out(
 ) -> None:
     server.fail("GET", "/datasets", status=429, retry_after=3600)
     with pytest.raises(
-        ServiceError, match=r"it answered 429, after 1 attempt \(waiting 3.6e\+03 s more would pass 5 s"
+        ServiceError, match=r"it answered 429, after 1 attempt \(waiting 3.6e\+03 s more would exceed 5 s"
     ):
         find_dataset(service, "spans")
 
