@@ -56,7 +56,7 @@ error unless it is declared unanswerable; those are reported apart. A metric of 
 `calculate(retrieved, ground_truth)`."""
 
 OMEGA = """\
-Chroma's published Precision_Ω comes out to the printed decimal: [published figures](reproduce.md)."""
+Chroma's published Precision_Ω comes out to the printed decimal: [published figures](testing.md#published-figures)."""
 
 
 def page() -> str:

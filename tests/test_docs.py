@@ -198,7 +198,7 @@ class Overlap:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("retrieval.md", 3), ("sweeps.md", 1), ("exchange.md", 1), ("documents.md", 1)]
+    ("page", "count"), [("retrieval.md", 3), ("sweeps.md", 1), ("integrations.md", 1), ("documents.md", 1)]
 )
 def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(OWN)
