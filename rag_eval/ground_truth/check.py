@@ -1,9 +1,6 @@
-"""Check ground truth against its corpus: every span must be the text that its document has there.
+"""Check ground truth against its corpus: every span must be the text of its document.
 
-``check_against_corpus`` raises on the first fault. An audit lists every *fault*, which makes the truth unusable (a line
-that cannot be read, a query without truth, an unknown document, a span whose text does not match its document), and
-every *remark*, which does not: a question asked twice, a span given twice, spans that overlap, truth text that occurs
-at more places than its group names, so that the right content elsewhere counts as a miss, a quote in other words.
+``check_against_corpus`` raises on faults. An audit lists them all, with remarks on what a person should look at.
 """
 
 from collections import Counter
@@ -12,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from rapidfuzz.distance import Prefix
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.folding import places_of
@@ -27,7 +26,7 @@ from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 from rag_eval.types.offsets import fitting_unit
 
 SHOWN_BEFORE = 20
-"""How much of two long texts is shown before the first character in which they differ."""
+"""The characters shown before the first difference of two long texts."""
 SHOWN_DOCUMENTS = 5
 REANCHORING = "rag-eval truth reanchor carries spans over to documents that have changed"
 
@@ -35,104 +34,102 @@ AnySpan = CharacterSpan | AlternativeLine
 """A span that was checked, or one as it is written."""
 
 
+class _Fault(NamedTuple):
+    item: TokenLevelGroundTruth
+    doc_id: DocumentId | None
+    sentence: str
+
+
 def check_against_corpus(
     truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
 ) -> list[TokenLevelGroundTruth]:
-    """Return the truth, with the corpus's text in every span that has none; what was judged and has changed is not.
+    """Check every span, and complete those without text.
 
-    Raises ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
+    Args:
+        truth: The ground truth.
+        corpus: The documents.
+        source: The file that the ground truth was read from, to name the line in errors.
 
-    The error is about the first and says how many more there are and in which documents; with ``source``, the file
-    the truth was read from, it names the line, and where documents have changed it says what helps.
+    Returns:
+        The ground truth with all texts, without judged passages whose text has changed: these are unjudged again.
+
+    Raises:
+        GroundTruthError: If a query has no span, or a span is not the text of its document; describes the first fault
+            and counts the others.
     """
-    documents = corpus.by_id()
-    known = KnownIds(documents)
-    faults: list[tuple[TokenLevelGroundTruth, str, str]] = []
-    items = list(truth)
+    documents, items = corpus.by_id(), list(truth)
+    known, faults = KnownIds(documents), list[_Fault]()
     for item in items:
         if not item.relevant_spans and not item.unanswerable:
-            faults.append((item, "", "it has no relevant spans: add them, or declare the query unanswerable"))
-        for span in (span for group in item.groups for span in group):
-            fault = span_fault(span, documents.get(span.doc_id), known)
-            if fault is not None:
-                faults.append((item, span.doc_id, fault))
+            faults.append(_Fault(item, None, "it has no relevant spans: add them, or declare the query unanswerable"))
+        spans = (span for group in item.groups for span in group)
+        found = ((span, span_fault(span, documents.get(span.doc_id), known)) for span in spans)
+        faults += [_Fault(item, span.doc_id, sentence) for span, sentence in found if sentence is not None]
     if faults:
-        raise GroundTruthError(_told(faults, source, documents))
-    return [_without_stale(_with_texts(item, documents), documents) for item in items]
+        raise GroundTruthError(_description(faults, source, documents))
+    return [_completed(item, documents) for item in items]
 
 
-def _without_stale(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:
-    """Leave out what was judged and is not the text of its document any more: it is unjudged again."""
-    spans = judged_spans(item.query)
-    if not spans:
-        return item
-    same = {span: span for span in spans if span_fault(span, documents.get(span.doc_id)) is None}
-    return replace(item, query=judged_at(item.query, same))
-
-
-def _with_texts(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:
+def _completed(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:
+    if judged := judged_spans(item.query):
+        same = {span: span for span in judged if span_fault(span, documents.get(span.doc_id)) is None}
+        item = replace(item, query=judged_at(item.query, same))
     if all(span.text for group in item.groups for span in group):
         return item
 
-    def filled(span: CharacterSpan) -> CharacterSpan:
+    def with_text(span: CharacterSpan) -> CharacterSpan:
         return span if span.text else documents[span.doc_id].span(span.start, span.end)
 
     return replace(
         item,
-        relevant_spans=[filled(span) for span in item.relevant_spans],
-        alternatives={filled(span): list(map(filled, others)) for span, others in item.alternatives.items()},
-        origins={filled(span): origin for span, origin in item.origins.items()},
+        relevant_spans=[with_text(span) for span in item.relevant_spans],
+        alternatives={with_text(span): list(map(with_text, others)) for span, others in item.alternatives.items()},
+        origins={with_text(span): origin for span, origin in item.origins.items()},
     )
 
 
-def _told(
-    faults: Sequence[tuple[TokenLevelGroundTruth, str, str]],
-    source: str | Path | None,
-    documents: Mapping[DocumentId, Document],
-) -> str:
-    item, _, fault = faults[0]
-    others = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
-    names = sorted({doc_id for _, doc_id, _ in faults[1:] if doc_id})
-    if names:
-        others += f" in {', '.join(repr(name) for name in names[:SHOWN_DOCUMENTS])}"
-    if len(names) > SHOWN_DOCUMENTS:
-        others += f" and {len(names) - SHOWN_DOCUMENTS} more documents"
-    others += ", which rag-eval truth check lists" if others else ""
+def _description(faults: Sequence[_Fault], source: str | Path | None, documents: Mapping[DocumentId, Document]) -> str:
+    item, _, sentence = faults[0]
+    if len(faults) > 1:
+        sentence += f"; {len(faults) - 1} more like it"
+        names = sorted({fault.doc_id for fault in faults[1:] if fault.doc_id})
+        if names:
+            sentence += f" in {', '.join(repr(name) for name in names[:SHOWN_DOCUMENTS])}"
+        if len(names) > SHOWN_DOCUMENTS:
+            sentence += f" and {len(names) - SHOWN_DOCUMENTS} more documents"
+        sentence += ", which rag-eval truth check lists"
     name = query_name(item.query.id, item.query.text)
     if source is None:
-        return f"{name}: {fault}{others}"
-    # The lines are wanted only here, so they are not carried along with truth that is in order.
+        return f"{name}: {sentence}"
     lines = truth_lines(read_truth_text(source), TokenLevelLine, Quotes(lambda: documents))
     number = next((line.number for line in lines if line.record and line.record.query_id == item.query.id), None)
     place = f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
-    # Sound spans fail only where their document is gone or has changed.
-    is_drifted = any(doc_id for _, doc_id, _ in faults)
-    advice = f"; {REANCHORING}, and rag-eval run --reanchor does so for one run"
-    return f"{place}: {fault}{others}{advice if is_drifted else ''}"
+    if any(fault.doc_id for fault in faults):
+        sentence += f"; {REANCHORING}, and rag-eval run --reanchor does so for one run"
+    return f"{place}: {sentence}"
 
 
 def span_fault(span: AnySpan, document: Document | None, known: KnownIds | None = None) -> str | None:
-    """Say why a span is not its document's text, with both texts and where the text really is; None when it is.
+    """Explain why a span is not the text of its document, and where the text is; None if it is.
 
-    ``document`` is the one with the span's ``doc_id``, None where the corpus has none; ``known`` are the ids it has.
+    ``document`` is None if the corpus does not have it; ``known`` are the ids that it has.
     """
     if not 0 <= span.start < span.end:
         return bounds_fault(span.doc_id, span.start, span.end) + _remedy(span, document, "; ")
     if document is None:
         return (known or KnownIds()).fault(span.doc_id)
-    found = document.content[span.start : span.end]
-    if found == span.text or (not span.text and len(found) == span.end - span.start):
+    text = document.content[span.start : span.end]
+    if text == span.text or (not span.text and len(text) == span.end - span.start):
         return None
+    remedy = _remedy(span, document, ": ")
     if span.end > len(document.content):
-        told = f"says {preview(span.text)} and " if span.text else ""
+        says = f"says {preview(span.text)} and " if span.text else ""
         return (
-            f"the span [{span.start}, {span.end}) {told}reaches past the end of "
-            f"{span.doc_id!r}, which has {len(document.content)} characters{_remedy(span, document, ': ')}"
+            f"the span [{span.start}, {span.end}) {says}reaches past the end of "
+            f"{span.doc_id!r}, which has {len(document.content)} characters{remedy}"
         )
-    has, says = contrasted(found, span.text)
-    return (
-        f"{span.doc_id!r} has {has} at [{span.start}, {span.end}), the span says {says}{_remedy(span, document, ': ')}"
-    )
+    has, says = contrasted(text, span.text)
+    return f"{span.doc_id!r} has {has} at [{span.start}, {span.end}), the span says {says}{remedy}"
 
 
 def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
@@ -151,28 +148,26 @@ def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
     return f"{before}the text is at [{nearest}, {nearest + len(span.text)}){more}"
 
 
-def contrasted(found: str, said: str) -> tuple[str, str]:
-    """Quote both texts for a message, from shortly before the first character in which they differ."""
-    pairs = enumerate(zip(found, said, strict=False))
-    same = next((place for place, (a, b) in pairs if a != b), min(len(found), len(said)))
-    cut = max(0, same - SHOWN_BEFORE)
-    if cut == 0:
-        return preview(found), preview(said)
-    return preview("…" + found[cut:]), preview("…" + said[cut:])
+def contrasted(first: str, second: str) -> tuple[str, str]:
+    """Quote two texts for a message, from shortly before their first difference."""
+    cut = Prefix.similarity(first, second) - SHOWN_BEFORE
+    if cut <= 0:
+        return preview(first), preview(second)
+    return preview("…" + first[cut:]), preview("…" + second[cut:])
 
 
 def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:
-    """Raise ``GroundTruthError``, naming both, when the truth was made with another chunker."""
+    """Raise ``GroundTruthError`` if the ground truth was made with another chunker."""
     for item in truth:
         if item.chunker is not None and item.chunker != chunker_name:
             raise GroundTruthError(
-                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids are true "
-                "for one chunker only; run with that one, make new ground truth, or evaluate at token level"
+                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids "
+                "hold for one chunker only; run with that one, make new ground truth, or evaluate at token level"
             )
 
 
 def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chunk | PositionAwareChunk]) -> None:
-    """Raise ``GroundTruthError``, with the count, when the truth names chunks that the corpus does not have."""
+    """Raise ``GroundTruthError`` if the ground truth has ids of chunks that the corpus does not have."""
     known = {chunk.id for chunk in chunks}
     named = {chunk_id for item in truth for group in item.groups for chunk_id in group}
     unknown = sorted(named - known)
@@ -181,22 +176,22 @@ def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chu
     if unknown:
         raise GroundTruthError(
             f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "
-            f"of this run, first {unknown[0]}: the documents or the chunker are not those that it was made with"
+            f"of this run, first {unknown[0]}: it was made with other documents or another chunker"
         )
 
 
 def count_occurrences(texts: Iterable[str], documents: Iterable[Document]) -> dict[str, dict[DocumentId, int]]:
-    """Count in how many places each text begins, overlaps too, by document; documents without it are left out."""
+    """Count the occurrences of each text, overlapping ones too, by the documents that have it."""
     documents = list(documents)
     return {
-        text: {one.id: count for one in documents if (count := len(places_of(text, one.content, inf)))}
+        text: {doc.id: count for doc in documents if (count := len(places_of(text, doc.content, inf)))}
         for text in set(texts)
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A document, how many queries and spans ask about it, and how many of its characters answer one of them."""
+    """How many queries and spans a document has, and how many of its characters they cover."""
 
     doc_id: DocumentId
     characters: int
@@ -206,12 +201,12 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """The share of the document that is truth, each character counted once; 0 for an empty document."""
+        """The share of the document that spans cover; 0 for an empty document."""
         return self.truth_characters / self.characters if self.characters else 0.0
 
 
 def coverage_of(spans: Sequence[tuple[int, DocumentId, int, int]], corpus: Corpus) -> list[Coverage]:
-    """Return every document's coverage, in the corpus's order, from (query, document, start, end) of valid spans."""
+    """Return the coverage of every document by spans, given as query number, document id, start and end."""
     merged = merge_places((doc_id, start, end) for _, doc_id, start, end in spans)
     counts = Counter(doc_id for _, doc_id, _, _ in spans)
     queries = Counter(doc_id for _, doc_id in {(query, doc_id) for query, doc_id, _, _ in spans})
@@ -240,7 +235,7 @@ RemarkKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: its kind, the line and the query it is about, and a sentence."""
+    """A fault or a remark about a line of a ground-truth file."""
 
     kind: FaultKind | RemarkKind
     line: int
@@ -252,23 +247,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TruthAudit:
-    """What was found in a ground-truth file."""
+    """The faults, remarks and counts of a ground-truth file."""
 
     evaluation_type: EvaluationType
     queries: int
     unanswerable: int
     answers: int
-    """Spans, or chunk ids; alternatives too."""
+    """Spans or chunk ids, alternatives included."""
     valid_answers: int
     faults: Sequence[Finding]
     remarks: Sequence[Finding]
     coverage: Sequence[Coverage] = ()
-    """For each document how much truth it holds; none for chunk-level truth, which names no documents."""
+    """By document; empty for chunk-level ground truth."""
     truth_characters: int = 0
     repeated_characters: int = 0
-    """Of ``truth_characters``, the sum over the valid spans, how many belong to texts that occur more than once."""
+    """How many of ``truth_characters``, the total of the valid spans, have a text that occurs more than once."""
     leakage: Mapping[str, int] = field(default_factory=dict)
-    """How many questions have such a share of their words copied from their passages; of spans alone."""
+    """Questions by the share of their words that is copied from their passages."""
 
     @property
     def is_valid(self) -> bool:
@@ -276,17 +271,17 @@ class TruthAudit:
 
     @property
     def repeated(self) -> int:
-        """How many valid spans have a text that occurs at more than one place of the corpus."""
+        """How many valid spans have a text that occurs more than once."""
         return sum(remark.kind == "occurs more than once" for remark in self.remarks)
 
     @property
     def repeated_share(self) -> float:
-        """The share of the truth's characters in such spans; 0 without truth."""
+        """The share of the characters in such spans; 0 without spans."""
         return self.repeated_characters / self.truth_characters if self.truth_characters else 0.0
 
 
 class _ValidSpan(NamedTuple):
-    """A member of a group that is the text of its document, with its line and its group."""
+    """A span that is the text of its document, with its line and its group."""
 
     line: ParsedLine[TokenLevelLine]
     group: SpanLine
@@ -294,7 +289,7 @@ class _ValidSpan(NamedTuple):
 
 
 def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
-    """Audit the text of a token-level file; nothing is raised for what is wrong with it."""
+    """Audit the text of a token-level file."""
     documents = corpus.by_id()
     lines, remarks, quotes = list[ParsedLine[TokenLevelLine]](), list[Finding](), Quotes(lambda: documents)
     for line in truth_lines(text, TokenLevelLine, quotes):
@@ -303,16 +298,17 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         quotes.differing.clear()
     valid, span_faults = _checked_spans(lines, documents)
     counts = count_occurrences({span.member.text for span in valid}, corpus)
-    # A copy that the group names is found like the span itself.
+    # Copies that are alternatives are credited like the span itself.
     repeated = [
         span
         for span in valid
-        if sum(counts[span.member.text].values()) > sum(o.text == span.member.text for o in span.group.members)
+        if sum(counts[span.member.text].values())
+        > sum(member.text == span.member.text for member in span.group.members)
     ]
     remarks += [*_asked_twice(lines), *_overlaps(lines)]
     remarks += [_repeated(span.line, span.member, counts[span.member.text]) for span in repeated]
     records = [line.record for line in lines if line.record]
-    places = [(line.number, DocumentId(one.doc_id), one.start, one.end) for line, _, one in valid]
+    places = [(line.number, DocumentId(span.doc_id), span.start, span.end) for line, _, span in valid]
     return TruthAudit(
         evaluation_type="token-level",
         queries=len(records),
@@ -356,7 +352,7 @@ def _leakage_counts(valid: Iterable[_ValidSpan], documents: Mapping[DocumentId, 
 
 
 def audit_chunk_level(text: str) -> TruthAudit:
-    """Audit the text of a chunk-level file by itself: only a run with its chunker can say whether its ids are true."""
+    """Audit the text of a chunk-level file; only a run with its chunker can check the ids."""
     lines = list(truth_lines(text, ChunkLevelLine, Quotes(None)))
     records = [line.record for line in lines if line.record]
     remarks = [*_asked_twice(lines)]
@@ -386,7 +382,7 @@ def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
         yield Finding("line", 1, None, None, None, "the file holds no query: write one a line")
     for line in lines:
         record = line.record
-        # The numbers of a span are judged with its document at hand, which tells more.
+        # _checked_spans reports impossible offsets, with what the document has.
         spans = record.relevant_spans if isinstance(record, TokenLevelLine) else []
         judged = {member.fault() for span in spans for member in span.members}
         for fault in line.faults:
@@ -395,13 +391,13 @@ def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
 
 
 def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
-    """Questions that differ at most in case and spacing."""
+    """Remark on questions that differ only in case and spacing."""
     first: dict[str, AnyLine] = {}
     for line in lines:
         if line.record is None:
             continue
         earlier = first.setdefault(" ".join(line.record.query.casefold().split()), line)
-        # One whose id is taken too is a fault already.
+        # The same id would be a fault already.
         if earlier is not line and earlier.record and earlier.record.query_id != line.record.query_id:
             yield finding(
                 "question asked twice",
@@ -441,6 +437,6 @@ def _repeated(line: AnyLine, span: AlternativeLine, counts: dict[DocumentId, int
 
 
 def finding(kind: FaultKind | RemarkKind, line: AnyLine, message: str, doc_id: str | None = None) -> Finding:
-    """Return what was found about a line of a file."""
+    """Return a finding about a line of a file."""
     query_id = line.record.query_id if line.record else None
     return Finding(kind, line.number, query_id, line.query, doc_id, message)

@@ -1,8 +1,7 @@
-"""Correct a ground-truth file where it and its documents leave no doubt about what was meant.
+"""Correct a ground-truth file where its documents leave no doubt about what was meant.
 
-That is a span whose text is at one other place of its document, whose offsets count another unit, or whose document is
-named by a path or with a typing error; a span that is quoted or given by its page, which gets its numbers; a span or a
-whole line that is there twice; and the version of the format. The rest of a file stays byte for byte.
+Corrected are offsets, if the document has the text at one other place or in another unit; document ids with a path or
+a typing error; spans without offsets; and spans and lines that are there twice. Other lines stay byte for byte.
 """
 
 import json
@@ -23,9 +22,11 @@ AnyLine = ParsedLine[TokenLevelLine] | ParsedLine[ChunkLevelLine]
 
 
 def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
-    """Correct a file, whole or not at all, and return what was corrected; nothing is written where nothing was.
+    """Correct a file and return what was corrected; write nothing if nothing was.
 
-    Raises ``CorpusError`` when the file cannot be read, ``ArtifactError`` when it cannot be written.
+    Raises:
+        CorpusError: If the file cannot be read.
+        ArtifactError: If the file cannot be written.
     """
     text = read_text(Path(path))
     fixed, found = fixed_truth(text.removeprefix(BYTE_ORDER_MARK), corpus)
@@ -36,7 +37,7 @@ def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
 
 
 def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
-    """Return the text of a file with what can be corrected, and what that was, in the order of its lines."""
+    """Return the text of a file with its corrections, and what was corrected."""
     documents = corpus.by_id() if corpus else {}
     quotes = Quotes(lambda: documents)
     parsed: list[AnyLine] = (
@@ -45,58 +46,50 @@ def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
         else list(truth_lines(text, TokenLevelLine, quotes))
     )
     by_number = {line.number: line for line in parsed}
-    is_grouped = any(line.record.has_groups for line in parsed if line.record)
-    known, seen = KnownIds(documents), dict[str, int]()
+    known, first_lines = KnownIds(documents), dict[str, int]()
     lines: list[str] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        read = by_number.get(number)
-        if read is None or read.record is None:
-            is_header = read is None and is_grouped and bool(line.strip())
-            if is_header and parsed_line(line).get("version") == 1:
-                line = changed_line(line, {"version": 2}, {})
-                found.append(Finding("line", number, None, None, None, "the version of the format is 2 now"))
+        query = by_number.get(number)
+        if query is None or query.record is None:
             lines.append(line)
             continue
         data = parsed_line(line)
-        first = seen.setdefault(json.dumps({**data, "id": read.record.query_id}, sort_keys=True), number)
+        first = first_lines.setdefault(json.dumps({**data, "id": query.record.query_id}, sort_keys=True), number)
         if first != number:
-            found.append(finding("line", read, f"line {first} is the same: this one is removed"))
+            findings.append(finding("line", query, f"line {first} is the same: this one is removed"))
             continue
-        fixed, changes = _fixed_spans(read, data, documents, known)
-        found += fixed
-        lines.append(changed_line(line, changes, {}) if fixed else line)
-    return "\n".join(lines), found
+        spans, fixed = _fixed_spans(query, data.get("relevant_spans", []), documents, known)
+        findings += fixed
+        lines.append(changed_line(line, {"relevant_spans": spans}, {}) if fixed else line)
+    return "\n".join(lines), findings
 
 
 def _fixed_spans(
-    line: AnyLine, data: JsonObject, documents: dict[DocumentId, Document], known: KnownIds
-) -> tuple[list[Finding], JsonObject]:
-    """Return what is corrected in the spans of a line, and the spans as they are written then."""
-    if not isinstance(line.record, TokenLevelLine):
-        return [], {}
-    key = "relevant_spans" if "relevant_spans" in data else "relevantSpans"
-    found, kept = [], []
-    for span, written in zip(line.record.relevant_spans, data.get(key, []), strict=True):
-        given = [written, *written.get("alternatives", [])]
-        pairs = zip(span.members, given, strict=True)
-        members = [_fixed_member(member, one, documents, known) for member, one in pairs]
-        for before, now in zip(given, members, strict=True):
-            if now != before:
-                doc_id = now.get("doc_id", now.get("docId"))
-                told = f"{_named(before)} is now {_named(now)}"
-                found.append(finding("span", line, told, doc_id))
-        fixed = {**members[0], "alternatives": members[1:]} if len(members) > 1 else members[0]
+    line: AnyLine, written: list[JsonObject], documents: dict[DocumentId, Document], known: KnownIds
+) -> tuple[list[JsonObject], list[Finding]]:
+    """Return the spans of a line as they should be written, and what was corrected."""
+    findings, kept = list[Finding](), list[JsonObject]()
+    spans = line.record.relevant_spans if isinstance(line.record, TokenLevelLine) else []
+    for span, record in zip(spans, written, strict=True):
+        before = [record, *record.get("alternatives", [])]
+        now = [_fixed_member(*pair, documents, known) for pair in zip(span.members, before, strict=True)]
+        findings += [
+            finding("span", line, f"{_named(old)} is now {_named(new)}", new["doc_id"])
+            for old, new in zip(before, now, strict=True)
+            if old != new
+        ]
+        fixed = {**now[0], "alternatives": now[1:]} if len(now) > 1 else now[0]
         if fixed in kept:
-            told = f"{_named(fixed)} is given twice: one is removed"
-            found.append(finding("answer given twice", line, told, fixed.get("doc_id", fixed.get("docId"))))
+            sentence = f"{_named(fixed)} is given twice: one is removed"
+            findings.append(finding("answer given twice", line, sentence, fixed["doc_id"]))
         else:
             kept.append(fixed)
-    return found, {key: kept}
+    return kept, findings
 
 
 def _named(written: JsonObject) -> str:
-    name = repr(written.get("doc_id", written.get("docId")))
+    name = repr(written["doc_id"])
     if "start" in written:
         return f"{name} [{written['start']}, {written['end']})"
     return ", ".join([name, *(f"{key} {preview(str(written[key]))}" for key in (*NAMES, "text") if key in written)])
@@ -105,7 +98,7 @@ def _named(written: JsonObject) -> str:
 def _fixed_member(
     member: AlternativeLine, written: JsonObject, documents: dict[DocumentId, Document], known: KnownIds
 ) -> JsonObject:
-    """Return a span as it is written, with the document and the place that are meant if that is sure."""
+    """Return a span with the right document and place, if they are certain."""
     if "start" not in written:
         others = {key: value for key, value in written.items() if key not in ("text", *NAMES)}
         return {**others, "start": member.start, "end": member.end, "text": member.text}
@@ -118,7 +111,7 @@ def _fixed_member(
         document = documents.get(DocumentId(name)) if name is not None else None
     if document is None or (is_guess and not member.text):
         return written
-    named = {**written, "docId" if "docId" in written else "doc_id": document.id}
+    named = {**written, "doc_id": document.id}
     if span_fault(member, document) is None:
         return named
     content, text = document.content, member.text
@@ -126,6 +119,6 @@ def _fixed_member(
     places = places_of(text, content, 2)
     if unit is not None:
         return {**named, "start": unit.start, "end": unit.end, "text": content[unit.start : unit.end]}
-    if len(places) == 1 and not is_guess:  # both the document and the place would be guessed
+    if len(places) == 1 and not is_guess:  # not both the document and the place are guessed
         return {**named, "start": places[0], "end": places[0] + len(text)}
     return written

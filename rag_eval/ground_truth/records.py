@@ -1,12 +1,9 @@
-"""One line of a ground-truth file: its shape, what can be wrong with it by itself, and the truth it holds.
-
-Version 1 of the format has spans or chunk ids. Version 2 adds groups of evidence: a span or chunk id may list
-alternatives that say the same, and an origin.
-"""
+"""One line of a ground-truth file: its shape, its faults, and the ground truth it holds."""
 
 import json
+from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,33 +18,32 @@ from rag_eval.types.evidence import (
     Query,
     SpanRecord,
     TokenLevelGroundTruth,
-    group_fault,
     judgements,
-    span_name,
-    unanswerable_fault,
 )
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
+T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+Text = TypeVar("Text", bound=str)
 
-def _encodable(text: str) -> str:
+
+def _encodable(text: Text) -> Text:
     encode_utf8(text)
     return text
 
 
 _Text = Annotated[str, AfterValidator(_encodable)]
-_Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
+_ChunkId = Annotated[ChunkId, AfterValidator(_encodable)]
+_Offset = Annotated[int, Field(lt=2**63)]  # the most that a table can hold
 NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
-
 JsonObject = dict[str, Any]
-"""An object as JSON has it."""
 
 Place = tuple[str, int, int]
-"""A document's id, and a start and an end in it."""
+"""Document id, start and end."""
 
 
 class LineModel(BaseModel):
-    """The shape of an object in a file: other keys are refused, and nothing is converted."""
+    """An object in a file; other keys and other types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
 
@@ -56,11 +52,11 @@ class Header(LineModel):
     """The line that names the format."""
 
     format: Literal["rag-eval/token-level", "rag-eval/chunk-level"]
-    version: int
+    version: Literal[1]
 
 
 class AlternativeLine(LineModel):
-    """A span that says the same as another; its numbers may still be nonsense. Without a text, the corpus has it."""
+    """A span as it is written: its offsets may be impossible, and its text may be left to the corpus."""
 
     doc_id: _Text = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: _Offset
@@ -73,7 +69,7 @@ class AlternativeLine(LineModel):
         return self.doc_id, self.start, self.end
 
     def fault(self) -> str | None:
-        """Return what is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
+        """Explain why the offsets are impossible in any document; None if they are not."""
         try:
             self.span()
         except InvalidSpanError as error:
@@ -81,12 +77,12 @@ class AlternativeLine(LineModel):
         return None
 
     def span(self) -> CharacterSpan:
-        """Return the span; raises ``InvalidSpanError`` when the numbers are nonsense."""
+        """Return the span; raise ``InvalidSpanError`` if the offsets are impossible."""
         return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
 
 
 class SpanLine(AlternativeLine):
-    """A relevant span as it is written, with its alternatives."""
+    """A relevant span as it is written, with its alternatives: spans that say the same."""
 
     alternatives: list[AlternativeLine] = Field(default_factory=list)
 
@@ -96,6 +92,8 @@ class SpanLine(AlternativeLine):
 
 
 class _QueryLine(LineModel):
+    noun: ClassVar[str]
+
     id: NotEmpty | None = None
     query: _Text
     unanswerable: bool = False
@@ -106,115 +104,98 @@ class _QueryLine(LineModel):
         return QueryId(self.id or generate_query_id(self.query))
 
     def to_query(self) -> Query:
-        """Return the query; raises ``GroundTruthError`` when its text is empty."""
+        """Return the query; raise ``GroundTruthError`` if its text is empty."""
         return Query(self.query_id, QueryText(self.query), self.metadata)
 
-    def _faults(self, answers: int, kind: str) -> list[str]:
-        """Return all that is wrong with the query as one that has so many answers of a kind."""
-        faults = [] if self.query.strip() else ["the query is empty: write the question"]
+    def _checked(self, answers: int, faults: list[str], make: Callable[[Query], T]) -> tuple[T | None, list[str]]:
+        """Return what ``make`` makes of the query, None if the line has faults, and all its faults."""
+        if not self.query.strip():
+            faults = ["the query is empty: write the question", *faults]
         if not answers and not self.unanswerable:
-            faults.append(f'it has no relevant {kind}: add them, or declare it with "unanswerable": true')
-        if self.unanswerable and (fault := unanswerable_fault(answers, kind)):
-            faults.append(fault)
-        if self.metadata:
-            try:
-                metadata_to_json(self.metadata, "the query")
-                judgements(self.to_query())
-            except RagEvalError as error:
-                faults.append(str(error))
-        return faults
+            faults.append(f'it has no relevant {self.noun}: add them, or declare it with "unanswerable": true')
+        if not self.query.strip():
+            return None, faults
+        try:
+            metadata_to_json(self.metadata, "the query")
+            query = self.to_query()
+            judgements(query)
+            truth = make(query)
+        except RagEvalError as error:
+            faults.append(str(error).removeprefix(f"{self.query_id}: "))
+            return None, faults
+        return (None, faults) if faults else (truth, [])
 
 
 class TokenLevelLine(_QueryLine):
     """A query and the spans that answer it."""
 
     evaluation_type: ClassVar[EvaluationType] = "token-level"
-    relevant_spans: list[SpanLine] = Field(
-        default_factory=list, validation_alias=AliasChoices("relevant_spans", "relevantSpans")
-    )
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether the line has something that only version 2 of the format knows."""
-        return any(span.origin or span.alternatives for span in self.relevant_spans)
+    noun = "spans"
+    relevant_spans: list[SpanLine] = Field(default_factory=list)
 
     def read(self) -> tuple[TokenLevelGroundTruth | None, list[str]]:
-        """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
-        faults = self._faults(len(self.relevant_spans), "spans")
+        """Return the ground truth of the line, None if it has faults, and all its faults."""
+        faults: list[str] = []
         spans: list[CharacterSpan] = []
         alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
         origins: dict[CharacterSpan, str] = {}
-        is_broken = False
         for line in self.relevant_spans:
-            group = []
-            for member in (line, *line.alternatives):
-                try:
-                    group.append(member.span())
-                except InvalidSpanError as error:
-                    faults.append(str(error))
-                    is_broken = True
-                    continue
-                if member.origin:
-                    origins[group[-1]] = member.origin
-            spans += group[:1]
-            if len(group) > 1:
-                alternatives.setdefault(group[0], []).extend(group[1:])
-        if not is_broken and (fault := group_fault(spans, alternatives, origins, span_name)):
-            faults.append(fault)
-        if faults:
-            return None, faults
-        return TokenLevelGroundTruth(self.to_query(), spans, self.unanswerable, alternatives, origins), []
+            if wrong := [fault for member in line.members if (fault := member.fault())]:
+                faults += wrong
+                continue
+            seed, *others = group = [member.span() for member in line.members]
+            spans.append(seed)
+            if others:
+                alternatives.setdefault(seed, []).extend(others)
+            pairs = zip(group, line.members, strict=True)
+            origins |= {span: member.origin for span, member in pairs if member.origin}
+        return self._checked(
+            len(self.relevant_spans),
+            faults,
+            lambda query: TokenLevelGroundTruth(query, spans, self.unanswerable, alternatives, origins),
+        )
 
 
 class ChunkLevelLine(_QueryLine):
     """A query and the ids of the chunks that answer it; alternatives and origins are by chunk id."""
 
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
-    relevant_chunk_ids: list[_Text] = Field(
-        default_factory=list, validation_alias=AliasChoices("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
-    )
-    alternatives: dict[_Text, list[_Text]] = Field(default_factory=dict)
-    origins: dict[_Text, NotEmpty] = Field(default_factory=dict)
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether the line has something that only version 2 of the format knows."""
-        return bool(self.alternatives or self.origins)
+    noun = "chunk ids"
+    relevant_chunk_ids: list[_ChunkId] = Field(default_factory=list)
+    alternatives: dict[_ChunkId, list[_ChunkId]] = Field(default_factory=dict)
+    origins: dict[_ChunkId, NotEmpty] = Field(default_factory=dict)
 
     def read(self) -> tuple[ChunkLevelGroundTruth | None, list[str]]:
-        """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
-        faults = self._faults(len(self.relevant_chunk_ids), "chunk ids")
-        ids = [ChunkId(name) for name in self.relevant_chunk_ids]
-        alternatives = {ChunkId(seed): [ChunkId(name) for name in names] for seed, names in self.alternatives.items()}
-        origins = {ChunkId(name): origin for name, origin in self.origins.items()}
-        if fault := group_fault(ids, alternatives, origins, repr):
-            faults.append(fault)
-        if faults:
-            return None, faults
-        return ChunkLevelGroundTruth(self.to_query(), ids, self.unanswerable, alternatives, origins), []
+        """Return the ground truth of the line, None if it has faults, and all its faults."""
+        return self._checked(
+            len(self.relevant_chunk_ids),
+            [],
+            lambda query: ChunkLevelGroundTruth(
+                query, self.relevant_chunk_ids, self.unanswerable, self.alternatives, self.origins
+            ),
+        )
 
 
 def token_level_outputs(item: TokenLevelGroundTruth) -> JsonObject:
-    """Return what answers a query as plain data, as files and datasets hold it."""
-    records, written = [], set()
-    for span in item.relevant_spans:
+    """Return the answers to a query as files and datasets have them."""
+    # Of a span that is given twice, the first has the alternatives.
+    seeds = {span: number for number, span in reversed(list(enumerate(item.relevant_spans)))}
+    records = []
+    for number, span in enumerate(item.relevant_spans):
         record = _span_record(span, item)
-        # A span that is given twice has one group.
-        if span in item.alternatives and span not in written:
+        if span in item.alternatives and seeds[span] == number:
             record["alternatives"] = [_span_record(member, item) for member in item.alternatives[span]]
-        written.add(span)
         records.append(record)
     return {"relevant_spans": records}
 
 
 def chunk_level_outputs(item: ChunkLevelGroundTruth) -> JsonObject:
-    """Return what answers a query as plain data, as files and datasets hold it."""
-    outputs: JsonObject = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
-    if item.alternatives:
-        outputs["alternatives"] = {seed: list(members) for seed, members in item.alternatives.items()}
-    if item.origins:
-        outputs["origins"] = dict(item.origins.items())
-    return outputs
+    """Return the answers to a query as files and datasets have them."""
+    alternatives = {seed: list(members) for seed, members in item.alternatives.items()}
+    groups = {"alternatives": alternatives, "origins": dict(item.origins)}
+    return {"relevant_chunk_ids": list(item.relevant_chunk_ids)} | {
+        key: group for key, group in groups.items() if group
+    }
 
 
 def _span_record(span: CharacterSpan, item: TokenLevelGroundTruth) -> SpanRecord:
@@ -225,9 +206,9 @@ def _span_record(span: CharacterSpan, item: TokenLevelGroundTruth) -> SpanRecord
 
 
 def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
-    """Say why a line does not even have the shape of a query, a sentence each."""
+    """Explain why a line is no query, one sentence per fault."""
     if isinstance(error, ValidationError):
-        return [f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors()]
+        return [f"{_place(fault['loc'])}: {_explained(fault)}" for fault in error.errors()]
     if isinstance(error, json.JSONDecodeError):
         return [f"not JSON ({error.msg} at character {error.colno}); write one JSON object a line"]
     if isinstance(error, RecursionError):
@@ -235,7 +216,7 @@ def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
     return [str(error)]
 
 
-def _said(fault: ErrorDetails) -> str:
+def _explained(fault: ErrorDetails) -> str:
     if fault["type"] == "missing":
         return "it is missing: add it"
     if fault["type"] != "extra_forbidden":
@@ -257,22 +238,22 @@ def _place(keys: tuple[int | str, ...]) -> str:
 
 
 def query_name(query_id: str, text: str) -> str:
-    """Name a query for a message: its id and its text, cut, with nothing that would steer a terminal."""
+    """Name a query in a message: its id and its text, shortened, in printable characters."""
     return f"{query_id if query_id.isprintable() else preview(query_id)} {preview(text)}"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
+    record = dict(pairs)
+    if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {preview(repeated)} is twice in one object: keep one")
-    return found
+    return record
 
 
 def _not_a_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number that JSON has: leave it out")
 
 
-parsed_line = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_not_a_number).decode
-"""Parse the JSON of a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` puts into words."""
+parsed_line = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_not_a_number).decode
+"""Parse a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` explains."""

@@ -1,8 +1,4 @@
-"""The native ground-truth format, JSON lines: reading, writing, and rewriting only the lines that changed.
-
-Writing is whole or not at all, in the order given, and what is written is read back the same. Files are written in
-version 1 of the format; in version 2 where the truth has groups or origins.
-"""
+"""The ground-truth format, JSON lines: read, write, and rewrite only the lines that changed."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,38 +25,40 @@ from rag_eval.types.ids import EvaluationType
 
 Line = TypeVar("Line", TokenLevelLine, ChunkLevelLine)
 Truth = TokenLevelGroundTruth | ChunkLevelGroundTruth
-VERSIONS = (1, 2)
 BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine(Generic[Line]):
-    """A line that is not empty: its number, what it holds if it has the shape of a query, and all its faults."""
+    """A line with a query, or with faults; ``record`` is None if it does not have the shape of a query."""
 
     number: int
     record: Line | None
     truth: Truth | None
-    """The truth of a line that has no fault by itself."""
     faults: list[str]
     query: str | None
-    """The question, as far as the line tells one."""
 
 
 def read_token_level(path: str | Path, documents: CorpusDocuments | None = None) -> list[TokenLevelGroundTruth]:
-    """Read the spans of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query.
+    """Read a file of spans.
 
-    Spans that are quoted, or given by their page, need the ``documents``: ``corpus.by_id`` gives them.
+    Args:
+        path: The file.
+        documents: Returns the documents by id, such as ``corpus.by_id``: needed for spans without offsets.
+
+    Raises:
+        GroundTruthError: If the file cannot be read; names the line and the query.
     """
-    return cast("list[TokenLevelGroundTruth]", _sound(read_truth_text(path), path, TokenLevelLine, Quotes(documents)))
+    return cast("list[TokenLevelGroundTruth]", _checked(read_truth_text(path), path, TokenLevelLine, Quotes(documents)))
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
-    """Read the ids of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return cast("list[ChunkLevelGroundTruth]", _sound(read_truth_text(path), path, ChunkLevelLine, Quotes(None)))
+    """Read a file of chunk ids; raise ``GroundTruthError``, naming the line and the query, if it cannot be read."""
+    return cast("list[ChunkLevelGroundTruth]", _checked(read_truth_text(path), path, ChunkLevelLine, Quotes(None)))
 
 
 def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
-    """Read a file, ``what`` in errors, without its byte-order mark; raises ``GroundTruthError`` when it cannot be."""
+    """Read a file, called ``what`` in errors, without its byte-order mark; raise ``GroundTruthError`` if it fails."""
     path = Path(path)
     try:
         kind = kind_of(path)
@@ -83,17 +81,16 @@ def _is_list(text: str) -> bool:
 
 
 def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedLine[Line]]:
-    """Parse every line of a file but its header and the empty ones, with all that is wrong with each by itself.
+    """Parse the queries of a file, with all faults of each line; ``quotes`` finds spans without offsets.
 
-    Spans without numbers are placed by ``quotes``. A header that does not fit is a line without a record, and so is a
-    file that is one JSON list.
+    A wrong header is a line without a record, and so is a file that is one JSON list.
     """
     if _is_list(text):
         fault = "the file is one JSON list: write its objects one a line, without brackets and commas around them"
         yield ParsedLine(1, None, None, [fault], None)
         return
-    lines: dict[str, int] = {}
-    is_first, version = True, 2
+    first_lines: dict[str, int] = {}
+    is_first = True
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -102,7 +99,7 @@ def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedL
         try:
             data = parsed_line(line)
             if isinstance(data, dict) and "format" in data:
-                version = _checked_version(data, kind.evaluation_type, was_first)
+                _check_header(data, kind.evaluation_type, was_first)
                 continue
             record = kind.model_validate(quotes.placed(data))
         except (ValueError, RecursionError, RagEvalError) as error:
@@ -110,34 +107,23 @@ def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedL
             yield ParsedLine(number, None, None, line_faults(error), query if isinstance(query, str) else None)
             continue
         truth, faults = record.read()
-        if version == 1 and record.has_groups:
-            faults.append(
-                "it has alternatives or an origin, which version 1 of the format does not know: "
-                'write "version": 2 in the first line'
-            )
-        if record.query_id in lines:
-            faults.append(f"its id is in line {lines[record.query_id]} too: remove one, or give each its own id")
-        lines.setdefault(record.query_id, number)
+        if (first := first_lines.setdefault(record.query_id, number)) != number:
+            faults.append(f"its id is in line {first} too: remove one, or give each its own id")
         yield ParsedLine(number, record, truth, faults, record.query)
 
 
-def _checked_version(data: JsonObject, evaluation_type: EvaluationType, is_first: bool) -> int:
+def _check_header(data: JsonObject, evaluation_type: EvaluationType, is_first: bool) -> None:
     if not is_first:
         raise GroundTruthError("the line that names the format comes before all queries: remove this one")
-    header = Header.model_validate(data)
-    if header.version not in VERSIONS:
-        known = " or ".join(map(str, VERSIONS))
-        raise GroundTruthError(f"this is version {header.version} of the format, which is not known: use {known}")
-    found = header.format.removeprefix("rag-eval/")
-    if found != evaluation_type:
+    level = Header.model_validate(data).format.removeprefix("rag-eval/")
+    if level != evaluation_type:
         raise GroundTruthError(
-            f"this is {found} ground truth and the evaluation is {evaluation_type}: use the one that fits the other"
+            f"this is {level} ground truth and the evaluation is {evaluation_type}: use the one that fits the other"
         )
-    return header.version
 
 
-def _sound(text: str, path: str | Path, kind: type[Line], quotes: Quotes) -> list[Truth]:
-    """Return the truth of a file's text; raises ``GroundTruthError`` with the first fault, and without any query."""
+def _checked(text: str, path: str | Path, kind: type[Line], quotes: Quotes) -> list[Truth]:
+    """Return the ground truth in a text; raise ``GroundTruthError`` with the first fault."""
     lines = list(truth_lines(text, kind, quotes))
     faults = [(line, fault) for line in lines for fault in line.faults]
     if faults:
@@ -157,74 +143,71 @@ def _sound(text: str, path: str | Path, kind: type[Line], quotes: Quotes) -> lis
 
 
 def truth_type(text: str) -> EvaluationType:
-    """Tell the type of ground truth that a file's text holds, by its header or first query; else token-level."""
+    """Return the evaluation type of a text, by its header or first query; token-level if neither says so."""
     for line in text.split("\n"):
         try:
             data = parsed_line(line) if line.strip() else None
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict):
-            has_ids = not data.keys().isdisjoint(("relevant_chunk_ids", "relevantChunkIds", "chunk_ids"))
-            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or has_ids
+            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or "relevant_chunk_ids" in data
             return "chunk-level" if is_chunk_level else "token-level"
     return "token-level"
 
 
 def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
-    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
+    """Write ground truth; the file is replaced at once or not at all.
 
-    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
+    Raises:
+        GroundTruthError: If reading the file would not give the same.
+        ArtifactError: If the file cannot be written.
     """
-    _write(path, list(truth), TokenLevelLine)
+    _write_new(path, list(truth), TokenLevelLine)
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
-    """Write ground truth as ``write_token_level`` does."""
-    _write(path, list(truth), ChunkLevelLine)
+    """Write ground truth like ``write_token_level``."""
+    _write_new(path, list(truth), ChunkLevelLine)
 
 
 def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
-    """Write ground truth of either type as ``write_token_level`` does, and return its type."""
-    _write(path, truth, form := _form(truth))
-    return form.evaluation_type
+    """Write ground truth of either type like ``write_token_level``, and return its type."""
+    kind = _kind_of(truth)
+    _write_new(path, truth, kind)
+    return kind.evaluation_type
 
 
-def _form(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
+def _kind_of(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
     return ChunkLevelLine if truth and isinstance(truth[0], ChunkLevelGroundTruth) else TokenLevelLine
 
 
 def rewrite_truth(path: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None) -> None:
-    """Write to a file what became of its ground truth, in the same order.
+    """Update a file to changed ground truth; lines of queries whose answers did not change stay as they are.
 
-    The line of a query whose answers are as they were stays byte for byte, and so does what is no query, but for the
-    version of the format where groups need another. A query that the truth no longer has is left out, and new ones
-    come at the end. Raises as ``write_token_level`` does, and when the file cannot be read.
+    Queries that the ground truth does not have are removed, and new ones are added at the end. Raises like
+    ``write_token_level``.
     """
     items = list(truth)
-    by_id = {item.query.id: item for item in items}
-    before = read_text(Path(path))
-    kind, quotes = cast("Any", _form(items)), Quotes(documents)
-    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind, quotes)}
-    lines, is_grouped = [], any(item.alternatives or item.origins for item in items)
-    for number, line in enumerate(before.split("\n"), start=1):
+    kind, quotes = _kind_of(items), Quotes(documents)
+    left = {item.query.id: item for item in items}
+    text = read_text(Path(path))
+    parsed: Iterable[ParsedLine[Any]] = truth_lines(text.removeprefix(BYTE_ORDER_MARK), cast("Any", kind), quotes)
+    old = {line.number: line.truth for line in parsed}
+    lines = []
+    for number, line in enumerate(text.split("\n"), start=1):
         was = old.get(number)
-        now = by_id.get(was.query.id) if was is not None else None
-        # In a file without faults, what has no truth and is not empty is the header.
-        is_header = was is None and bool(line.strip())
-        if is_header and is_grouped and parsed_line(line.removeprefix(BYTE_ORDER_MARK)).get("version") == 1:
-            lines.append(changed_line(line, {"version": 2}, {}))
-        elif was is None or (now is not None and _outputs(now) == _outputs(was) and _judged(now) == _judged(was)):
+        now = left.pop(was.query.id, None) if was is not None else None
+        if was is None or (now is not None and _changes(now) == _changes(was)):
             lines.append(line)
         elif now is not None:
-            lines.append(changed_line(line, _outputs(now), _judged(now)))
-    known = {was.query.id for was in old.values() if was is not None}
-    if new := [_line(item) for item in items if item.query.id not in known]:
-        lines = [*(lines if lines[-1] else lines[:-1]), *new, ""]
+            lines.append(changed_line(line, *_changes(now)))
+    if left:
+        lines = [*(lines if lines[-1] else lines[:-1]), *map(_line, left.values()), ""]
     _write(path, items, kind, "\n".join(lines), quotes)
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
-    """Replace some keys of a query's line (None removes one), and some of its metadata; the rest stays as it was."""
+    """Replace some keys of a query's line, and some of its metadata; None removes a key."""
     data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
     if metadata:
         changes = {**changes, "metadata": _replaced(data.get("metadata", {}), metadata) or None}
@@ -233,28 +216,28 @@ def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, A
 
 
 def placed_line(line: str, quotes: Quotes) -> str:
-    """Return a query's line with numbers in its spans; raises as ``parsed_line`` and ``Quotes.placed`` do."""
+    """Return a query's line with offsets in its spans; raises like ``parsed_line`` and ``Quotes.placed``."""
     data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
     placed = quotes.placed(data)
     return line if placed == data else changed_line(line, placed, {})
 
 
-def header_line(evaluation_type: EvaluationType, version: int = 1) -> str:
+def header_line(evaluation_type: EvaluationType) -> str:
     """Return the line that names the format, without its line end."""
-    return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": version})
+    return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": 1})
 
 
 def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
-    merged = {**data, **changes}
-    return {key: value for key, value in merged.items() if key not in changes or value is not None}
+    return {key: value for key, value in {**data, **changes}.items() if key not in changes or value is not None}
 
 
-def _outputs(item: Truth) -> Mapping[str, Any]:
+def _outputs(item: Truth) -> JsonObject:
     return token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
 
 
-def _judged(item: Truth) -> JsonObject:
-    return {JUDGED: item.query.metadata.get(JUDGED)}
+def _changes(item: Truth) -> tuple[JsonObject, JsonObject]:
+    """Return what a change of ground truth changes in its line: the answers, and the judgements in the metadata."""
+    return _outputs(item), {JUDGED: item.query.metadata.get(JUDGED)}
 
 
 def _line(item: Truth) -> str:
@@ -271,20 +254,22 @@ def _line(item: Truth) -> str:
 
 
 def truth_text(truth: Sequence[Truth]) -> str:
-    """Return the text of a file of this ground truth, of which there is at least one query."""
-    version = 2 if any(item.alternatives or item.origins for item in truth) else 1
-    return "\n".join([header_line(_form(truth).evaluation_type, version), *map(_line, truth), ""])
+    """Return ground truth, of at least one query, as the text of a file."""
+    return "\n".join([header_line(_kind_of(truth).evaluation_type), *map(_line, truth), ""])
+
+
+def _write_new(path: str | Path, items: Sequence[Truth], kind: type[TokenLevelLine | ChunkLevelLine]) -> None:
+    text = "\n".join([header_line(kind.evaluation_type), *map(_line, items), ""])
+    _write(path, items, kind, text, Quotes(None))
 
 
 def _write(
-    path: str | Path, items: Sequence[Truth], kind: Any, text: str | None = None, quotes: Quotes | None = None
+    path: str | Path, items: Sequence[Truth], kind: type[TokenLevelLine | ChunkLevelLine], text: str, quotes: Quotes
 ) -> None:
-    """Write the items as a new file, or as the text that they were given."""
-    if text is None:
-        text = truth_text(items) if items else f"{header_line(kind.evaluation_type)}\n"
-    sound = _sound(text.removeprefix(BYTE_ORDER_MARK), path, kind, quotes or Quotes(None))
-    for item, read in zip(items, sound, strict=True):
-        if read != item:
+    """Write a text, after checking that reading it gives the items."""
+    read = _checked(text.removeprefix(BYTE_ORDER_MARK), path, cast("Any", kind), quotes)
+    for item, same in zip(items, read, strict=True):
+        if same != item:
             raise GroundTruthError(
                 f"{query_name(item.query.id, item.query.text)} would not be read back the same: "
                 "use strings as keys of its metadata, and lists rather than tuples"

@@ -20,6 +20,7 @@ from rag_eval import (
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 
+HEADER = {"format": "rag-eval/token-level", "version": 1}
 SPAN = {"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}
 spans = st.builds(
     lambda doc, start, text: CharacterSpan(DocumentId(doc), start, start + len(text), text),
@@ -80,8 +81,7 @@ def test_groups_are_read_back(
         item = replace(item, alternatives={item.relevant_spans[0]: members}, origins=origins)
     write_token_level(path, [item])
     assert read_token_level(path) == [item]
-    version = 2 if item.alternatives or item.origins else 1
-    assert json.loads(path.read_text().split("\n")[0]) == {"format": "rag-eval/token-level", "version": version}
+    assert json.loads(path.read_text().split("\n")[0]) == HEADER
 
 
 def test_groups_are_alternatives_beside_their_span(tmp_path: Path) -> None:
@@ -106,13 +106,11 @@ def test_chunk_level_groups_are_read_back(tmp_path: Path) -> None:
     ]
     write_chunk_level(tmp_path / "c.jsonl", items)
     assert read_chunk_level(tmp_path / "c.jsonl") == items
-    assert '"version": 2' in (tmp_path / "c.jsonl").read_text().split("\n")[0]
     bad = {"query": "why?", "relevant_chunk_ids": ["x"], "alternatives": {"y": ["x"]}}
     with pytest.raises(GroundTruthError, match="'y' has alternatives and is not relevant itself"):
         read_chunk_level(write(tmp_path / "d.jsonl", bad))
 
 
-HEADERS = {version: {"format": "rag-eval/token-level", "version": version} for version in (1, 2)}
 GROUPED = SPAN | {"alternatives": [SPAN | {"start": 5, "end": 8}]}
 
 
@@ -131,19 +129,9 @@ GROUPED = SPAN | {"alternatives": [SPAN | {"start": 5, "end": 8}]}
     ],
 )
 def test_bad_groups_are_named(tmp_path: Path, relevant: list[object], reason: str) -> None:
-    path = write(tmp_path / "t.jsonl", HEADERS[2], {"query": "why?", "relevant_spans": relevant})
+    path = write(tmp_path / "t.jsonl", HEADER, {"query": "why?", "relevant_spans": relevant})
     with pytest.raises(GroundTruthError, match=rf"t\.jsonl, line 2, .*{reason}"):
         read_token_level(path)
-
-
-def test_version_1_has_no_groups(tmp_path: Path) -> None:
-    for span in (GROUPED, SPAN | {"origin": "copy"}):
-        record = {"query": "why?", "relevant_spans": [span]}
-        with pytest.raises(GroundTruthError, match='version 1 of the format does not know: write "version": 2 in the'):
-            read_token_level(write(tmp_path / "t.jsonl", HEADERS[1], record))
-        assert read_token_level(write(tmp_path / "t.jsonl", record)) == read_token_level(
-            write(tmp_path / "u.jsonl", HEADERS[2], record)
-        )
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -245,8 +233,7 @@ def test_a_bad_line_is_named(tmp_path: Path, record: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        ('{"format": "rag-eval/token-level", "version": 3}', r"this is version 3 of .*: use 1 or 2"),
-        ('{"format": "rag-eval/token-level", "version": true}', "version: Input should be a valid integer"),
+        ('{"format": "rag-eval/token-level", "version": 3}', "version: Input should be 1"),
         ('{"format": "rag-eval/other", "version": 1}', "format: Input should be 'rag-eval/token-level' or"),
         ('{"format": "rag-eval/chunk-level", "version": 1}', "this is chunk-level ground truth and the evaluat"),
     ],

@@ -162,16 +162,15 @@ def test_a_sample_is_drawn_anew_from_all_passages() -> None:
     assert draw_sample(items, 0, 3) == items
 
 
-def test_judged_passages_are_kept_in_files_of_either_version(tmp_path: Path) -> None:
+def test_judged_passages_are_kept_in_files(tmp_path: Path) -> None:
     (now,) = pool([truth(DOC.span(0, 9))], found(a=[(100, 200)]), 5, DOCUMENTS)  # type: ignore[arg-type]
     (one,) = judgements(now.query)
-    for grade, version in ((0, 1), (3, 2)):
+    for grade in (0, 3):
         judged = graded(now, PERSON, {one.passage: grade})
         write_truth(tmp_path / "truth.jsonl", [judged])
-        text = (tmp_path / "truth.jsonl").read_text("utf-8")
-        assert f'"version": {version}' in text
         assert read_token_level(tmp_path / "truth.jsonl") == [judged]
     path = tmp_path / "wrong.jsonl"
+    text = (tmp_path / "truth.jsonl").read_text("utf-8")
     path.write_text(text.replace('"grades": {"person": 3}', '"grades": {"person": 7}'), encoding="utf-8")
     with pytest.raises(GroundTruthError, match=r"line 2.*under 'judged': give doc_id.*from 0 to 3"):
         read_token_level(path)

@@ -82,7 +82,7 @@ def test_a_heading_names_its_section_with_those_above_it_where_it_must() -> None
 
 def test_a_page_of_a_text_without_any_is_told_to_be_for_want_of_pages() -> None:
     plain = Corpus([Document(DocumentId("a.pdf"), "Dogs need a ticket.")])
-    with pytest.raises(GroundTruthError, match=r"'a.pdf' has no pages, as its loader tells none: leave out 'page 2'"):
+    with pytest.raises(GroundTruthError, match=r"'a.pdf' has no pages: remove 'page 2'"):
         Quotes(plain.by_id).placed({"relevant_spans": [{"doc_id": "a.pdf", "page": 2}]})
 
 
@@ -92,7 +92,7 @@ def test_a_page_of_a_text_without_any_is_told_to_be_for_want_of_pages() -> None:
         ({"text": "Ferries leave"}, r"is more than once in 'manual.pdf', at \[0, 13\) and \[56, 69\): quote more"),
         ({"page": 1, "text": "Dogs need a ticket"}, "is not in page 1 of 'manual.pdf', it is in page 3: write page 3"),
         ({"page": 9, "text": "Dogs"}, "has no 'page 9', it has 'page 1' to 'page 3'"),
-        ({"doc_id": "guide.md", "page": 5}, "'guide.md' has no pages, as its loader tells none: leave out 'page 5'"),
+        ({"doc_id": "guide.md", "page": 5}, "'guide.md' has no pages: remove 'page 5'"),
         ({"doc_id": "guide.md", "place": "Travle"}, r"has no 'Travle': did you mean 'Travel'\? Else quote"),
         ({"page": 0, "text": "Dogs"}, "the page of a span is '0': give its number"),
         ({"page": True}, "the page of a span is 'True'"),
@@ -180,7 +180,7 @@ def test_a_fix_writes_the_numbers_down(tmp_path: Path) -> None:
     path = written(tmp_path / "truth.jsonl", *LINES)
     before = read_token_level(written(tmp_path / "plain.jsonl", *LINES[1:]), CORPUS.by_id)
     found = fix_truth(path, CORPUS)
-    assert found[1].message.startswith("'manual.pdf', page '1', text 'Children travel free' is now 'manual.pdf' [")
+    assert found[0].message.startswith("'manual.pdf', page '1', text 'Children travel free' is now 'manual.pdf' [")
     assert read_token_level(path) == before
     assert fix_truth(path, CORPUS) == []
 

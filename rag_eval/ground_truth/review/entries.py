@@ -14,7 +14,6 @@ from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import Place, TokenLevelLine, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import (
     BYTE_ORDER_MARK,
-    changed_line,
     header_line,
     placed_line,
     read_truth_text,
@@ -211,11 +210,4 @@ class ReviewFiles:
         entries = [slot for slot in slots if isinstance(slot, Entry)]
         if not self._files[side].lines and not entries:
             return []  # no file for nothing but its header
-        is_grouped = any(entry.record.has_groups for entry in entries)
-        lines = []
-        for slot in slots:
-            if isinstance(slot, Entry):
-                lines.append(slot.line)
-            else:
-                lines.append(changed_line(slot, {"version": 2}, {}) if is_grouped and _is_header(slot) else slot)
-        return lines
+        return [slot.line if isinstance(slot, Entry) else slot for slot in slots]

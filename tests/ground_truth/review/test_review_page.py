@@ -69,7 +69,7 @@ def test_the_alternatives_of_a_span_are_listed_gone_to_and_kept(tmp_path: Path, 
         "query": "When?",
         "relevant_spans": [span("ferry.md", FERRY, "22:40") | {"alternatives": [copy, elsewhere]}],
     }
-    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, record)
+    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 1}, record)
     page = opened(truth)
     first, second = page.locator(".span.alternative").all()
     expect(first).to_contain_text(f"or elsewhere, ferry.md · {copy['start']}–{copy['end']} (copy)")

