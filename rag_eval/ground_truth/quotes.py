@@ -75,7 +75,7 @@ _MOST_PREPARED = 100
 
 
 @dataclass(frozen=True)
-class Section:
+class NamedPlace:
     """A place of a document: its title after those of the sections that contain it."""
 
     titles: Sequence[str]
@@ -95,18 +95,18 @@ class _PreparedDocument:
         return Locator([self.document])
 
     @cached_property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[NamedPlace]:
         """The places that the loader named, else the sections of the headings."""
         length, places = len(self.document.content), self.document.places
         if places:
             ends = [*(start for start, _ in places[1:]), length]
-            return [Section([name], (start, end)) for (start, name), end in zip(places, ends, strict=True)]
+            return [NamedPlace([name], (start, end)) for (start, name), end in zip(places, ends, strict=True)]
         headings = Outline(self.document).headings
-        sections, above = list[Section](), list[Block]()
+        sections, above = list[NamedPlace](), list[Block]()
         for number, heading in enumerate(headings):
             later = (other.start for other in headings[number + 1 :] if other.level <= heading.level)
             above = [*(block for block in above if block.level < heading.level), heading]
-            sections.append(Section([block.title for block in above], (heading.start, next(later, length))))
+            sections.append(NamedPlace([block.title for block in above], (heading.start, next(later, length))))
         return sections
 
     def windows(self, place: str) -> list[Window]:
