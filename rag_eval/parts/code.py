@@ -1,12 +1,12 @@
-"""The digest of a user's code: what decides the result of a ``module:Name``, read from its files without running them.
+"""The digest of a user's code: everything that decides the result of a ``module:Name``, read without running it.
 
-It starts at the statements that bind the name and follows every name they use, through the files of the project and
-imports inside functions. Comments, docstrings and layout do not count. Statements that run when a file is imported and
-bind nothing (registrations, changes of other objects) always count, as does all of a file with a module
-``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as name and version, as far as the
-followed code imports them itself.
+Starting at the statements that bind the name, every name they use is followed through the files of the project,
+including imports inside functions. ``from m import x`` follows x; ``import m`` counts all of m. Comments, docstrings
+and layout do not count. Statements with effects at import (registrations, changes of other objects) always count, as does
+all of a file with a module ``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as name
+and version if the followed code imports them directly.
 
-``Code.unknown`` has what cannot be read off the code: imports of computed names, ``eval`` and ``exec``.
+``Code.unknown`` lists what cannot be known from the code: imports of computed names, ``eval`` and ``exec``.
 """
 
 import ast
@@ -44,23 +44,23 @@ _ALL = "*"
 
 
 class UserModules(MetaPathFinder):
-    """Finds the modules of benchmark files beside them, after all other modules; it is in ``sys.meta_path``."""
+    """Finds modules beside the benchmark file, after all other modules; it is in ``sys.meta_path``."""
 
     folder: Path | None = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the module in the folder; what is inside a package is found by its own path."""
+        """Return a top-level module in the folder; submodules are found by the path of their package."""
         return None if path is not None or self.folder is None else PathFinder.find_spec(name, [str(self.folder)])
 
 
 @dataclass(frozen=True)
 class Code:
-    """The digest of all code behind a name, and the files that have it.
+    """The digest of the code behind a name, and its files.
 
-    ``unknown`` says where the code is decided only at run time; ``reads`` where it reads files or the environment,
-    which the digest does not see.
+    ``unknown`` says where code is chosen only at run time; ``reads`` where it reads files or the environment, which the
+    digest does not cover.
     """
 
     digest: str
@@ -70,15 +70,16 @@ class Code:
 
 
 def enter_folder(directory: str) -> dict[str, str]:
-    """Set the folder of the run: the pull step of a deployment.
+    """Set the project folder of the run: the pull step of a deployment.
 
-    The flow changes to it when it starts. If it started there, Prefect would take modules and settings from it.
+    The flow changes to this folder when it starts; Prefect must not start there, or it would load modules and settings
+    from it.
     """
     os.environ[PROJECT_FOLDER] = directory
     ours = str(Path(__file__).parents[2])
     sys.path.insert(0, ours)
     try:
-        for name in OURS:  # a package in the present folder may be called flows or tasks
+        for name in OURS:  # a package in the current folder may be called flows or tasks
             import_module(name)
     finally:
         sys.path.remove(ours)
@@ -93,12 +94,12 @@ def read_code(module: str, name: str, folder: Path) -> Code:
 
 
 def find_module(name: str, folder: Path) -> ModuleSpec | None:
-    """Return where a module is, without importing it or a package that holds it; None when it is nowhere.
+    """Find a module without importing it or its packages; return None if there is none.
 
-    Packages of ours and installed ones come first, so that a file in ``folder`` shadows none.
+    Our own and installed packages come first, so that a file in ``folder`` cannot shadow them.
     """
     top, *inner = name.split(".")
-    # What an import would find, because the imported module may be from the folder of another benchmark.
+    # Not sys.modules: the imported module may be from the folder of another benchmark.
     specs = (finder.find_spec(top, None) for finder in sys.meta_path if not isinstance(finder, UserModules))
     spec = next(filter(None, specs), None) or PathFinder.find_spec(top, [str(folder)])
     path = top
@@ -133,7 +134,7 @@ def _packages() -> dict[str, list[str]]:
 
 
 def package_versions(top: str) -> dict[str, str]:
-    """Return the installed distributions that bring a top-level package, with their versions."""
+    """Return the installed distributions that provide a top-level package, with their versions."""
     if top in sys.stdlib_module_names:
         return {}
     if top in OURS:
@@ -142,34 +143,23 @@ def package_versions(top: str) -> dict[str, str]:
     return {name: known for name, known in versions_of(names).items() if known is not None}
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Import:
-    """A name that an import binds: the module, the name in it (None: the module itself), and the module that is run.
-
-    ``import a.b`` binds ``a`` and runs ``a.b``.
-    """
+    """What an import binds: a module, or an attribute of it."""
 
     alias: str
-    source: str
+    module: str
     attribute: str | None
-    run: str
-
-    @property
-    def path(self) -> str:
-        return self.source if self.attribute is None else f"{self.source}.{self.attribute}"
 
 
 @dataclass
 class _Module:
-    """A file of the project: which of its statements bind a name, and which run for their effect."""
+    """A source file of the project, and the top-level statements that bind each name."""
 
     name: str
     path: Path
     statements: list[ast.stmt]
     bindings: dict[str, list[int]] = field(default_factory=dict)
-    imports: dict[str, list[_Import]] = field(default_factory=dict)
-    stars: list[str] = field(default_factory=list)
-    effects: set[int] = field(default_factory=set)
     counted: set[int] = field(default_factory=set)
 
     @classmethod
@@ -182,39 +172,28 @@ class _Module:
             raise ConfigurationError(f"{path.name}{line}: it cannot be read as Python ({error})") from None
         module = cls(name, path, statements)
         for number, statement in enumerate(statements):
-            if not _never_runs(statement):
-                module._add(number, statement)
+            for bound in () if _never_runs(statement) else _bound(statement):
+                module.bindings.setdefault(bound, []).append(number)
         return module
-
-    def _add(self, number: int, statement: ast.stmt) -> None:
-        bound = set(_bound(statement))
-        for imported in () if isinstance(statement, _SCOPES) else self.imports_in(statement):
-            if imported.alias == _ALL:
-                self.stars.append(imported.source)
-            elif imported.alias in bound:
-                self.imports.setdefault(imported.alias, []).append(imported)
-        if not isinstance(statement, _IMPORTS):
-            for name in bound:
-                self.bindings.setdefault(name, []).append(number)
-        if not bound or isinstance(statement, _RUNNING):
-            self.effects.add(number)
 
     @property
     def is_whole(self) -> bool:
-        """Whether its statements change one another in ways that names do not show."""
+        """Whether its statements affect one another in ways that names do not show."""
         return "__getattr__" in self.bindings or any(map(_watches_subclasses, self.statements))
 
     def imports_in(self, tree: ast.AST) -> Iterator[_Import]:
-        """Yield what the imports in a tree bind."""
+        """Yield the names that imports bind; ``import a.b`` yields both modules."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    source = alias.name if alias.asname else alias.name.partition(".")[0]
-                    yield _Import(alias.asname or source, source, None, alias.name)
+                    top = alias.name.partition(".")[0]
+                    yield _Import(alias.asname or top, alias.name, None)
+                    if alias.asname is None and top != alias.name:
+                        yield _Import(top, top, None)
             elif isinstance(node, ast.ImportFrom):
                 source = self._absolute(node)
                 for alias in node.names:
-                    yield _Import(alias.asname or alias.name, source, alias.name, source)
+                    yield _Import(alias.asname or alias.name, source, alias.name)
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -224,13 +203,13 @@ class _Module:
 
 
 class _Walk:
-    """Follows names from statement to statement, each once."""
+    """Counts the statements that a name depends on, each once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._modules: dict[str, _Module | None] = {}
-        self._followed: set[tuple[str, ...]] = set()
-        self._uses: set[str] = set()
+        self._followed: set[tuple[str, str]] = set()
+        self._imports: set[str] = set()
         self._packages: dict[str, str] = {}
         self._unknown: dict[str, None] = {}
         self._reads: dict[str, None] = {}
@@ -243,42 +222,43 @@ class _Walk:
             docs = {n for n, text in enumerate(module.statements) if _is_text(text)} if self._keeps_docs else set()
             counted = sorted(module.counted | docs)
             trees[module.name] = [_canonical(module.statements[number], self._keeps_docs) for number in counted]
-        digest = data_sha256([trees, sorted(self._uses), self._packages])
+        digest = data_sha256([trees, sorted(self._imports), self._packages])
         return Code(digest, tuple(module.path for module in modules), tuple(self._unknown), tuple(self._reads))
 
-    def follow(self, module_name: str, name: str, *rest: str) -> None:
-        """Count what binds ``name.rest`` in a module, and all that it uses; ``*`` counts the whole module."""
-        if (module_name, name, *rest) in self._followed:
+    def follow(self, module_name: str, name: str) -> None:
+        """Count the statements that bind a name in a module, and all that they use; ``*`` counts the whole module."""
+        if (module_name, name) in self._followed:
             return
-        self._followed.add((module_name, name, *rest))
+        self._followed.add((module_name, name))
         module = self._load(module_name)
         if module is None:
             return
-        for imported in module.imports.get(name, ()):
-            self._follow_import(module, imported, rest)
         for number in range(len(module.statements)) if name == _ALL else module.bindings.get(name, ()):
-            self._count(module, number)
-        if name not in module.imports and name not in module.bindings:
-            for source in module.stars:
-                self.follow(source, name)
+            statement = module.statements[number]
+            if not isinstance(statement, _IMPORTS):
+                self._count(module, number)
+                continue
+            for imported in module.imports_in(statement):
+                if name in (imported.alias, _ALL):
+                    self._follow_import(module, imported)
+        if name not in module.bindings:
+            for number in module.bindings.get(_ALL, ()):
+                for imported in module.imports_in(module.statements[number]):
+                    self.follow(imported.module, name)
 
-    def _follow_import(self, module: _Module, imported: _Import, rest: Sequence[str]) -> None:
-        """Follow what an import binds: through modules as far as they go, then the name in the last of them."""
-        self._uses.add(f"{module.name}.{imported.alias} is {imported.source}:{imported.attribute or ''}")
-        path = imported.path
-        if imported.attribute is not None and not self._is_module(path):
-            self.follow(imported.source, imported.attribute, *rest)
-            return
-        while rest and self._is_module(f"{path}.{rest[0]}"):
-            path, rest = f"{path}.{rest[0]}", rest[1:]
-            self._load(path)
-        self.follow(path, *(rest or [_ALL]))
+    def _follow_import(self, module: _Module, imported: _Import) -> None:
+        self._imports.add(f"{module.name}.{imported.alias} is {imported.module}:{imported.attribute or ''}")
+        submodule = f"{imported.module}.{imported.attribute}"
+        if imported.attribute is None or self._is_project_module(submodule):
+            self.follow(imported.module if imported.attribute is None else submodule, _ALL)
+        else:
+            self.follow(imported.module, imported.attribute)
 
-    def _is_module(self, name: str) -> bool:
+    def _is_project_module(self, name: str) -> bool:
         return project_file(find_module(name, self._folder)) is not None
 
     def _load(self, name: str) -> _Module | None:
-        """Return a file of the project, its effects and those of what it imports counted; None for other modules."""
+        """Return a module of the project, with what its import runs counted; None for other modules."""
         if name in self._modules:
             return self._modules[name]
         spec = find_module(name, self._folder)
@@ -295,14 +275,16 @@ class _Walk:
         for number, statement in enumerate(module.statements):
             if isinstance(statement, _IMPORTS):
                 for imported in module.imports_in(statement):
-                    if self._is_module(imported.run):
-                        self._load(imported.run)
-            elif number in module.effects or module.is_whole or self._runs_project_code(module, statement):
+                    if self._is_project_module(imported.module):
+                        self._load(imported.module)
+            elif module.is_whole or self._has_effects(module, statement):
                 self._count(module, number)
         return module
 
-    def _runs_project_code(self, module: _Module, statement: ast.stmt) -> bool:
-        """Return whether an import of the file calls code of the project here, which may change other objects."""
+    def _has_effects(self, module: _Module, statement: ast.stmt) -> bool:
+        """Return whether importing the file runs this statement for more than the names it binds."""
+        if isinstance(statement, _RUNNING) or not any(_bound(statement)):
+            return True
         called: list[ast.expr] = []
         if isinstance(statement, _SCOPES):
             called += statement.decorator_list
@@ -313,38 +295,36 @@ class _Walk:
         return any(self._is_project_name(module, root) for root in roots)
 
     def _is_project_name(self, module: _Module, name: str) -> bool:
-        imports = module.imports.get(name, ())
-        if any(self._is_module(imported.source) or self._is_module(imported.path) for imported in imports):
-            return True
-        return name in module.bindings or (bool(module.stars) and not imports)
+        """Return whether a name is bound to code of the project, which may change other objects when called."""
+        statements = [module.statements[number] for number in module.bindings.get(name, module.bindings.get(_ALL, ()))]
+        return any(
+            not isinstance(statement, _IMPORTS)
+            or any(
+                self._is_project_module(imported.module) or self._is_project_module(f"{imported.module}.{name}")
+                for imported in module.imports_in(statement)
+                if imported.alias in (name, _ALL)
+            )
+            for statement in statements
+        )
 
     def _count(self, module: _Module, number: int) -> None:
-        """Count a statement and follow what it uses."""
+        """Count a statement and follow the names that it uses."""
         statement = module.statements[number]
         if number in module.counted or _never_runs(statement):
             return
         module.counted.add(number)
-        local: dict[str, _Import] = {}
         for imported in module.imports_in(statement):
-            self._load(imported.run)
-            if imported.alias != _ALL:
-                local[imported.alias] = imported
-        inside: set[int] = set()
+            self._follow_import(module, imported)
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
                 self._check_call(module, node)
-            if not isinstance(node, ast.Attribute | ast.Name):
-                continue
-            name, chain = node.id if isinstance(node, ast.Name) else node.attr, _chain(node)
-            if id(node) not in inside and chain is not None:
-                inside.update(map(id, ast.walk(node)))
-                self._keeps_docs |= "__doc__" in chain
-                if chain[0] in local:
-                    self._follow_import(module, local[chain[0]], chain[1:])
-                else:
-                    self.follow(module.name, *chain)
-            if name in _READING:
-                self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
+            if isinstance(node, ast.Attribute | ast.Name):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                self._keeps_docs |= name == "__doc__"
+                if name in _READING:
+                    self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
+                if isinstance(node, ast.Name):
+                    self.follow(module.name, name)
 
     def _check_call(self, module: _Module, call: ast.Call) -> None:
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
@@ -362,7 +342,7 @@ class _Walk:
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds where it stands, not those inside functions and classes."""
+    """Yield the names that a statement binds at the top level; ``*`` for ``from m import *``."""
     if isinstance(statement, _SCOPES):
         yield statement.name
         return
@@ -375,19 +355,8 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.asname or node.name.partition(".")[0]
         elif isinstance(node, _SCOPES):
             yield node.name
-            continue
-        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            continue
-        todo += ast.iter_child_nodes(node)
-
-
-def _chain(inner: ast.expr) -> list[str] | None:
-    """Return the names of ``a.b.c``; None if it does not start at a name."""
-    names: list[str] = []
-    while isinstance(inner, ast.Attribute):
-        names.append(inner.attr)
-        inner = inner.value
-    return [inner.id, *reversed(names)] if isinstance(inner, ast.Name) else None
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            todo += ast.iter_child_nodes(node)
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -395,7 +364,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _never_runs(statement: ast.stmt) -> bool:
-    """Return whether an import of the file skips this: a text, code for type checkers, or code of a script."""
+    """Return whether importing the file skips this: a docstring, code for type checkers, or the main block."""
     if not isinstance(statement, ast.If) or statement.orelse:
         return _is_text(statement)
     test = ast.unparse(statement.test)

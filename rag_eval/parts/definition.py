@@ -1,7 +1,7 @@
-"""What a part is: a class under ``@part`` whose fields are its settings.
+"""Parts: classes under ``@part`` whose fields are their settings.
 
-Settings are checked when a part is constructed, in Python as from a file, with the same messages. The functions here
-return the label, the identity and the remoteness of a part, and of any other object that is used as a part.
+Settings are checked when a part is constructed, in Python as from a file, with the same messages. The functions below
+return the label, the identity and other properties of a part, and of any other object that is used as a part.
 """
 
 import functools
@@ -29,14 +29,14 @@ from rag_eval.storage.files import data_sha256
 T = TypeVar("T")
 
 NONE = "none"
-"""The name of no part at all, which is None in Python."""
+"""The name of "no part", which is None in Python."""
 
-# A text that a label can hold without quotes.
+# Text that a label shows without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]+")
 
 
 class Aspect(Enum):
-    """What a setting is for; it stands beside the type: ``Annotated[int, Running]``."""
+    """What a setting is for, beside its type: ``Annotated[int, Running]``."""
 
     SHOWN = auto()
     RUNNING = auto()
@@ -46,15 +46,15 @@ class Aspect(Enum):
 
 
 Shown = Aspect.SHOWN
-"""In the label even if it is the default."""
+"""Always in the label, even at its default."""
 Running = Aspect.RUNNING
-"""Changes how a part runs and never its result: not in the identity."""
+"""Changes how a part runs but not its result: not in the identity."""
 Searching = Aspect.SEARCHING
-"""Changes what is found in an index, and not the index."""
+"""Changes the search in an index, but not the index."""
 Location = Aspect.LOCATION
-"""Where a part stores its data: not a setting of a file, not in the identity."""
+"""Where a part stores its data: not a setting in files, not in the identity."""
 PythonOnly = Aspect.PYTHON_ONLY
-"""Given in Python only, such as a key or a live object: not a setting of a file, not in the identity."""
+"""Given in Python only, such as a key or a live object: not a setting in files, not in the identity."""
 
 _REQUIRED = object()
 _CHECKS = ConfigDict(
@@ -71,8 +71,13 @@ _CHECKS = ConfigDict(
 def part(cls: type[T]) -> type[T]:
     """Make a class a part: a frozen dataclass that checks its settings and is pickled as its settings.
 
-    Construction raises ``ConfigurationError``. Attributes that methods set have names with an underscore; they do not
-    count for equality, and are not pickled.
+    Construction raises ``ConfigurationError``. Attributes that methods set must start with an underscore; they do not
+    count for equality and are not pickled.
+
+    >>> from rag_eval.parts import part
+    >>> @part
+    ... class Lines:
+    ...     lines: int = 5
     """
     checked = checked_dataclass(frozen=True, config=_CHECKS)(cls)
     checked_init, frozen_setattr = checked.__init__, checked.__setattr__
@@ -94,16 +99,16 @@ def part(cls: type[T]) -> type[T]:
         "__init__": init,
         "__checked_init__": checked_init,
         "__setattr__": set_attribute,
-        "__reduce__": lambda self: (functools.partial(self.__class__, **_values(self)), ()),
-        "__hash__": lambda self: hash((type(self), *map(_hashable, _values(self).values()))),
+        "__reduce__": lambda self: (functools.partial(self.__class__, **_values(self, fields_of(type(self)))), ()),
+        "__hash__": lambda self: hash((type(self), *map(_hashable, _values(self, fields_of(type(self))).values()))),
     }
     for name, method in methods.items():
         setattr(checked, name, method)
     return cast("type[T]", checked)
 
 
-def _values(candidate: object) -> dict[str, object]:
-    return {name: getattr(candidate, name) for name in fields_of(type(candidate))}
+def _values(candidate: object, names: Iterable[str]) -> dict[str, object]:
+    return {name: getattr(candidate, name) for name in names}
 
 
 def _hashable(value: object) -> object:
@@ -113,7 +118,7 @@ def _hashable(value: object) -> object:
 
 
 def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Yield where the construction of a part failed, arguments by name, and what was expected."""
+    """Yield the setting that is wrong (by name) and the reason, for each error in the construction of a part."""
     names = list(fields_of(cls))
     for fault in error.errors():
         key, *inside = fault["loc"] or ("",)
@@ -131,7 +136,8 @@ def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | s
 class Setting:
     """A setting of a part, as its class declares it.
 
-    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part or, with ``is_list``, has parts.
+    ``type`` includes the constraints; ``kind`` is the ``Kind`` of a setting that is a part or, with ``is_list``, a list
+    of parts.
     """
 
     name: str
@@ -153,36 +159,37 @@ class Setting:
     @property
     def is_path(self) -> bool:
         """Whether it is a path, which in a file is relative to the folder of the file."""
-        return Path in (self.type.__origin__, *get_args(self.type.__origin__)) if get_args(self.type) else False
+        return bool(get_args(self.type)) and Path in (self.type.__origin__, *get_args(self.type.__origin__))
 
     @property
     def default_text(self) -> str:
-        """The default as it is written in a YAML file."""
+        """The default as written in a YAML file."""
         if self.is_required:
             return "required"
         return type_name(self.default) if self.is_part else shown(self.default)
 
 
+_FIELDS: dict[type, dict[str, Setting]] = {}
+
+
 def fields_of(cls: type) -> dict[str, Setting]:
-    """Return every field of a part's class by name; an empty dict for another class."""
-    return _read_fields(cls)
+    """Return every field of a part's class by name; empty for other classes."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = {name: _setting(name, info) for name, info in getattr(cls, "__pydantic_fields__", {}).items()}
+    return _FIELDS[cls]
 
 
-@functools.cache  # whose type does not accept a class as hashable: hence the function above
-def _read_fields(cls: Any) -> dict[str, Setting]:
-    settings = {}
-    for name, info in getattr(cls, "__pydantic_fields__", {}).items():
-        origin = get_origin(info.annotation)
-        settings[name] = Setting(
-            name=name,
-            type=operator.getitem(Annotated, (info.annotation, *info.metadata, name)),
-            default=_REQUIRED if info.is_required() else info.get_default(call_default_factory=True),
-            description=info.description or "",
-            aspects=frozenset(marker for marker in info.metadata if isinstance(marker, Aspect)),
-            kind=next((marker.kind for marker in info.metadata if hasattr(marker, "kind")), None),
-            is_list=isinstance(origin, type) and issubclass(origin, Sequence),
-        )
-    return settings
+def _setting(name: str, info: Any) -> Setting:
+    origin = get_origin(info.annotation)
+    return Setting(
+        name=name,
+        type=operator.getitem(Annotated, (info.annotation, *info.metadata, name)),
+        default=_REQUIRED if info.is_required() else info.get_default(call_default_factory=True),
+        description=info.description or "",
+        aspects=frozenset(marker for marker in info.metadata if isinstance(marker, Aspect)),
+        kind=next((marker.kind for marker in info.metadata if hasattr(marker, "kind")), None),
+        is_list=isinstance(origin, type) and issubclass(origin, Sequence),
+    )
 
 
 def settings_of(cls: type) -> dict[str, Setting]:
@@ -210,21 +217,21 @@ def path_of(candidate: object) -> str:
 
 
 def type_name(candidate: object) -> str:
-    """Return the type of an object as a file has it: its registered name, or ``module:Name``."""
+    """Return the type of an object as in a file: its registered name, or ``module:Name``."""
     origin = getattr(candidate, "origin", None)
     path = path_of(candidate) if origin is None else str(origin.reference)
     return NONE if candidate is None else REGISTERED.get(path, ("", path))[1]
 
 
 def label(candidate: object) -> str:
-    """Return the name for tables: the type, the settings that are always shown, and the others that are not default.
+    """Return the name for tables: the type, the settings that are always shown, and others that are not the default.
 
-    Parts with different results have different labels: settings of running are not shown. An object may have a
-    ``label`` itself; the label of an object that is not a part is its ``name``.
+    Parts with different results have different labels: ``Running`` settings are not shown. An object may define its own
+    ``label``; the label of an object that is not a part is its ``name``.
     """
-    known = NONE if candidate is None else getattr(candidate, "label", None)
-    if isinstance(known, str):
-        return known
+    stated = NONE if candidate is None else getattr(candidate, "label", None)
+    if isinstance(stated, str):
+        return stated
     if not is_part(candidate):
         name = getattr(candidate, "name", None)
         return name if isinstance(name, str) else type_name(candidate)
@@ -232,7 +239,7 @@ def label(candidate: object) -> str:
 
 
 def settings_label(candidate: object) -> str:
-    """Return the label that a part has by its settings."""
+    """Return the label of a part made from its settings."""
     sizes, others = [], []
     for name, setting in settings_of(type(candidate)).items():
         value = getattr(candidate, name)
@@ -244,7 +251,7 @@ def settings_label(candidate: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a setting for a label: different values look different."""
+    """Return the text of a setting for a label: different values have different texts."""
     if isinstance(value, str | PurePath):
         value = str(value)
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
@@ -258,7 +265,7 @@ def shown(value: object) -> str:
 
 
 def as_data(candidate: object) -> dict[str, Any]:
-    """Return type and settings as plain data, which ``Kind.make`` reads; of a live object, its name."""
+    """Return type and settings as plain data, which ``Kind.make`` reads; for a live object, its type and name."""
     data: dict[str, Any] = {"type": type_name(candidate)}
     origin = getattr(candidate, "origin", None)
     if origin is not None:
@@ -273,7 +280,7 @@ def as_data(candidate: object) -> dict[str, Any]:
 
 
 def plain_data(value: object) -> Any:
-    """Return a setting as JSON has it."""
+    """Return a setting as JSON data; None stays None."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, PurePath):
@@ -288,11 +295,11 @@ def plain_data(value: object) -> Any:
 
 
 def identity(candidate: object) -> dict[str, object]:
-    """Return, as plain data, all that decides the result of a part: equal identities have interchangeable results.
+    """Return, as plain data, everything that decides the result of a part: equal identities, equal results.
 
-    These are the type, the settings except those of running, the versions of the ``packages`` that decide the result,
-    the part's ``identity``, such as the commit of a model, and the code of a part that is not built in. An object that
-    is not a part has its ``identity``, or else its name and its code.
+    This is the type, the settings except ``Running`` ones, the versions of its ``packages``, its ``identity`` (such as
+    the commit of a model), and the code of a part that is not built in. The identity of any other object is its
+    ``identity``, or else its name and code.
     """
     stated = getattr(candidate, "identity", None)
     known: dict[str, object] = {"identity": stated} if isinstance(stated, str) else {}
@@ -310,7 +317,7 @@ def identity(candidate: object) -> dict[str, object]:
 
 
 def setting_identity(value: object) -> object:
-    """Return a setting as plain data, and the parts in it by their identities."""
+    """Return a setting as plain data, with parts in it as their identities."""
     if isinstance(value, list | tuple):
         return [setting_identity(item) for item in value]
     if isinstance(value, Mapping):
@@ -324,7 +331,7 @@ def digest(candidate: object) -> str:
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the installed version of each package, None for one that is missing."""
+    """Return the installed version of each package; None for a missing one."""
     return {package: _version(package, tuple(sys.path)) for package in packages}
 
 
@@ -337,26 +344,26 @@ def _version(package: str, path: tuple[str, ...]) -> str | None:
 
 
 def is_remote(candidate: object) -> bool:
-    """Return whether a part, or one inside it, says that it uses the network."""
+    """Return whether a part, or one inside it, declares that it uses the network."""
     return any(getattr(inner, "remote", False) is True for inner in parts_in(candidate))
 
 
 def parts_in(value: object) -> Iterator[Any]:
-    """Yield an object and the parts in its settings, all the way down; of a list, those of its items."""
+    """Yield an object and all parts nested in its settings; for a list, those of its items."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from parts_in(item)
         return
     yield value
     origin = getattr(value, "origin", None)
-    settings = {name: getattr(value, name) for name in settings_of(type(value))} if origin is None else origin.settings
+    settings = _values(value, settings_of(type(value))) if origin is None else origin.settings
     for inner in settings.values():
         if any(map(_is_used_as_part, inner if isinstance(inner, list | tuple) else [inner])):
             yield from parts_in(inner)
 
 
 def check_extras(candidate: object) -> None:
-    """Raise ``ConfigurationError`` when a part, or one inside it, needs an ``extra`` that is missing."""
+    """Raise ``ConfigurationError`` when a part, or one inside it, needs an ``extra`` that is not installed."""
     for inner in parts_in(candidate):
         name, module = getattr(inner, "extra", None) or ("", "")
         if module and find_spec(module) is None:
@@ -364,7 +371,7 @@ def check_extras(candidate: object) -> None:
 
 
 def without(candidate: T, aspect: Aspect) -> T:
-    """Return the part with every setting of this aspect at its default, in the parts inside it too."""
+    """Return the part with every setting of this aspect at its default, in nested parts too."""
     changed: dict[str, object] = {}
     for name, setting in settings_of(type(candidate)).items():
         if aspect in setting.aspects:
@@ -375,23 +382,23 @@ def without(candidate: T, aspect: Aspect) -> T:
 
 
 def located(candidate: T, location: object) -> T:
-    """Return the part with its data at a location; the part itself if its class stores none."""
+    """Return the part with its data at a location; the part itself if its class stores no data."""
     names = locations(candidate)
     return replaced(candidate, **dict.fromkeys(names, location)) if names else candidate
 
 
 def locations(candidate: object) -> dict[str, object]:
-    """Return the settings of a part that say where it stores its data, by name; None for one that is not set."""
+    """Return the ``Location`` settings of a part by name; None for one that is not set."""
     fields = fields_of(type(candidate)).items()
-    return {name: getattr(candidate, name) for name, setting in fields if Location in setting.aspects}
+    return _values(candidate, [name for name, setting in fields if Location in setting.aspects])
 
 
 def replaced(candidate: T, **settings: object) -> T:
-    """Return the part with other settings."""
+    """Return a copy of the part with other settings."""
     return replace(candidate, **settings)  # type: ignore[type-var]  # every part is a dataclass
 
 
 def fresh(candidate: T) -> T:
-    """Return another part with the same settings, which nothing has used yet; the object itself if it is no part."""
+    """Return an unused copy of the part with the same settings; the object itself if it is not a part."""
     anew = getattr(candidate, "anew", None)
     return anew() if callable(anew) else replaced(candidate) if is_part(candidate) else candidate

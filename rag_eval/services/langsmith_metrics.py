@@ -114,7 +114,7 @@ class LangSmithMetric(ABC, Generic[Item]):
         value = self._score_groups(retrieved, groups) if alternatives else self.calculate(retrieved, truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
-                f"{type(self).__name__}.calculate gave {preview(repr(value))} for {name}: return a finite number"
+                f"{type(self).__name__}.calculate returned {preview(repr(value))} for {name}: return a finite number"
             )
         return {"key": name, "score": float(value)}
 

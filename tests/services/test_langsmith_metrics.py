@@ -291,7 +291,7 @@ def test_an_unanswerable_query_has_no_score_and_is_no_error() -> None:
 
 
 def test_a_score_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"NotANumber\.calculate gave 'nan'"):
+    with pytest.raises(ConfigurationError, match=r"NotANumber\.calculate returned 'nan'"):
         NotANumber().to_langsmith_evaluator()(a_run(["a"]), None)
 
 

@@ -89,7 +89,7 @@ def test_without_questions_nothing_is_known() -> None:
     assert abstention([], [0.5] * 19).threshold(0.05) is not None
     assert (abstention([], []).curve, abstention([], []).area) == ([], 0.0)
     for rate in (0.0, 1.0, -1.0):
-        with pytest.raises(ConfigurationError, match="give a share between 0 and 1"):
+        with pytest.raises(ConfigurationError, match="use a number between 0 and 1"):
             abstention([], [0.5]).threshold(rate)
 
 
