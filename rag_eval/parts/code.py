@@ -2,9 +2,9 @@
 
 Starting at the statements that bind the name, every name they use is followed through the files of the project,
 including imports inside functions. ``from m import x`` follows x; ``import m`` counts all of m. Comments, docstrings
-and layout do not count. Statements with effects at import (registrations, changes of other objects) always count, as does
-all of a file with a module ``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as name
-and version if the followed code imports them directly.
+and layout do not count. Statements with effects at import (registrations, changes of other objects) always count, as
+does all of a file with a module ``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as
+name and version if the followed code imports them directly.
 
 ``Code.unknown`` lists what cannot be known from the code: imports of computed names, ``eval`` and ``exec``.
 """

@@ -1,6 +1,6 @@
 """Parts that are not built in: objects of users and of other libraries, live or as ``module:Name``.
 
-``load`` imports a ``module:Name`` and makes its object. A ``Foreign`` is an object as a part of one kind: it has a
+``load`` imports a ``module:Name`` and makes its object. A ``Foreign`` wraps an object as a part of one kind: it has a
 name, a label and an identity, and its methods may be coroutines.
 """
 
@@ -11,7 +11,7 @@ import inspect
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,20 +31,20 @@ CODE_VERSION = "code_version"
 _finder = UserModules()
 _importing = threading.RLock()
 _imported: dict[Path, str] = {}
-"""The imported files of users, with their digests at that time."""
+"""The imported files of users, with their digests when they were imported."""
 
 
 def is_reference(name: object) -> bool:
-    """Return whether a text is ``module:Name`` and not a built-in name."""
+    """Return whether a name is ``module:Name`` rather than a built-in name."""
     return isinstance(name, str) and ":" in name
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A ``module:Name`` with settings, as a file has it, and its code at the time it was read.
+    """A ``module:Name`` with settings, as written in a file, and its code when it was read.
 
     ``code`` is the digest of the code, or its stated version. If neither is known it is unique, so that no result is
-    reused, and ``notes`` say why. ``reads`` says where the code reads what the digest does not see.
+    reused, and ``notes`` say why. ``reads`` says where the code reads data that the digest does not cover.
     """
 
     reference: str
@@ -61,12 +61,13 @@ class Origin:
 
     def check_unchanged(self) -> None:
         """Raise ``ConfigurationError`` if the code has changed since it was read."""
-        is_read = self.version is None and not self.notes
-        if is_read and _code_of(self.reference, self.settings, self.folder) != self.code:
-            raise ConfigurationError(
-                f"the code of {self.reference} in {str(self.folder)!r} is not what it was when the run began: "
-                "run again, with the same code on every machine"
-            )
+        if self.version is None and not self.notes:
+            module, name = _split(self.reference)
+            if read_code(module, name.partition(".")[0], self.folder).digest != self.code:
+                raise ConfigurationError(
+                    f"the code of {self.reference} in {str(self.folder)!r} changed during the run: "
+                    "run again, with the same code on every machine"
+                )
 
 
 def load(
@@ -74,43 +75,21 @@ def load(
 ) -> tuple[Any, Origin]:
     """Import ``module:Name`` and make its object with these settings.
 
-    A class or a factory is called if the settings fit its signature; any other function is the object, with the
-    settings bound; anything else is an instance, and takes none. A setting that is a mapping with a ``module:Name`` as
-    its ``type`` is loaded as well. With ``completes`` a class is not called but returned as a ``functools.partial``.
+    A class or a factory is called if the settings fit its signature; any other function is returned with the settings
+    bound; anything else is an instance and takes no settings. With ``completes`` a class is not called but returned as
+    a ``functools.partial``. A ``version`` replaces the digest of the code.
 
     Raises:
         ConfigurationError: The module or the name is missing, the import or the call fails, or the settings do not fit.
     """
     target, code = find(reference, folder)
-    values, codes, unknown, reads = dict(settings), [code.digest], list(code.unknown), list(code.reads)
-    for key, inner_reference, inner in _inside(settings):
-        values[key], origin = load(inner_reference, inner, folder)
-        codes.append(origin.code)
-        unknown += origin.notes
-        reads += origin.reads
-    if version is not None:  # which stands for the code
-        codes, unknown, reads = [version], [], []
-    known = f"unknown {uuid.uuid4().hex}" if unknown else _joined(codes)
-    origin = Origin(reference, folder, dict(settings), known, version, tuple(unknown), completes, tuple(reads))
-    return _made(target, values, reference, completes), origin
-
-
-def _inside(settings: Mapping[str, object]) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Yield the settings that are objects, each with its ``module:Name`` and its settings."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and is_reference(value.get("type")):
-            yield key, value["type"], {name: inner for name, inner in value.items() if name != "type"}
-
-
-def _joined(codes: list[str]) -> str:
-    return codes[0] if len(codes) == 1 else data_sha256(codes)
-
-
-def _code_of(reference: str, settings: Mapping[str, object], folder: Path) -> str:
-    """Return the digest of the code of an object and of those in its settings."""
-    module, name = _split(reference)
-    inside = [_code_of(inner_reference, inner, folder) for _, inner_reference, inner in _inside(settings)]
-    return _joined([read_code(module, name.partition(".")[0], folder).digest, *inside])
+    unknown, reads, known = code.unknown, code.reads, code.digest
+    if version is not None:
+        unknown, reads, known = (), (), version
+    elif unknown:
+        known = f"unknown {uuid.uuid4().hex}"
+    origin = Origin(reference, folder, dict(settings), known, version, unknown, completes, reads)
+    return _make(target, settings, reference, completes), origin
 
 
 def find(reference: str, folder: Path) -> tuple[Any, Code]:
@@ -118,8 +97,7 @@ def find(reference: str, folder: Path) -> tuple[Any, Code]:
     module, name = _split(reference)
     if find_module(module, folder) is None:
         raise ConfigurationError(
-            f"there is no module {preview(module)}: it is not installed, and not in {str(folder)!r}, "
-            "where it was looked for"
+            f"there is no module {preview(module)}: it is neither installed nor in {str(folder)!r}"
         )
     code = read_code(module, name.partition(".")[0], folder)
     return _attribute(_import(module, folder, code), name, reference), code
@@ -128,12 +106,14 @@ def find(reference: str, folder: Path) -> tuple[Any, Code]:
 def _split(reference: str) -> tuple[str, str]:
     module, _, name = reference.partition(":")
     if not all(step.isidentifier() for step in (*module.split("."), *name.split("."))):
-        raise ConfigurationError(f"{preview(reference)} is no module:Name: write it like my_package.my_module:MyClass")
+        raise ConfigurationError(
+            f"{preview(reference)} is not a module:Name: write it like my_package.my_module:MyClass"
+        )
     return module, name
 
 
 def _import(module: str, folder: Path, code: Code) -> ModuleType:
-    """Import a module as its files are now, even if an older state of them is imported."""
+    """Import a module from its current files, even if an older version of them is imported."""
     with _importing:
         if _finder not in sys.meta_path:
             sys.meta_path.append(_finder)
@@ -146,7 +126,7 @@ def _import(module: str, folder: Path, code: Code) -> ModuleType:
                     del sys.modules[name]
             _imported.clear()
             importlib.invalidate_caches()
-            for path in digests:  # whose compiled code Python keeps if an edit within a second leaves the size
+            for path in digests:  # Python reuses compiled code if an edit within a second keeps the file size
                 with suppress(OSError):
                     Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
         _imported.update(digests)
@@ -155,7 +135,7 @@ def _import(module: str, folder: Path, code: Code) -> ModuleType:
         except RagEvalError:
             raise
         except Exception as error:  # whatever a user's module raises
-            raise ConfigurationError(f"importing {module} failed ({as_sentence(error)}): mend the module") from error
+            raise ConfigurationError(f"importing {module} failed ({as_sentence(error)}): correct the module") from error
 
 
 def _attribute(module: ModuleType, name: str, reference: str) -> Any:
@@ -169,7 +149,7 @@ def _attribute(module: ModuleType, name: str, reference: str) -> Any:
 
 
 def signature_of(candidate: Callable[..., object]) -> inspect.Signature | None:
-    """Return the parameters of a class or a function; None if Python does not know them."""
+    """Return the signature of a class or a function; None if Python does not know it."""
     try:
         return inspect.signature(candidate)
     except (TypeError, ValueError):
@@ -181,11 +161,11 @@ def is_callable_part(candidate: object) -> TypeGuard[Callable[..., Any]]:
     return inspect.isclass(candidate) or inspect.isroutine(candidate) or isinstance(candidate, functools.partial)
 
 
-def _made(target: object, settings: Mapping[str, object], reference: str, completes: bool) -> object:
+def _make(target: object, settings: Mapping[str, object], reference: str, completes: bool) -> object:
     if not is_callable_part(target):
         if settings:
             raise ConfigurationError(
-                f"{reference} is an object and takes no settings: leave out {', '.join(settings)}, or name its class"
+                f"{reference} is an object and takes no settings: remove {', '.join(settings)}, or name its class"
             )
         return target
     signature = signature_of(target)
@@ -196,13 +176,13 @@ def _made(target: object, settings: Mapping[str, object], reference: str, comple
         if not refusal:
             return functools.partial(target, **settings) if settings or is_left else target
     if refusal:
-        raise ConfigurationError(f"{reference} does not take these settings ({refusal}): its own are {signature}")
+        raise ConfigurationError(f"{reference} does not take these settings ({refusal}): its signature is {signature}")
     try:
         return target(**settings)
     except RagEvalError:
         raise
     except Exception as error:  # whatever a user's code raises
-        raise ConfigurationError(f"{reference} could not be made ({as_sentence(error)})") from error
+        raise ConfigurationError(f"{reference} could not be constructed ({as_sentence(error)})") from error
 
 
 def _refusal(bind: Callable[..., object], settings: Mapping[str, object]) -> str:
@@ -214,7 +194,7 @@ def _refusal(bind: Callable[..., object], settings: Mapping[str, object]) -> str
     return ""
 
 
-# Coroutines run on one loop in a thread: clients keep their connections, and a running loop is no obstacle.
+# Coroutines run on one loop in a thread: clients keep their connections, and a running loop does not interfere.
 
 _starting = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -237,11 +217,11 @@ def settled(value: object) -> Any:
 
 
 _locks: dict[int, tuple[object, threading.RLock]] = {}
-"""The lock of each object, by its id; the objects stay referenced, so that no id is used again."""
+"""The lock of each object, by its id; the objects stay referenced, so that no id is reused."""
 
 
 class Foreign:
-    """An object that is not built in, as a part of one kind; subclasses call its methods.
+    """Wrap an object that is not built in as a part of one kind; subclasses call its methods.
 
     It is pickled as its ``module:Name``, or with the object if it has none.
     """
@@ -252,7 +232,7 @@ class Foreign:
         self.source, self.origin, self._name = source, origin, name
         locks = {} if is_callable_part(source) else _locks
         self.lock = locks.setdefault(id(source), (source, threading.RLock()))[1]
-        """Held during several calls that belong together: all threads share the instance of a module."""
+        """Held during calls that belong together: all threads share the instance of a module."""
 
     @property
     def name(self) -> str:
@@ -261,7 +241,7 @@ class Foreign:
 
     @property
     def label(self) -> str:
-        """The reference with its settings, or the name."""
+        """The ``module:Name`` with its settings, or the name."""
         if self.origin is None:
             return self._stated("label") or self.name
         settings = [f"{key}={shown(value)}" for key, value in self.origin.settings.items()]
@@ -269,7 +249,7 @@ class Foreign:
 
     @property
     def identity(self) -> str:
-        """The digest of what decides the results: the code, the settings, and the ``identity`` of the object."""
+        """The digest of the code, the settings, and the ``identity`` of the object."""
         if self.origin is None:
             return live_identity(self.source)
         settings = setting_identity(self.origin.settings)
@@ -277,11 +257,11 @@ class Foreign:
 
     @property
     def remote(self) -> bool:
-        """Whether the object says that it uses the network."""
+        """Whether the object declares that it uses the network."""
         return getattr(self.source, "remote", False) is True
 
     def _stated(self, name: str) -> str | None:
-        """Return an attribute of the object if it is a text."""
+        """Return an attribute of the object if it is a string."""
         value = getattr(self.source, name, None)
         return value if isinstance(value, str) else None
 
@@ -298,7 +278,7 @@ class Foreign:
             raise ConfigurationError(f"the {self.kind} {self.label} failed ({as_sentence(error)})") from error
 
     def anew(self) -> Self:
-        """Return another part of the same object, without the state of this part."""
+        """Return another wrapper of the same object, without the state of this one."""
         return type(self)(self.source, self.origin, self._name)
 
     def close(self) -> None:
@@ -322,20 +302,20 @@ class Foreign:
 
 
 class ForeignFunction(Foreign):
-    """A function, or an object with one of ``methods``; raises ``ConfigurationError`` if it cannot be called."""
+    """Wrap a function, or an object with one of ``methods``; raises ``ConfigurationError`` if it cannot be called."""
 
     methods: ClassVar[tuple[str, ...]]
     wanted: ClassVar[str]
-    """What to give instead, for the error."""
+    """What to give instead, for the error message."""
     section: ClassVar[str] = ""
-    """The beginning of the label, if functions for several sections of a benchmark look alike."""
+    """A prefix of the label, for kinds whose functions look alike."""
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         known = (getattr(source, method) for method in self.methods if hasattr(source, method))
         self._call: Callable[..., Any] = next(known, source)
         if inspect.isclass(source) or not callable(self._call):
-            raise ConfigurationError(f"{preview(repr(source))} is no {self.kind}: give {self.wanted}")
+            raise ConfigurationError(f"{preview(repr(source))} is not a {self.kind}: give {self.wanted}")
 
     @property
     def label(self) -> str:
@@ -343,7 +323,7 @@ class ForeignFunction(Foreign):
         return f"{self.section} {super().label}".strip()
 
     def ask_about(self, chunk: object, document: object) -> Any:
-        """Call a function of a chunk, or of a chunk and its document; raises as ``ask``."""
+        """Call a function with a chunk, and with its document if it takes two parameters; raises as ``ask``."""
         signature = signature_of(self._call)
         takes_document = signature is not None and len(signature.parameters) > 1
         return self.ask(self._call, chunk, *([document] if takes_document else []))
@@ -360,21 +340,21 @@ def _origins(value: object) -> list[Origin]:
 
 
 def notices(value: object) -> list[str]:
-    """Return a sentence for each part whose key is missing, whose code cannot be known, or that reads other things."""
+    """Return a sentence for each part whose key is missing, whose code cannot be known, or that reads other data."""
     keys = {label(inner): key for inner in parts_in(value) if (key := getattr(inner, "missing_key", None))}
     sentences = [
-        f"{name} needs a key: set {key}; without it only what is kept can be used" for name, key in keys.items()
+        f"{name} needs a key: set {key}; without it only cached results can be used" for name, key in keys.items()
     ]
     for origin in _origins(value):
         if origin.notes:
             sentences.append(
-                f"the code of {origin.reference} cannot be known ({origin.notes[0]}): what it makes is not reused; "
-                f"give {CODE_VERSION}: beside its type, and another one whenever it changes"
+                f"the code of {origin.reference} cannot be known ({origin.notes[0]}), so its results are not cached; "
+                f"set {CODE_VERSION}: beside its type, and change it with the code"
             )
         if origin.reads:
             sentences.append(
-                f"{origin.reference} reads what its digest does not see ({origin.reads[0]}): when that changes, run "
-                "with --refresh, or give the object an identity"
+                f"{origin.reference} reads data that its digest does not cover ({origin.reads[0]}): when that changes, "
+                "run with --refresh, or give the object an identity"
             )
     return list(dict.fromkeys(sentences))
 

@@ -137,8 +137,8 @@ def test_a_failing_configuration_is_exit_1(tmp_path: Path, api: dict[str, str]) 
     start, key, page, chunking, last = failed.stderr.splitlines()
     assert start == "rag-eval: starting on the Prefect server"
     assert key == (
-        "rag-eval: openai text-embedding-3-small needs a key: set OPENAI_API_KEY; without it only what is kept can be "
-        "used"
+        "rag-eval: openai text-embedding-3-small needs a key: set OPENAI_API_KEY; without it only cached results "
+        "can be used"
     )
     assert page.startswith("rag-eval: its page in Prefect: ")
     assert chunking == "rag-eval: 1: markdown 1000: failed"
@@ -296,7 +296,7 @@ def test_a_missing_key_is_said_before_anything_is_computed(tmp_path: Path) -> No
     told = in_process("validate", "b.yaml", cwd=tmp_path, CO_API_KEY="")
     notes = [line for line in told.stdout.splitlines() if "needs a key" in line]
     assert notes == [
-        f"Note: {part} needs a key: set {key}; without it only what is kept can be used."
+        f"Note: {part} needs a key: set {key}; without it only cached results can be used."
         for part, key in (
             ("openai text-embedding-3-small", "OPENAI_API_KEY"),
             ("hyde gpt-4.1-mini", "OPENAI_API_KEY"),

@@ -145,7 +145,7 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
         ({"metrics": ["span_recall@min"]}, "has no @min"),
         ({"metrics": ["span_recall(klingon)"]}, "encoding 'klingon' is not known"),
         ({"metrics": ["chroma_iou(cl100k_base)"]}, "is not counted in tokens"),
-        ({"metrics": ["no_such:Name"]}, "there is no module 'no_such': it is not installed, and not in "),
+        ({"metrics": ["no_such:Name"]}, "there is no module 'no_such': it is neither installed nor in "),
         ({"metrics": [{"type": "math:dist", "surprise": 1}]}, r"math:dist does not take these settings"),
         (
             {"chunkers": [{"type": "json:loads", "api_key": "s3cret"}]},

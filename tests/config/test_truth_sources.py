@@ -229,7 +229,7 @@ def test_a_source_of_ones_own_that_gives_nothing_is_refused(docs: Path) -> None:
 
     with pytest.raises(GroundTruthError, match="empty gave no query"):
         load(docs, Empty())
-    with pytest.raises(ConfigurationError, match="is no truth-source: give a function of the corpus, or an object"):
+    with pytest.raises(ConfigurationError, match="is not a truth-source: give a function of the corpus, or an object"):
         read_sources(object())
 
 

@@ -111,11 +111,11 @@ def test_one_that_breaks_its_word_is_named(place: Place, reference: str, told: s
     ("given", "told"),
     [
         ("my_embedders:Missing", r"my_embedders \(.*my_embedders\.py\) has no Missing"),
-        ("my_embeders:Scaled", r"there is no module 'my_embeders': it is not installed, and not in "),
+        ("my_embeders:Scaled", r"there is no module 'my_embeders': it is neither installed nor in "),
         ({"type": "my_embedders:Scaled", "size": 2}, r"does not take these settings \(got an unexpected keyword"),
         ({"type": "my_embedders:ready", "factor": 2}, r"my_embedders:ready is an object and takes no settings"),
         ("my_embedders:asyncio", r"is not an embedder: give an object with embed"),
-        ("my embedders:x", r"is no module:Name"),
+        ("my embedders:x", r"is not a module:Name"),
     ],
 )
 def test_what_cannot_be_used_is_told_where_it_is_written(place: Place, given: object, told: str) -> None:
@@ -130,7 +130,7 @@ def test_an_edit_changes_the_digest_and_the_code_that_runs(place: Place) -> None
     after = EMBEDDER.make("my_embedders:lengths", place)
     assert digest(after) != digest(before)
     assert after.embed(["ab"]).tolist() == [[2.0, 2.0]]
-    with pytest.raises(ConfigurationError, match="is not what it was when the run began"):
+    with pytest.raises(ConfigurationError, match="changed during the run"):
         pickle.loads(pickle.dumps(before))  # noqa: S301  # our own
 
 

@@ -74,5 +74,5 @@ def test_a_function_gives_the_words() -> None:
     assert BM25Index(["ab", "cd"], tokenizer=letters).scores("d").tolist()[0] == 0
     with pytest.raises(ConfigurationError, match="gave '1': give a list of words"):
         TOKENIZER.take(lambda text: 1).words("a")
-    with pytest.raises(ConfigurationError, match="is no tokenizer: give a function"):
+    with pytest.raises(ConfigurationError, match="is not a tokenizer: give a function"):
         TOKENIZER.take(object())
