@@ -1,4 +1,4 @@
-"""Cutting texts into chunks; a chunker is added by its file and its line here."""
+"""Cut texts into chunks. A chunker is added with its own file and a line here."""
 
 from rag_eval.parts import Kind
 
@@ -25,6 +25,6 @@ CONTEXT = Kind(
         "written": "rag_eval.chunking.context:WrittenContext",
     },
     foreign="rag_eval.chunking.context:ForeignContext",
-    nothing="A chunk is searched as it is.",
+    nothing="Chunks are searched as they are.",
 )
-"""What is searched around a chunk."""
+"""What is embedded and indexed around a chunk."""

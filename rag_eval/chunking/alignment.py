@@ -1,4 +1,4 @@
-"""Texts in a form that ignores whitespace, Unicode normal forms and curly quotes, mapped back to the source."""
+"""Normalise texts so that whitespace, Unicode normal forms and curly quotes do not matter, and map them back."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -14,39 +14,39 @@ _STRAIGHT_QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "‛": "'"
 def aligned_form(text: str) -> str:
     """Return the text in NFKD, with straight quotes and without whitespace.
 
-    Two texts that differ only in whitespace, in their Unicode normal form (NFC, NFD, NFKC, NFKD) or in curly against
-    straight quotes have the same form.
+    Texts that differ only in whitespace, in their normal form (NFC, NFD, NFKC, NFKD) or in the style of their quotes
+    have equal forms.
     """
     return "".join(_decomposed(text).split())
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
-    """Return the text as numbers."""
+    """Return the code points of a text as numbers."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedText:
-    """The aligned form of a source, and where each of its characters comes from."""
+    """The aligned form of a source, with the origin of each of its characters."""
 
     form: str
     source_index: NDArray[np.int64]
-    """For each character of the form, the place in the source of the character that it was made of."""
+    """For each character of the form, the place of the source character that it comes from."""
     form_index: NDArray[np.int64]
-    """For each place in the source, and for its end, how many characters of the form come before it."""
+    """For each place in the source, and its end, the number of characters of the form before it."""
 
     @classmethod
     def of(cls, source: str) -> "AlignedText":
-        """Return the aligned form of the source: ``AlignedText.of(source).form == aligned_form(source)``."""
+        """Return the aligned form of a source: ``AlignedText.of(source).form == aligned_form(source)``."""
         codes = code_points(source)
         known, which = np.unique(codes, return_inverse=True)
-        # A character decomposes alike wherever it is: the table is made once for each distinct one.
+        # Decompose every distinct character once.
         decompositions = [_decomposed(chr(code)) for code in known.tolist()]
         lengths = np.array([len(text) for text in decompositions], dtype=np.int64)
         table = np.array([ord(char) for text in decompositions for char in text], dtype="<u4")
         counts = lengths[which]
         source_index = np.repeat(np.arange(len(codes)), counts)
-        # Expanded position i is (i - where its character's expansion begins) into the decomposition.
+        # Expanded position i is at (i - the start of its character's expansion) in the decomposition.
         shift = (np.cumsum(lengths) - lengths)[which] - (np.cumsum(counts) - counts)
         table_index = np.arange(len(source_index)) + np.repeat(shift, counts)
         order = _canonical_order(np.array([unicodedata.combining(chr(code)) for code in table], np.int64)[table_index])
@@ -61,7 +61,7 @@ class AlignedText:
         )
 
     def span(self, first: int, after: int) -> Cut:
-        """Return the stretch of the source from which ``form[first:after]`` was made, in whole characters."""
+        """Return the range of the source that ``form[first:after]`` comes from, in whole characters."""
         places = self.source_index[first:after]
         return int(places.min()), int(places.max()) + 1
 
@@ -71,7 +71,7 @@ def _decomposed(text: str) -> str:
 
 
 def _canonical_order(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order in which Unicode puts the marks after each base: stable, by combining class."""
+    """Return the canonical order of the marks after each base character: stable, by combining class."""
     if not np.any((classes[:-1] > classes[1:]) & (classes[1:] > 0)):
         return np.arange(len(classes))
     return np.argsort(np.cumsum(classes == 0) * 256 + classes, kind="stable")

@@ -1,7 +1,7 @@
-"""Context at index time: text that is put around a chunk before it is embedded and matched by words.
+"""Add context to chunks at index time: text that is embedded and indexed together with a chunk.
 
-It changes what is *searched* and never the chunk: its position, text and id stay the same, and so does what is returned
-and scored.
+Context changes what is *searched*, never the chunk: its position, text and id stay the same, and so does what is
+returned and scored.
 """
 
 from collections.abc import Sequence
@@ -30,27 +30,25 @@ class CutDocument:
     texts: Sequence[str]
     places: Sequence[tuple[int, int] | None]
     chunks: Sequence[Chunk | PositionAwareChunk] = ()
-    """The chunks as objects, for a function of a user's."""
+    """The chunks as objects, for functions of users."""
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the place of a chunk; where it has none, that of its first copy, or else the start."""
-        known = self.places[number]
-        if known is not None:
-            return known
-        at = max(0, self.document.content.find(self.texts[number]))
-        return at, min(len(self.document.content), at + len(self.texts[number]))
+        """Return the place of a chunk. Without one, it is that of the first occurrence of its text, or the start."""
+        text, content = self.texts[number], self.document.content
+        start = max(0, content.find(text))
+        return self.places[number] or (start, min(len(content), start + len(text)))
 
 
 class ChunkContext(Protocol):
-    """Decides what is searched of each chunk."""
+    """Decides what is searched for each chunk."""
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return what is searched of every chunk of every document."""
+        """Return the searched text of every chunk of every document."""
 
 
 @part
 class HeadingContext:
-    """The title of the document and the headings above the chunk, put before it; asks no model."""
+    """Puts the title of the document and the headings above a chunk before it, without a model."""
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         return [self._of(cut) for cut in documents]
@@ -66,9 +64,9 @@ class HeadingContext:
 
 @part
 class NeighbourContext:
-    """The chunks before and after, put around the chunk."""
+    """Puts the chunks before and after around a chunk."""
 
-    count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
+    count: Annotated[Count, Shown, Field(description="The number of chunks on each side.")] = 1
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         return [
@@ -82,18 +80,20 @@ class NeighbourContext:
 
 @part
 class WrittenContext(TextWriter):
-    """A sentence or two that a model writes about the chunk's place in its document, put before it.
+    """Puts one or two sentences before a chunk, in which a model describes its place in the document.
 
-    The model sees the chunk and ``around`` characters of the document around it. A chunk for which it gives nothing
-    usable is searched as it is, and counted.
+    The model sees the chunk and ``around`` characters of the document around it. Chunks for which it gives no usable
+    answer are searched as they are, and counted.
     """
 
     prompt = "context"
 
-    around: Annotated[Count, Field(description="How many characters of the document the model sees.")] = 20_000
+    around: Annotated[Count, Field(description="The number of characters of the document that the model sees.")] = (
+        20_000
+    )
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return what is searched of every chunk; raises as ``Answers.of``."""
+        """Return the searched text of every chunk. Raises as ``Answers.of``."""
         requests = []
         for cut in documents:
             for number, text in enumerate(cut.texts):
@@ -111,9 +111,9 @@ def _before(context: str | None, text: str) -> str:
 
 
 class ForeignContext(ForeignFunction):
-    """A function of a chunk, or of a chunk and its document, that gives the text to put before the chunk.
+    """A user's function of a chunk, or of a chunk and its document, that returns the text to put before the chunk.
 
-    Nothing, or an empty text, leaves the chunk as it is. Raises ``ConfigurationError`` on what cannot be called.
+    None or an empty text leaves the chunk as it is. Raises ``ConfigurationError`` if the object is not callable.
     """
 
     kind = "context"
@@ -122,7 +122,7 @@ class ForeignContext(ForeignFunction):
     section = "context"
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return what is searched of every chunk; raises ``ConfigurationError`` on anything but texts."""
+        """Return the searched text of every chunk. Raises ``ConfigurationError`` if the function returns no text."""
         return [
             [self._of(chunk, text, cut) for chunk, text in zip(cut.chunks, cut.texts, strict=True)] for cut in documents
         ]
@@ -130,5 +130,5 @@ class ForeignContext(ForeignFunction):
     def _of(self, chunk: Chunk | PositionAwareChunk, text: str, cut: CutDocument) -> str:
         context = self.ask_about(chunk, cut.document)
         if context is not None and not isinstance(context, str):
-            raise ConfigurationError(f"the {self.label} gave {preview(repr(context))}: give a text, or None")
+            raise ConfigurationError(f"the {self.label} returned {preview(repr(context))}: return a text, or None")
         return _before(context, text)

@@ -1,7 +1,7 @@
-"""Windows of a fixed number of tokens over one encoding of the whole text.
+"""Chunks of a fixed number of tokens.
 
-The tokens' ends are mapped to code points and the source is sliced there; nothing is decoded, so nothing can come back
-different. An end inside a code point moves left, to where the code point starts.
+The text is encoded once, the ends of the tokens are mapped to code points, and the source is sliced there. Nothing is
+decoded, so chunks are always exact. An end inside a code point moves left to its start.
 """
 
 from typing import Annotated
@@ -17,19 +17,22 @@ from rag_eval.tokens import check_encoding, token_ends
 
 @part
 class FixedTokenChunker(BuiltInChunker):
-    """Windows of ``tokens_per_chunk`` tokens, each ``chunk_overlap`` tokens into the one before; whitespace is kept.
+    """Windows of ``tokens_per_chunk`` tokens that overlap by ``chunk_overlap`` tokens. Whitespace is kept.
 
-    The last window ends with the text and may be shorter. A window that the moved ends leave empty, or inside another,
-    is left out.
+    The last window ends with the text and may be shorter. Windows that become empty, or lie inside another one, because
+    ends move left are dropped.
 
-    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``tokens_per_chunk`` < 1, ``chunk_overlap``
-    outside [0, tokens_per_chunk), or an unknown encoding.
+    Raises:
+        ConfigurationError: A size is not a whole number, ``tokens_per_chunk`` is below 1, ``chunk_overlap`` is not in
+            ``[0, tokens_per_chunk)``, or the encoding is unknown.
     """
 
     packages = ("tiktoken",)
 
-    tokens_per_chunk: Annotated[Count, Shown, Field(description="The tokens of a chunk.")] = 100
-    chunk_overlap: Annotated[Whole, Shown, Field(description="The tokens shared with the chunk before.")] = 0
+    tokens_per_chunk: Annotated[Count, Shown, Field(description="The number of tokens of a chunk.")] = 100
+    chunk_overlap: Annotated[
+        Whole, Shown, Field(description="The number of tokens shared with the previous chunk.")
+    ] = 0
     encoding: Encoding = "cl100k_base"
 
     def __post_init__(self) -> None:
@@ -37,12 +40,12 @@ class FixedTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks, ends rising too; raises ``TextEncodingError`` on a lone surrogate."""
+        """Return the places of the chunks, with increasing ends. Raises ``TextEncodingError`` on a lone surrogate."""
         if not text:
             return []
         borders = np.concatenate(([0], token_ends(text, self.encoding)))
         tokens, step = len(borders) - 1, self.tokens_per_chunk - self.chunk_overlap
-        # A window that starts in the overlap of one that reaches the end would add nothing.
+        # Windows that start within the overlap of the last one would add nothing.
         first = np.arange(0, max(tokens - self.chunk_overlap, 1), step)
         starts, ends = borders[first], borders[np.minimum(first + self.tokens_per_chunk, tokens)]
         last_of_start = np.append(starts[1:] > starts[:-1], True)

@@ -1,6 +1,6 @@
-"""Chunkers of users and of other libraries, read as pieces of text with the positions they claim.
+"""Use chunkers of users and of other libraries.
 
-Objects are recognised by their methods; no chunking library is imported.
+Objects are recognised by their methods. No chunking library is imported before one of its objects is used.
 """
 
 import importlib
@@ -31,28 +31,28 @@ class Piece:
     claimed_end: int | None = None
 
     def claim_holds(self, source: str) -> bool:
-        """Return whether the source has this text at exactly the claimed position."""
+        """Return whether the source has this text at the claimed position."""
         start, end = self.claimed_start, self.claimed_end
         if start is None or start < 0 or not self.text or (end is not None and end - start != len(self.text)):
             return False
         return source.startswith(self.text, start)
 
 
-def _has(*methods: str) -> Callable[[Any], bool]:
+def _has(*methods: str) -> Callable[[object], bool]:
     return lambda source: all(callable(getattr(source, method, None)) for method in methods)
 
 
-def _adds_start_index(source: Any) -> bool:
+def _adds_start_index(source: object) -> bool:
     return bool(getattr(source, "_add_start_index", False)) and _has("split_text", "create_documents")(source)
 
 
-def _takes_offsets(source: Any) -> bool:
+def _takes_offsets(source: object) -> bool:
     signature = signature_of(source) if callable(source) else None
     return signature is not None and "offsets" in signature.parameters
 
 
 def _llama_index_nodes(source: Any, text: str) -> list[str]:
-    """Return the texts alone: LlamaIndex claims the position of another copy where a text repeats."""
+    """Return only the texts: LlamaIndex states the position of another occurrence if a text repeats."""
     document = importlib.import_module("llama_index.core.schema").Document(text=text)
     return [node.text for node in source.get_nodes_from_documents([document])]
 
@@ -68,26 +68,26 @@ def _semchunk_pieces(source: Any, text: str) -> list[Piece]:
     return [Piece(piece, *offsets) for piece, offsets in zip(*source(text, offsets=True), strict=True)]
 
 
-SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Any]], ...] = (
+SHAPES: tuple[tuple[Callable[[object], bool], Callable[[Any, str], Any]], ...] = (
     (_has("get_nodes_from_documents"), _llama_index_nodes),
     (_adds_start_index, lambda source, text: source.create_documents([text])),  # LangChain
     (_has("split_text"), lambda source, text: source.split_text(text)),  # LangChain
     (lambda source: hasattr(source, "__haystack_input__"), _haystack_documents),
-    (_has("chunk"), lambda source, text: source.chunk(text)),  # chonkie, and objects of users
+    (_has("chunk"), lambda source, text: source.chunk(text)),  # chonkie, and users' objects
     (_takes_offsets, _semchunk_pieces),
     (callable, lambda source, text: source(text)),
 )
-"""How an object is recognised, and how it is asked for the chunks of a text; the first that fits counts."""
+"""How to recognise an object, and how to get the chunks of a text from it. The first match applies."""
 
 _RECORDED = ("start_index", "split_idx_start")
-"""The keys in the metadata of LangChain and Haystack that have the start of a chunk."""
+"""The metadata keys of LangChain and Haystack for the start of a chunk."""
 
 
 class ForeignChunker(Foreign):
     """A chunker that is not built in, as a part.
 
-    An object is named by its class and settings, a function by its module and name; ``name`` replaces that, for
-    lambdas and closures. Raises ``ConfigurationError`` when the object is not a chunker.
+    Objects are named by their class and settings, functions by their module and name, unless ``name`` is given, for
+    lambdas and closures. Raises ``ConfigurationError`` if the object is not a chunker.
     """
 
     kind = "chunker"
@@ -100,14 +100,16 @@ class ForeignChunker(Foreign):
         self._call = shape
 
     def chunk(self, text: str) -> list[str]:
-        """Return the texts of the pieces in the chunker's order."""
+        """Return the texts of the pieces in the order of the chunker."""
         return [piece.text for piece in self.pieces(text)]
 
     def pieces(self, text: str) -> list[Piece]:
-        """Return the chunks of a text; raises ``ConfigurationError`` unless the chunker returns a list of chunks."""
+        """Return the pieces of a text. Raises ``ConfigurationError`` if the chunker returns no list of chunks."""
         chunks = self.ask(self._call, self.source, text)
         if isinstance(chunks, str | bytes) or not isinstance(chunks, Iterable):
-            raise ConfigurationError(f"{self.name} gave {preview(repr(chunks))}: a chunker must give a list of chunks")
+            raise ConfigurationError(
+                f"{self.name} returned {preview(repr(chunks))}: a chunker must return a list of chunks"
+            )
         return [self._piece(chunk) for chunk in chunks]
 
     def _piece(self, chunk: object) -> Piece:
@@ -122,7 +124,7 @@ class ForeignChunker(Foreign):
                 end = getattr(chunk, "end_index", None)
                 return Piece(text, start, end if _is_offset(end) and start is not None else None)
         raise ConfigurationError(
-            f"{self.name} gave {preview(repr(chunk))}: a chunk must be a string or have text or page_content"
+            f"{self.name} returned {preview(repr(chunk))}: a chunk must be a string or have text or page_content"
         )
 
 
@@ -131,7 +133,7 @@ def _is_offset(value: object) -> TypeGuard[int]:
 
 
 class ForeignPositionAwareChunker(Foreign):
-    """A chunker that is not built in and returns chunks with positions, which are checked."""
+    """A chunker that is not built in and returns chunks with positions. They are checked."""
 
     kind = "chunker"
 
@@ -139,37 +141,47 @@ class ForeignPositionAwareChunker(Foreign):
         """Return the chunks.
 
         Raises:
-            ConfigurationError: The chunker returns anything else.
-            SpanMismatchError: The document has another text at the position of a chunk.
+            ConfigurationError: The chunker returns something else.
+            SpanMismatchError: The document has a different text at the position of a chunk.
         """
         returned = self.ask(self.source.chunk_with_positions, doc)
         chunks = list(returned) if isinstance(returned, Iterable) else [returned]
         for chunk in chunks:
             if not isinstance(chunk, PositionAwareChunk):
-                raise ConfigurationError(f"{self.name} gave {preview(repr(chunk))}: give a list of PositionAwareChunk")
+                raise ConfigurationError(
+                    f"{self.name} returned {preview(repr(chunk))}: return a list of PositionAwareChunk"
+                )
             doc.check_span(chunk.to_span())
         return chunks
 
 
 def take_chunker(source: Any, origin: Origin | None = None) -> Foreign:
-    """Return an object as a chunker part; raises ``ConfigurationError`` when it is not a chunker."""
+    """Return an object as a chunker part. Raises ``ConfigurationError`` if it is not a chunker."""
     if not inspect.isclass(source) and callable(getattr(source, "chunk_with_positions", None)):
         return ForeignPositionAwareChunker(source, origin)
     return ForeignChunker(source, origin)
 
 
 def as_chunker(source: object, name: str | None = None) -> Chunker:
-    """Return the object as a ``Chunker``: a built-in one as it is, any other as a ``ForeignChunker``.
+    r"""Return an object as a ``Chunker``. Built-in chunkers are returned unchanged.
 
-    Accepted are objects with ``chunk(text)``, splitters of LangChain, LlamaIndex, Haystack, chonkie and semchunk, and
-    functions from a text to a list of strings. ``name`` replaces the object's own.
-    Raises ``ConfigurationError`` for anything else.
+    ::
+
+        as_chunker(str.splitlines).chunk("one\\ntwo")  # ['one', 'two']
+
+    Args:
+        source: An object with ``chunk(text)``, a splitter of LangChain, LlamaIndex, Haystack, chonkie or semchunk, or a
+            function from a text to a list of strings.
+        name: Replaces the name of the object.
+
+    Raises:
+        ConfigurationError: The object is not a chunker.
     """
     return source if name is None and isinstance(source, BuiltInChunker) else foreign_chunker(source, name)
 
 
 def foreign_chunker(source: object, name: str | None = None) -> ForeignChunker:
-    """Return the object as a ``ForeignChunker`` of that name; raises ``ConfigurationError``."""
+    """Return an object as a ``ForeignChunker``. Raises ``ConfigurationError`` if it is not a chunker."""
     if isinstance(source, ForeignChunker):
         return source if name is None else ForeignChunker(source.source, source.origin, name)
     return ForeignChunker(source, None, name)

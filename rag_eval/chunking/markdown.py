@@ -1,4 +1,4 @@
-"""The structure of a Markdown text: its blocks, its headings, and chunks that follow it."""
+"""The structure of Markdown texts: their blocks and headings, and chunks along them."""
 
 import re
 from bisect import bisect_right
@@ -29,7 +29,7 @@ _HTML = re.compile(r" {0,3}(?:(<!--)|<(pre|script|style|textarea)(?=[ \t>]|\Z))"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block at ``[start, end)``; a heading has a level from 1 to 6, everything else level 0."""
+    """A block at ``[start, end)``. Headings have a level from 1 to 6, other blocks level 0."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class Block:
 
 
 class _Open(Enum):
-    """What the line before belongs to."""
+    """The kind of block that the previous line belongs to."""
 
     NOTHING = auto()
     PARAGRAPH = auto()
@@ -54,12 +54,12 @@ class _Line:
 
     @property
     def indented(self) -> bool:
-        """Indented as code is: by a tab or four spaces."""
+        """Whether the line is indented like code, by a tab or four spaces."""
         return self.text.startswith(("    ", "\t", " \t", "  \t", "   \t"))
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Return the blocks in order; all characters outside them are whitespace."""
+    """Return the blocks of a text in order. Only whitespace is outside of them."""
     reader = _Reader(text)
     at = reader.front_matter()
     while at < len(reader.lines):
@@ -69,7 +69,7 @@ def markdown_blocks(text: str) -> list[Block]:
 
 
 def front_matter(text: str) -> str:
-    """Return what stands between the dashes at the start of a text; empty where there is no front matter."""
+    """Return the text between the dashes at the start of a document, or an empty text without front matter."""
     if not text.removeprefix("\ufeff").startswith("---"):
         return ""
     reader = _Reader(text)
@@ -79,7 +79,7 @@ def front_matter(text: str) -> str:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = [_Line(m.start(), m.end(), m[0].rstrip("\r\n")) for m in _LINE.finditer(text)]
-        # A byte-order mark hides what the first line is; alone on it, it is all that the line holds.
+        # Ignore a byte-order mark, unless it is the only character of the line.
         if text.startswith("\ufeff") and (rest := self.lines[0].text[1:]).strip():
             self.lines[0] = _Line(0, self.lines[0].end, rest)
         self.blocks: list[Block] = []
@@ -88,7 +88,7 @@ class _Reader:
         self.in_list = False
 
     def read_line(self, at: int) -> int:
-        """Take the line, and with it the rest of a block that says where it ends; give the next line's number."""
+        """Read a line, and the rest of its block if that has an explicit end. Return the number of the next line."""
         line = self.lines[at]
         if not line.text.strip():
             self.close(at)
@@ -138,7 +138,10 @@ class _Reader:
         )
 
     def _verbatim(self, line: _Line) -> Callable[[_Line, bool], bool] | None:
-        """For a line that opens fenced code or raw HTML: whether a line (and is it the first one) ends it."""
+        """Return what recognises the last line of the fenced code or raw HTML that a line opens, or None.
+
+        It takes a line and whether it is the first one.
+        """
         if (fence := _FENCE.match(line.text)) and (self.in_list or not line.indented):
             marker = fence[2] or fence[3]
             deep = self.in_list
@@ -175,7 +178,7 @@ def _atx_title(rest: str) -> str:
 
 
 class Outline:
-    """The headings of a document, as ``MarkdownChunker`` finds them; a text without any is one section."""
+    """The headings of a document, as ``MarkdownChunker`` finds them. A text without headings is one section."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -186,7 +189,7 @@ class Outline:
 
     @cached_property
     def title(self) -> str:
-        """The title in the metadata, or else the first heading of the highest level, or else the name of the file."""
+        """The title in the metadata, else the first heading of the highest level, else the name of the file."""
         stated = self._document.metadata.get("title")
         if isinstance(stated, str) and stated.strip():
             return stated.strip()
@@ -194,7 +197,7 @@ class Outline:
         return highest.title if highest and highest.title else PurePosixPath(self._document.id).stem
 
     def path(self, start: int, end: int) -> list[str]:
-        """Return the titles above the first character of ``[start, end)`` that is no whitespace, the highest first."""
+        """Return the titles above the first visible character of ``[start, end)``, from the highest level."""
         at, _ = self._filled(start, end)
         above: list[Block] = []
         for heading in self.headings[: bisect_right(self.headings, at, key=lambda block: block.start)]:
@@ -202,9 +205,9 @@ class Outline:
         return [heading.title for heading in above if heading.title]
 
     def section(self, start: int, end: int, level: int) -> tuple[int, int]:
-        """Return the place of the section, or of the sections, that hold ``[start, end)``.
+        """Return the place of the sections that contain ``[start, end)``.
 
-        A section reaches from a heading to the next; headings below ``level`` end none.
+        A section extends from a heading to the next one of at most this level.
         """
         at, last = self._filled(start, end)
         starts = [heading.start for heading in self.headings if heading.level <= level]
@@ -214,7 +217,7 @@ class Outline:
         return min(first, start), max(after, end)
 
     def _filled(self, start: int, end: int) -> tuple[int, int]:
-        """Return the place without the whitespace around it; unchanged if it holds nothing else."""
+        """Return the place without the whitespace around it, or unchanged if it has nothing else."""
         first, last = trim(self._document.content, start, end)
         return (first, last) if first < last else (start, end)
 
@@ -223,22 +226,24 @@ class Outline:
 class MarkdownChunker(BuiltInChunker):
     """Sections cut into chunks of at most ``max_chunk_size`` characters, along their blocks.
 
-    A chunk never reaches over a heading into the next section, except that a heading with nothing under it stays with
-    the deeper heading that follows. Fenced code, tables, list items and paragraphs are kept whole where they fit, and
-    grouped as long as the size allows; a longer one is cut at its line ends, then between words, then inside a word.
-    Headings are ATX (``## Title``) and setext (underlined), none inside code, HTML comments or front matter.
+    A chunk never crosses a heading, but a heading without text stays with the deeper heading that follows. Fenced code,
+    tables, list items and paragraphs are kept whole if they fit, and grouped up to the size. Longer ones are cut at
+    line ends, then between words, then inside a word. Headings are ATX (``## Title``) and setext (underlined); those
+    inside code, HTML comments or front matter do not count.
 
-    The metadata of a chunk holds the path of headings above it: ``{"headings": ["Title", "Section"]}``.
-    Raises ``ConfigurationError`` when the size is below 1.
+    The metadata of a chunk has the headings above it: ``{"headings": ["Title", "Section"]}``.
+
+    Raises:
+        ConfigurationError: The size is below 1.
     """
 
-    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
+    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
 
     def cuts(self, text: str) -> list[Cut]:
         return [cut for _, cuts in self._cut_sections(text) for cut in cuts]
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """Return the chunks in reading order with their places and, as metadata, the headings above them."""
+        """Return the chunks in reading order, with their positions and the headings above them as metadata."""
         sections = self._cut_sections(doc.content)
         return [doc.chunk_at(*cut, {"headings": path}) for path, cuts in sections for cut in cuts]
 

@@ -1,4 +1,4 @@
-"""Place the pieces of any chunker in the source, and count those that have no sure place."""
+"""Find the positions of the pieces of any chunker in the source."""
 
 import re
 import warnings
@@ -16,7 +16,7 @@ from rag_eval.types.ids import DocumentId
 
 
 def count_characters(text: str) -> int:
-    """Count the characters that are not whitespace."""
+    """Return the number of characters other than whitespace."""
     return sum(map(len, text.split()))
 
 
@@ -27,7 +27,7 @@ _GLIMPSE = 128
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A piece and its place: None where it has none; ``exact`` says whether the source has its very text there."""
+    """A piece and its place, or None without one. ``exact`` is whether the source has exactly this text there."""
 
     piece: Piece
     cut: Cut | None
@@ -37,16 +37,16 @@ class Placement:
 def search_allowance(length: int) -> int:
     """Return how many characters the searches in a source of this length may read together.
 
-    Enough for hundreds of misses in any document, and never quadratic: 200 times the source, or 10⁹ if that is more.
+    This is enough for hundreds of misses in any document, and never quadratic: 200 times the source, at least 10⁹.
     """
     return max(1_000_000_000, 200 * length)
 
 
 def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) -> list[Placement]:
-    """Place every piece in the source, in the order given; ``ChunkerPositionAdapter`` states the rule.
+    """Place every piece in the source, in order, by the rule in docs/notebook.md.
 
-    ``allowance`` is how many characters the searches may read, by default ``search_allowance`` of the source. When it
-    is used up, pieces are found only next to the previous one.
+    ``allowance`` is how many characters the searches may read, by default ``search_allowance``. When it is used up,
+    pieces are found only next to the previous one.
     """
     pieces = list(pieces)
     allowance = search_allowance(len(source)) if allowance is None else allowance
@@ -54,14 +54,14 @@ def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) ->
     if sum(map(len, texts)) <= len(source):
         placer = _Placer(source, allowance)
         placements = [placer.place(piece) for piece in pieces]
-        # Blanks that the chunker left out hide an overlap, which the other characters tell.
+        # Whitespace that the chunker dropped may hide an overlap, so count the other characters.
         if _is_whole(source, placements) or sum(map(count_characters, texts)) <= count_characters(source):
             return placements
     return _OverlapPlacer(source, pieces, allowance).place_all()
 
 
 def _is_whole(source: str, placements: list[Placement]) -> bool:
-    """Return whether every piece has an exact place after the previous one, and no word is uncovered."""
+    """Return whether every piece has an exact place after the previous one, and every word is covered."""
     previous = (-1, 0)
     for placement in placements:
         if placement.cut is None or not placement.exact or placement.cut[0] <= previous[0]:
@@ -74,10 +74,10 @@ def _is_whole(source: str, placements: list[Placement]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A possible place of a piece, after a possible place of the one before.
+    """A possible place of a piece, given a possible place of the previous one.
 
-    ``covered`` is how far the source is covered then and ``reach`` where its next word starts; ``cost`` is the sum of
-    the squares of the overlaps, of which equal ones have the least.
+    ``covered`` is the end of the covered part of the source and ``reach`` the start of the next word. ``cost`` is the
+    sum of the squares of the overlaps, which is lowest for even overlaps.
     """
 
     start: int
@@ -88,19 +88,19 @@ class _State:
     before: "_State | None" = None
 
     def start_after(self, length: int) -> int:
-        """Return the earliest start of a piece of this length: the same place for a longer piece."""
+        """Return the lowest start of a next piece of this length. A longer piece may start at the same place."""
         return self.start + (self.start + length <= self.end)
 
 
 class _OverlapPlacer:
-    """Places the pieces of a document together: without a gap where that can be, and then as evenly as can be.
+    """Places overlapping pieces together: without gaps if possible, and then as evenly as possible.
 
-    A piece can follow another where it starts after its start, with nothing but whitespace uncovered between them. Its
-    possible places stay open until only one is left, or none for the next piece.
+    A piece can follow another one if it starts after its start, with only whitespace uncovered between them. The
+    possible places of the pieces stay open until only one is left, or the next piece has none.
     """
 
     MOST_STATES = 16
-    """So many possible places of a piece are kept: in text that repeats, those nearest to an even division."""
+    """The number of possible places to keep: in repetitive text, those nearest to an even division."""
 
     def __init__(self, source: str, pieces: list[Piece], allowance: int) -> None:
         self.source = source
@@ -134,7 +134,7 @@ class _OverlapPlacer:
         return _State(start, end, end, self.placer.next_word(end))
 
     def _settle(self, at_end: bool = False) -> None:
-        """Decide where the pieces are that are still open; at the end of the document so that most is covered."""
+        """Choose the places of the open pieces; at the end of the document, so that most of it is covered."""
         best = max(self.states, key=lambda state: (state.reach if at_end else 0, -state.cost, state.start))
         self.settled = replace(best, cost=0, before=None)
         self.states, self.is_pruned = [self.settled], False
@@ -147,7 +147,7 @@ class _OverlapPlacer:
             self.placer.previous, self.placer.skipped_since = cut, 0
 
     def _following(self, states: list[_State], index: int, goal: int, goal_start: int) -> list[_State]:
-        """Return the places of a piece after those of the one before, aiming for where the piece ``goal`` starts."""
+        """Return the places of a piece after those of the previous one, towards the start of the piece ``goal``."""
         piece = self.pieces[index]
         text, length = piece.text, len(piece.text)
         if not text:
@@ -156,7 +156,7 @@ class _OverlapPlacer:
         if piece.claim_holds(self.source):
             starts = [piece.claimed_start or 0]
         else:
-            # What is left to overlap, divided evenly over the pieces up to the goal.
+            # The remaining overlap, divided evenly among the pieces up to the goal.
             overlaps = goal - index + (goal < len(self.pieces))
             surplus = self.offsets[goal] - self.offsets[index] - goal_start
             likely = min(states, key=lambda state: state.cost + max(0, state.covered + surplus) ** 2 / overlaps)
@@ -177,7 +177,7 @@ class _OverlapPlacer:
         return following
 
     def _starts(self, text: str, first: int, last: int, likely: int) -> list[int]:
-        """Return where the text starts from ``first`` to ``last``; of many, the nearest to the likely place."""
+        """Return where the text starts from ``first`` to ``last``; of many places, those nearest to ``likely``."""
         starts = self.placer.find_all(text, first, last, self.MOST_STATES + 1)
         if len(starts) <= self.MOST_STATES:
             return starts
@@ -185,11 +185,11 @@ class _OverlapPlacer:
         half = self.MOST_STATES // 2
         likely = min(max(likely, first), last)
         before = self.placer.find_last(text, max(first, likely - 2 * len(text)), likely, half)
-        # The first as well: what leads on is sometimes as dense as can be.
+        # Keep the first one too, because pieces are sometimes as dense as possible.
         return sorted({starts[0], *before, *self.placer.find_all(text, likely, last, half)})
 
     def _retried(self, index: int) -> list[_State]:
-        """Return places of a piece that no open place of the one before leads to, by placing the open ones anew."""
+        """Place the open pieces again, for a piece that fits after none of their places."""
         first = len(self.placements)
         if index == first or self.retries < index - first:
             return []
@@ -208,7 +208,7 @@ class _OverlapPlacer:
 
 
 class _Placer:
-    """Places pieces one by one, each next to the previous one if that can be."""
+    """Places pieces one by one, next to the previous one if possible."""
 
     def __init__(self, source: str, allowance: int) -> None:
         self.source = source
@@ -229,7 +229,7 @@ class _Placer:
         return Placement(piece, cut, exact)
 
     def next_word(self, place: int) -> int:
-        """Return where the next word starts, or the end of the source."""
+        """Return the start of the next word, or the end of the source."""
         begin, word = self._blank
         if not begin <= place <= word:
             match = _NOT_SPACE.search(self.source, place)
@@ -238,7 +238,7 @@ class _Placer:
         return word
 
     def find_all(self, text: str, first: int, last: int, most: int) -> list[int]:
-        """Return where the text starts from ``first`` to ``last``, no more than ``most`` places."""
+        """Return where the text starts from ``first`` to ``last``, at most ``most`` places."""
         if self.allowance <= 0:
             first = max(first, last - _reach(text))
         starts: list[int] = []
@@ -252,7 +252,7 @@ class _Placer:
         return starts
 
     def _search(self, text: str) -> tuple[Cut | None, bool]:
-        """Return the place of the text, and whether it is there to the letter."""
+        """Return the place of the text, and whether it is exact."""
         form = aligned_form(text)
         start = self._continuing(text)
         if start < 0:
@@ -277,27 +277,27 @@ class _Placer:
         return start if start >= previous_end and self.source.startswith(text, start) else -1
 
     def _overlapping(self, text: str) -> int:
-        """Return the place nearest to the previous end, if there is one that starts inside the previous chunk."""
+        """Return the place nearest to the previous end if one starts inside the previous chunk, or -1."""
         previous_start, previous_end = self.previous
         last = self.find_last(text, previous_start + 1, previous_end, 1)
         if not last:
             return -1
         before = last[0]
-        # As near on the other side means new text, which is the likelier.
+        # An equally near place on the other side is new text, which is more likely.
         after = self._find(self.source, text, previous_end, 2 * previous_end - before + len(text))
         return after if after >= 0 else before
 
     def _elsewhere(self, text: str) -> int:
-        """Return the first place in reach of the previous end; else the only one in the source."""
+        """Return the first place in reach of the previous end, else the only one in the source, or -1."""
         previous_end = self.previous[1]
         stop = previous_end + self.skipped_since + _reach(text) + len(text)
         start = self._find(self.source, text, previous_end, stop)
         return start if start >= 0 else self._only_place(self.source, text, len(self.source))
 
     def _aligned_continuing(self, text: str, form: str) -> Cut | None:
-        """Return the stretch that continues at the previous end, once aligned."""
+        """Return the range that continues at the previous end, in aligned form, or None."""
         end = self.previous[1]
-        # Most pieces differ at once from what follows, which a few characters tell.
+        # For most pieces, a few characters show that they differ from what follows.
         glimpse = aligned_form(self.source[end : end + _GLIMPSE])[: min(_GLIMPSE // 8, len(form))]
         if not form.startswith(glimpse):
             return None
@@ -307,7 +307,7 @@ class _Placer:
         return _shifted(AlignedText.of(window).span(0, len(form)), end)
 
     def _aligned_overlapping(self, text: str, form: str) -> Cut | None:
-        """Return the only stretch that starts inside the previous chunk, once aligned."""
+        """Return the only range that starts inside the previous chunk, in aligned form, or None."""
         previous_start, previous_end = self.previous
         base = max(previous_start + 1, previous_end - _reach(text))
         window = self.source[base : previous_end + _reach(text)]
@@ -318,7 +318,7 @@ class _Placer:
         return _shifted(nearby.span(first, first + len(form)), base) if first >= 0 else None
 
     def _aligned_anywhere(self, form: str) -> Cut | None:
-        """Return the only stretch of the whole source, once aligned."""
+        """Return the only range in the whole source, in aligned form, or None."""
         if self.allowance <= 0:
             return None
         if self._aligned is None:
@@ -327,10 +327,10 @@ class _Placer:
         return self._aligned.span(first, first + len(form)) if first >= 0 else None
 
     def find_last(self, text: str, begin: int, stop: int, most: int) -> list[int]:
-        """Return the last places that start in ``[begin, stop)``, no more than ``most``, in order."""
+        """Return the last places that start in ``[begin, stop)``, at most ``most``, in order."""
         if self.allowance <= 0:
             begin = max(begin, stop - _reach(text))
-        # Searched backwards in mirrored text, because rfind can take quadratic time and find cannot.
+        # Search mirrored text, because rfind can be quadratic and find is not.
         mirrored, backwards = self.source[begin : stop + len(text) - 1][::-1], text[::-1]
         starts: list[int] = []
         place = -1
@@ -339,7 +339,7 @@ class _Placer:
         return starts[::-1]
 
     def _only_place(self, haystack: str, text: str, stop: int) -> int:
-        """Return the only place of the text before ``stop``; -1 for several or none, or without allowance."""
+        """Return the only place of the text before ``stop``, or -1 if there are none, several, or no allowance."""
         if self.allowance <= 0:
             return -1
         place = self._find(haystack, text, 0, stop)
@@ -356,21 +356,28 @@ def _shifted(cut: Cut, by: int) -> Cut:
 
 
 def _reach(text: str) -> int:
-    """Return how far from the previous end a piece may be: with room for much more whitespace than it has."""
+    """Return how far from the previous end a piece may be, with room for much more whitespace than it has."""
     return 4 * len(text) + 1000
 
 
 class SkippedChunkWarning(UserWarning):
-    """A chunk has no sure place in its document and was left out."""
+    """A chunk has no certain position in its document and was skipped."""
 
 
 class ChunkerPositionAdapter:
-    """Place the pieces of any chunker in the document, and leave out those without a sure place.
+    """Finds the positions of the pieces of any chunker, and skips those without a certain one.
 
-    Accepted is what ``as_chunker`` accepts; ``name`` replaces the chunker's own. A position that the chunker claims is
-    used if the document has the text there; any other piece is searched for. docs/notebook.md states the rule and its
-    limits. Chunks keep the order of the pieces, and ``document.content[start:end] == chunk.content`` holds for each.
-    Several threads may share one adapter.
+    ::
+
+        ChunkerPositionAdapter(str.split).chunk_with_positions(document)
+
+    A position that the chunker states is used if the document has the text there. Other pieces are searched for;
+    docs/notebook.md describes the rule and its limits. Chunks keep the order of the pieces, and
+    ``document.content[start:end]`` is the content of each. An adapter is thread-safe.
+
+    Args:
+        chunker: Anything that ``as_chunker`` accepts.
+        name: Replaces the name of the chunker.
 
     Raises:
         ConfigurationError: The object is not a chunker.
@@ -387,22 +394,22 @@ class ChunkerPositionAdapter:
 
     @property
     def skipped_chunks(self) -> int:
-        """How many pieces were left out of the documents seen so far, each as last chunked."""
+        """The number of skipped pieces in all documents so far, counting each document once."""
         return sum(self._skipped.copy().values())
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """Return the chunks in the order of the pieces; warn with ``SkippedChunkWarning`` of each that is left out."""
+        """Return the chunks in order. Warn with ``SkippedChunkWarning`` about each skipped piece."""
         chunks, skipped = self.placed(doc)
         for text in skipped:
             warnings.warn(
-                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: {preview(text, 50)}",
+                f"{self.name} returned a chunk without a certain position in {doc.id!r}, skipped: {preview(text, 50)}",
                 SkippedChunkWarning,
                 stacklevel=2,
             )
         return chunks
 
     def placed(self, doc: Document) -> tuple[list[PositionAwareChunk], list[str]]:
-        """Return the chunks in the order of the pieces, and the texts of the pieces that are left out."""
+        """Return the chunks in order, and the texts of the skipped pieces."""
         placements = place(doc.content, self.chunker.pieces(doc.content))
         skipped = [placement.piece.text for placement in placements if placement.cut is None]
         self._skipped[doc.id] = len(skipped)
@@ -410,7 +417,10 @@ class ChunkerPositionAdapter:
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:
-    """Return the object where it knows positions, else an adapter around it; raises ``ConfigurationError``."""
+    """Return a position-aware chunker unchanged, and any other one in an adapter.
+
+    Raises ``ConfigurationError`` if the object is not a chunker.
+    """
     if name is None and not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):
         return chunker
     return ChunkerPositionAdapter(chunker, name)

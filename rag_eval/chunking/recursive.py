@@ -1,16 +1,16 @@
-"""Recursive splitting, sized in characters or in tokens: the cuts of LangChain's splitter, at exact places.
+"""Recursive splitting in characters or tokens, with the cuts of LangChain's splitter at exact places.
 
-A text is split at the first separator it has, pieces that are still too long at the next one, and neighbours are joined
-up to the size. With sizes in tokens, a piece is as long as the number of tokens it is on its own; places are counted in
-tokens, summed over the pieces, and joined in the same way. The text is encoded once; how many tokens a paragraph, a
-line or a word is, is read off that encoding.
+A text is split at the first separator that it contains, pieces that are too long at the next separator, and neighbours
+are joined up to the size. With sizes in tokens, the length of a piece is its number of tokens when encoded alone,
+places are sums of these lengths, and pieces are joined in the same way. The text is encoded only once: the tokens of a
+paragraph, line or word are read off that encoding.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field, GetPydanticSchema, StrictStr
 
@@ -22,23 +22,23 @@ from rag_eval.tokens import TokenCounter, check_encoding
 DEFAULT_OVERLAP = 200
 
 DEFAULT_SEPARATORS = ("\n\n", "\n", " ", "")
-"""LangChain's: paragraphs, lines, words, characters."""
+"""The separators of LangChain: paragraphs, lines, words, characters."""
 
 CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
-"""Those of Chroma's chunking evaluation, which try sentences before words."""
+"""The separators of Chroma's chunking evaluation, which tries sentences before words."""
 
 
 Separators = Annotated[
     Sequence[str],
     GetPydanticSchema(lambda _, handler: handler(tuple[StrictStr, ...])),
-    Field(min_length=1, description="Where to split, in the order in which they are tried."),
+    Field(min_length=1, description="Where to split, in the order to try."),
 ]
 
 
 def choose_separator(separators: Sequence[str], text: str, start: int, end: int) -> tuple[str, Sequence[str]]:
-    """Return the first separator that ``text[start:end]`` holds, and those left for its pieces.
+    """Return the first separator that ``text[start:end]`` contains, and those to try on its pieces.
 
-    The empty separator is always held, and leaves none. If none is held, the last is chosen and none is left.
+    The empty separator always matches and leaves none. If no separator matches, the last one is returned.
     """
     for rank, separator in enumerate(separators):
         if not separator:
@@ -48,27 +48,18 @@ def choose_separator(separators: Sequence[str], text: str, start: int, end: int)
     return separators[-1], ()
 
 
-class Borders(NamedTuple):
-    """Where pieces begin, and where the last one ends."""
-
-    around: Callable[[int, int], tuple[int, int]]
-    """``(low, high)`` to the last border in ``[low, high)``, or -1, and the first from ``high`` on, or the end."""
-    first: Callable[[int, int], int]
-    """``(low, high)`` to the first border in ``[low, high)``, or -1."""
-
-
 Window = tuple[int, int, bool]
-"""``(start, end, oversize)``: pieces joined into a chunk or, when oversize, one piece that fills a chunk alone."""
+"""``(start, end, oversize)``: pieces joined into a chunk or, if oversize, a single piece that fills a chunk."""
 
 Windows = Callable[[str, int, int], Iterable[Window]]
-"""``(separator, start, end)`` to the windows over the pieces of ``text[start:end]``."""
+"""A function of ``(separator, start, end)`` that returns the windows over the pieces of ``text[start:end]``."""
 
 
 def split(text: str, start: int, end: int, separators: Sequence[str], windows: Windows, cuts: list[Cut]) -> None:
-    """Add the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
+    """Append the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
 
-    A piece that no separator can split is added as it is. A cut that starts where the previous one does holds all of
-    it, and takes its place; of whitespace alone there is none.
+    Pieces that no separator can split are appended as they are. A cut that starts where the previous one does contains
+    it and replaces it. Whitespace alone is dropped.
     """
     separator, finer = choose_separator(separators, text, start, end)
     for left, right, oversize in windows(separator, start, end):
@@ -84,49 +75,44 @@ def split(text: str, start: int, end: int, separators: Sequence[str], windows: W
             cuts.append((left, left + len(stripped.rstrip())))
 
 
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where pieces begin, in increasing order, and where the last one ends."""
+
+    places: Sequence[int]
+    end: int
+
+    def around(self, low: int, high: int) -> tuple[int, int]:
+        """Return the last border in ``[low, high)``, or -1, and the first one from ``high`` on, or the end."""
+        following = bisect_left(self.places, high)
+        last = self.places[following - 1] if following else -1
+        return last if last >= low else -1, self.places[following] if following < len(self.places) else self.end
+
+    def first(self, low: int, high: int) -> int:
+        """Return the first border in ``[low, high)``, or -1."""
+        number = bisect_left(self.places, low)
+        return self.places[number] if number < len(self.places) and self.places[number] < high else -1
+
+
 def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
     """Return the borders in ``text[start:end]``: before each separator, or before every character if it is empty.
 
-    Separators are taken from left to right and do not overlap.
+    Separators are found from left to right and do not overlap.
     """
     if not separator:
-        return Borders(lambda low, high: (high - 1, high), lambda low, high: low if low < high else -1)
-    if len(separator) > 1:
-        matches = re.compile(re.escape(separator)).finditer(text, start, end)
-        return listed_borders([match.start() for match in matches], end)
-    find, rfind = text.find, text.rfind
-
-    def around(low: int, high: int) -> tuple[int, int]:
-        following = find(separator, high, end)
-        return rfind(separator, low, high), following if following >= 0 else end
-
-    return Borders(around, partial(find, separator))
-
-
-def listed_borders(places: Sequence[int], end: int) -> Borders:
-    """Return the borders at these increasing places, all before ``end``."""
-    guarded = [-1, *places, end]
-
-    def around(low: int, high: int) -> tuple[int, int]:
-        following = bisect_left(guarded, high)
-        last = guarded[following - 1]
-        return last if last >= low else -1, guarded[following]
-
-    def first(low: int, high: int) -> int:
-        place = guarded[bisect_left(guarded, low)]
-        return place if place < high else -1
-
-    return Borders(around, first)
+        return Borders(range(start, end), end)
+    matches = re.compile(re.escape(separator)).finditer(text, start, end)
+    return Borders([match.start() for match in matches], end)
 
 
 def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> Iterator[Window]:
-    """Return the windows over the pieces of ``[begin, stop)``, in order.
+    """Yield the windows over the pieces of ``[begin, stop)`` in order.
 
-    A window takes pieces as long as they fit the size. The next window starts at the earliest border that leaves no
-    more than ``overlap`` of the previous window and room for the next piece. A piece as long as the size or longer is
-    given alone, and no window reaches over it.
+    A window takes pieces as long as they fit the size. The next window starts at the first border that leaves at most
+    ``overlap`` of the previous window and has room for the next piece. A piece of at least the size is a window of its
+    own, which no other window crosses.
     """
-    around, first = borders
+    around, first = borders.around, borders.first
     start = end = begin  # the window so far
     while (limit := start + size) < stop:
         reach, next_end = around(end + 1, limit + 1)
@@ -151,28 +137,30 @@ def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> I
 
 @part
 class RecursiveCharacterChunker(BuiltInChunker):
-    r"""Chunks of at most ``chunk_size`` characters, cut at the coarsest separator that allows it.
+    """Chunks of at most ``chunk_size`` characters, cut at the coarsest possible separator.
 
     The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings:
-    separators stay at the start of the piece they precede, chunks are stripped of whitespace, and a piece that no
-    separator can split is kept as it is, whatever its length. There are two differences, both rare:
+    separators stay at the start of the piece that they precede, chunks are stripped, and a piece that no separator can
+    split is kept whatever its length. There are two rare differences:
 
-    - where two of LangChain's chunks start at the same place, only the longer, which holds the other, is kept; that
-      happens when the overlap holds all of a chunk but the whitespace before it;
-    - chunks of whitespace alone are always dropped, which LangChain does except for pieces it cannot split.
+    - Of two LangChain chunks that start at the same place, only the longer one, which contains the other, is kept. This
+      happens if the overlap contains all of a chunk but the whitespace before it.
+    - Chunks of whitespace are always dropped. LangChain keeps those that it cannot split.
 
-    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
-    [0, chunk_size), or no separators. Unless it is given, ``chunk_overlap`` is 200, or a quarter of ``chunk_size``
-    where that is less; read back, it is that number.
+    The default ``chunk_overlap`` is 200, or a quarter of ``chunk_size`` if that is less.
+
+    Raises:
+        ConfigurationError: A size is not a whole number, ``chunk_size`` is below 1, ``chunk_overlap`` is not in
+            ``[0, chunk_size)``, or there are no separators.
     """
 
-    chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
+    chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
     chunk_overlap: Annotated[
         OptionalWhole,
         Shown,
         Field(
-            description="The most characters shared with the chunk before; "
-            "null: 200, or a quarter of `chunk_size` where that is less."
+            description="The maximum number of characters shared with the previous chunk; "
+            "null: 200, or a quarter of `chunk_size` if that is less."
         ),
     ] = None
     separators: Separators = DEFAULT_SEPARATORS
@@ -194,21 +182,23 @@ class RecursiveCharacterChunker(BuiltInChunker):
 
 @part
 class RecursiveTokenChunker(BuiltInChunker):
-    """Chunks of pieces with at most ``chunk_size`` tokens together, cut at the coarsest separator that allows it.
+    """Chunks of pieces with at most ``chunk_size`` tokens together, cut at the coarsest possible separator.
 
-    The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings and the
-    number of tokens as its length function; the rules are those of ``RecursiveCharacterChunker``. Tokens are counted
-    for each piece on its own: a chunk, encoded as a whole, usually has fewer and now and then a few more.
-    Text that looks like a special token is text.
+    The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the number of tokens as
+    its length function, with the differences of ``RecursiveCharacterChunker``. Tokens are counted for each piece alone:
+    a whole chunk usually has fewer, and sometimes a few more. Special tokens are treated as text.
 
-    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
-    [0, chunk_size), no separators, or an unknown encoding.
+    Raises:
+        ConfigurationError: A size is not a whole number, ``chunk_size`` is below 1, ``chunk_overlap`` is not in
+            ``[0, chunk_size)``, there are no separators, or the encoding is unknown.
     """
 
     packages = ("tiktoken",)
 
-    chunk_size: Annotated[Count, Shown, Field(description="The most tokens of a chunk.")] = 400
-    chunk_overlap: Annotated[Whole, Shown, Field(description="The most tokens shared with the chunk before.")] = 0
+    chunk_size: Annotated[Count, Shown, Field(description="The maximum number of tokens of a chunk.")] = 400
+    chunk_overlap: Annotated[
+        Whole, Shown, Field(description="The maximum number of tokens shared with the previous chunk.")
+    ] = 0
     separators: Separators = DEFAULT_SEPARATORS
     encoding: Encoding = "cl100k_base"
 
@@ -217,7 +207,7 @@ class RecursiveTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks; raises ``TextEncodingError`` on a lone surrogate."""
+        """Return the places of the chunks. Raises ``TextEncodingError`` on a lone surrogate."""
         if not text:
             return []
         counter = TokenCounter(text, self.encoding)
@@ -225,7 +215,7 @@ class RecursiveTokenChunker(BuiltInChunker):
         def windows(separator: str, start: int, end: int) -> Iterator[Window]:
             borders = counter.borders(separator, start, end)
             totals = [0, *counter.counts(borders, separator).cumsum().tolist()]
-            in_tokens = listed_borders(totals[:-1], totals[-1])
+            in_tokens = Borders(totals[:-1], totals[-1])
             for low, high, oversize in merge(in_tokens, 0, totals[-1], self.chunk_size, self.chunk_overlap):
                 yield int(borders[bisect_left(totals, low)]), int(borders[bisect_left(totals, high)]), oversize
 

@@ -1,4 +1,4 @@
-"""Chunks by meaning: sentences grouped by the similarity of their embeddings."""
+"""Chunk by meaning: group sentences by the similarity of their embeddings."""
 
 from dataclasses import field
 from itertools import pairwise
@@ -18,19 +18,19 @@ from rag_eval.parts import PartOf, Shown, part
 from rag_eval.parts.part_settings import Count, OptionalCount, Whole
 
 UnitVectors = NDArray[np.float64]
-"""One vector a row, of length 1, or of length 0 where the embedder gave only zeros."""
+"""A matrix with a vector of length 1 in each row, or of length 0 if the embedder returned zeros."""
 
 
-Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="What tells how similar texts are.")]
+Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="The embedder that compares the texts.")]
 
 
 def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVectors:
-    """Return the vectors of the pieces, scaled to length 1; a vector of zeros stays as it is.
+    """Return the vectors of the pieces, scaled to length 1. Zero vectors stay as they are.
 
-    The dot product of two rows is their cosine similarity, 0 where one is a zero vector.
+    The dot product of two rows is their cosine similarity, 0 for a zero vector.
     """
     vectors: UnitVectors = np.asarray(embedder.embed([text[start:end] for start, end in pieces]), dtype=np.float64)
-    # Scaling by the largest number first keeps tiny and huge vectors from under- or overflowing when squared.
+    # Scale by the largest number first, so that squares do not underflow or overflow.
     peaks = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     vectors = np.divide(vectors, peaks, out=np.zeros_like(vectors), where=peaks > 0)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -44,16 +44,19 @@ _DECIMALS = 6
 
 @part
 class SemanticChunker(BuiltInChunker):
-    """Sentences grouped until the text turns to something else.
+    """Sentences grouped until the topic changes.
 
-    Each sentence is embedded together with ``window`` sentences on either side. The distance between neighbours is
-    1 - cosine similarity; a chunk ends after every sentence whose distance to the next is above the
-    ``breakpoint_percentile``-th percentile of all distances of the text (linear interpolation).
-    A zero vector has distance 1 to any other and 0 to another zero vector.
+    Each sentence is embedded together with ``window`` sentences on either side. The distance between neighbours is 1 -
+    cosine similarity. A chunk ends after every sentence whose distance to the next exceeds the
+    ``breakpoint_percentile``-th percentile of all distances in the text, linearly interpolated. A zero vector has
+    distance 1 to other vectors and 0 to another zero vector.
 
-    There is no size limit unless ``max_chunk_size`` (characters) is given; then a longer group is cut between
-    sentences, and a longer sentence as ``SentenceChunker`` does. Texts of one sentence are not embedded.
-    Raises ``ConfigurationError`` on a percentile outside 0 to 100, a window below 0, a size below 1 or no embedder.
+    Without ``max_chunk_size`` (in characters) there is no size limit. With it, longer groups are cut between sentences,
+    and longer sentences as by ``SentenceChunker``. A text of one sentence is not embedded.
+
+    Raises:
+        ConfigurationError: The percentile is not in 0 to 100, the window or the size is too small, or the
+            embedder is invalid.
     """
 
     embedder: Judge = field(default_factory=LocalEmbedder)
@@ -62,8 +65,10 @@ class SemanticChunker(BuiltInChunker):
         Shown,
         Field(ge=0, le=100, description="The percentile of the distances above which a chunk ends."),
     ] = 95.0
-    window: Annotated[Whole, Field(description="How many sentences on either side are embedded along.")] = 1
-    max_chunk_size: Annotated[OptionalCount, Field(description="The most characters; null: no limit.")] = None
+    window: Annotated[Whole, Field(description="The number of sentences on either side to embed with each.")] = 1
+    max_chunk_size: Annotated[OptionalCount, Field(description="The maximum number of characters; null: no limit.")] = (
+        None
+    )
 
     def cuts(self, text: str) -> list[Cut]:
         sentences = sentence_cuts(text)
@@ -91,38 +96,43 @@ class SemanticChunker(BuiltInChunker):
 
 
 def neighbour_distances(vectors: UnitVectors) -> NDArray[np.float64]:
-    """Return 1 - cosine similarity of each row to the next; 1 beside one zero vector, 0 between two."""
+    """Return 1 - cosine similarity of each row to the next: 1 next to a zero vector, 0 between two of them."""
     distances: NDArray[np.float64] = 1.0 - np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
     is_zero = np.all(vectors == 0.0, axis=1)
     distances[is_zero[:-1] & is_zero[1:]] = 0.0
     return distances.round(_DECIMALS)
 
 
-# Two groupings closer than this are equally good: the difference is the noise of floating-point sums.
+# Groupings within this difference are equally good, because floating-point sums are that imprecise.
 _TOLERANCE = 1e-9
 
 
 @part
 class ClusterSemanticChunker(BuiltInChunker):
-    """Consecutive pieces grouped so that what is in one chunk is as similar as can be.
+    """Consecutive pieces grouped so that the pieces of a chunk are as similar as possible.
 
-    The text is cut into pieces of at most ``piece_size`` characters (whole sentences where they fit; a fifth of
-    ``max_chunk_size`` unless given). Of all ways to group consecutive pieces into chunks of at most ``max_chunk_size``
-    characters, the one is taken with the largest sum, over all pairs of pieces in one chunk, of
+    The text is cut into pieces of at most ``piece_size`` characters, in whole sentences where they fit. Consecutive
+    pieces are grouped into chunks of at most ``max_chunk_size`` characters so that the sum, over all pairs of pieces in
+    a chunk, of
 
         cosine similarity of the pair - mean cosine similarity of all pairs of the text
 
-    and of equally good ones the one whose last chunks are the longest. Both sizes are in characters (code points), as
-    in ``SentenceChunker``; a token has about four in English. Memory grows with the number of pieces, not its square.
+    is as large as possible. Of equally good groupings, the one with the longest last chunks is chosen. A token has
+    about four characters in English. The memory grows linearly with the number of pieces.
 
-    The idea is published in B. Smith, A. Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma, 2024
-    (https://research.trychroma.com/evaluating-chunking), there with pieces of 50 tokens and chunks of 200 or 400.
-    Raises ``ConfigurationError`` on a size below 1, pieces larger than chunks, or no embedder.
+    Published in B. Smith, A. Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma, 2024
+    (https://research.trychroma.com/evaluating-chunking), with pieces of 50 tokens and chunks of 200 or 400.
+
+    Raises:
+        ConfigurationError: A size is below 1, pieces are larger than chunks, or the embedder is invalid.
     """
 
     embedder: Judge = field(default_factory=LocalEmbedder)
-    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
-    piece_size: Annotated[OptionalCount, Field(description="The most characters of a piece; null: usual.")] = None
+    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    piece_size: Annotated[
+        OptionalCount,
+        Field(description="The maximum number of characters of a piece; null: a fifth of max_chunk_size."),
+    ] = None
 
     def __post_init__(self) -> None:
         if self._piece_size > self.max_chunk_size:
@@ -133,7 +143,7 @@ class ClusterSemanticChunker(BuiltInChunker):
 
     @property
     def name(self) -> str:
-        """The class and its settings, with the size of the pieces in any case."""
+        """The class and its settings, always with the size of the pieces."""
         sizes = f"max_chunk_size={self.max_chunk_size}, piece_size={self._piece_size}"
         return f"ClusterSemanticChunker(embedder={self.embedder.name}, {sizes})"
 
@@ -152,9 +162,9 @@ class ClusterSemanticChunker(BuiltInChunker):
 
 
 def mean_similarity(vectors: UnitVectors) -> float:
-    """Return the mean dot product of all pairs of different rows; 0 for fewer than two rows.
+    """Return the mean dot product of all pairs of different rows, 0 for fewer than two rows.
 
-    All pairs together are |sum of rows|² - sum of |row|², so that no matrix of pairs is needed.
+    The sum over all pairs is |sum of rows|² - sum of |row|², so no matrix of pairs is needed.
     """
     count = len(vectors)
     if count < 2:
@@ -164,16 +174,16 @@ def mean_similarity(vectors: UnitVectors) -> float:
 
 
 def best_grouping(vectors: UnitVectors, pieces: list[Cut], max_size: int) -> list[tuple[int, int]]:
-    """Return groups ``[first, after)`` of consecutive pieces, none over ``max_size``, with the largest worth together.
+    """Return the groups ``[first, after)`` of consecutive pieces with the largest total worth, none above ``max_size``.
 
-    The worth of a group is the sum of (similarity - mean similarity) over its pairs; a piece alone is worth 0.
-    With best(j) the largest worth of the first j pieces,
+    The worth of a group is the sum of (similarity - mean similarity) over its pairs, 0 for a single piece. With best(j)
+    as the largest total worth of the first j pieces,
 
         best(j) = max over i of best(i) + worth(i, j)
         worth(i, j) = worth(i, j - 1) + sum over i <= a < j - 1 of (similarity(a, j - 1) - mean)
 
-    for all i from which the pieces up to j fit the size: O(pieces × pieces a group) time.
-    A single piece is always allowed, even if it is larger than ``max_size``.
+    for all i for which the pieces i to j fit the size. The time is O(pieces × pieces in a group). A single piece is
+    always allowed, even if it is larger than ``max_size``.
     """
     mean = mean_similarity(vectors)
     best = np.zeros(len(pieces) + 1)
@@ -185,7 +195,7 @@ def best_grouping(vectors: UnitVectors, pieces: list[Cut], max_size: int) -> lis
         while lowest < last and end - pieces[lowest][0] > max_size:
             lowest += 1
         gains = vectors[lowest:last] @ vectors[last] - mean
-        # worth[a] is that of the group from piece lowest + a up to this one; the last entry is this piece alone.
+        # worth[a] is the worth of the pieces from lowest + a to this one; the last entry is this piece alone.
         worth = np.append(worth[lowest - was_lowest :] + np.cumsum(gains[::-1])[::-1], 0.0)
         totals = best[lowest : last + 1] + worth
         choice = int(np.argmax(totals >= totals.max() - _TOLERANCE))

@@ -16,7 +16,7 @@ _NOT_SPACE = re.compile(r"\S")
 
 
 def trim(text: str, start: int, end: int) -> Cut:
-    """Return ``[start, end)`` without whitespace at its borders; empty when there is nothing else."""
+    """Return ``[start, end)`` without the whitespace at its ends. It is empty if there is nothing else."""
     piece = text[start:end]
     stripped = piece.lstrip()
     left = start + len(piece) - len(stripped)
@@ -24,9 +24,10 @@ def trim(text: str, start: int, end: int) -> Cut:
 
 
 def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
-    """Cut ``[start, end)`` to pieces of at most ``size`` characters: whole if it fits, else its lines, else words.
+    """Cut ``[start, end)`` into trimmed pieces of at most ``size`` characters: whole if it fits, else by line, else by
+    word.
 
-    A word longer than ``size`` is cut inside. Pieces are trimmed; there are none where there is only whitespace.
+    Words longer than ``size`` are cut inside. Whitespace alone has no pieces.
     """
     start, end = trim(text, start, end)
     if end - start <= size:
@@ -40,10 +41,10 @@ def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
 
 
 def pack(pieces: Sequence[Cut], size: int, overlap: int = 0) -> Iterator[Cut]:
-    """Join consecutive pieces, with what is between them, as long as the whole is at most ``size`` characters.
+    """Join consecutive pieces, with the text between them, up to ``size`` characters.
 
-    Each group but the first starts with up to ``overlap`` pieces of the one before, as far as a new piece fits beside
-    them. No piece may be longer than ``size``.
+    Each group after the first one starts with up to ``overlap`` pieces of the previous group, as long as a new piece
+    fits too. No piece may be longer than ``size``.
     """
     first = 0
     while first < len(pieces):
@@ -75,7 +76,7 @@ def _words(text: str, start: int, end: int, size: int) -> Iterator[Cut]:
     yield start, end
 
 
-# These end a sentence wherever they stand: CJK, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese.
+# Stops that always end a sentence: CJK, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese.
 _FIRM_STOPS = frozenset("。｡！？؟۔।॥։።។။‼⁇⁈⁉")
 _CLOSERS = re.escape("\"'”’»›)]}）］｝」』】》〉〕")
 _CANDIDATE = re.compile(
@@ -83,7 +84,7 @@ _CANDIDATE = re.compile(
     r"|(?P<paragraph>(?:\r\n|[\n\r\u2028\x85])[^\S\r\n\u2028\x85]*(?:\r\n|[\n\r\u2028\x85])|\u2029)"
 )
 
-# A name, a number or a remark follows, never a new sentence.
+# Abbreviations that never end a sentence.
 _TITLES_AND_LATIN = """
 mr mrs ms mx dr prof st mt ft rev hon gov sen rep pres capt gen col maj lt sgt cmdr messrs mme mlle
 e.g i.e cf vs viz al approx ca resp
@@ -95,19 +96,19 @@ _LONGEST_WORD_LOOKED_AT = 16
 
 
 def sentence_cuts(text: str) -> list[Cut]:
-    """Return the sentences of a text, without the whitespace between them; every other character is in one sentence.
+    """Return the sentences of a text, without the whitespace between them.
 
     A sentence ends
 
     - at a blank line, or at U+2029;
-    - after ``。！？؟।`` and their like, with closing quotes and brackets, whatever follows;
-    - after ``. ! ? …`` with closing quotes and brackets, when whitespace or the end of the text follows — unless the
-      next character is a lowercase letter, or the full stop belongs to a title or Latin abbreviation (``Dr.``,
-      ``e.g.``), to ``No.``, ``Fig.`` and the like before a digit, to a single capital letter (``J. Smith``, ``U.S.``)
-      or to a number that opens a line (``1. First``).
+    - after ``。！？؟।`` and similar stops with closing quotes and brackets, whatever follows;
+    - after ``. ! ? …`` with closing quotes and brackets, if whitespace or the end of the text follows, unless the next
+      character is a lowercase letter, or the full stop belongs to a title or Latin abbreviation (``Dr.``, ``e.g.``), to
+      ``No.``, ``Fig.`` and the like before a digit, to a single capital letter (``J. Smith``, ``U.S.``), or to a number
+      at the start of a line (``1. First``).
 
-    So decimals, versions and addresses stay whole. A sentence that truly ends in ``U.S.`` runs on into the next one,
-    and text written all in lowercase ends its sentences only at blank lines.
+    So decimals, versions and addresses stay whole. A sentence that really ends in ``U.S.`` continues into the next one,
+    and text in lowercase only is divided only at blank lines.
     """
     borders = [0]
     for candidate in _CANDIDATE.finditer(text):
@@ -122,14 +123,18 @@ def sentence_cuts(text: str) -> list[Cut]:
 class SentenceChunker(BuiltInChunker):
     """Whole sentences, as many as fit in ``max_chunk_size`` characters.
 
-    The size limit is always kept: a longer sentence is cut at its line ends, then between words, then inside a word.
-    Each chunk starts with the last ``sentence_overlap`` sentences of the one before, as far as a new sentence fits
-    beside them. ``sentence_cuts`` states what a sentence is.
-    Raises ``ConfigurationError`` when the size is below 1 or the overlap below 0.
+    The limit is always kept: longer sentences are cut at line ends, then between words, then inside a word. Each chunk
+    starts with the last ``sentence_overlap`` sentences of the previous one, as long as a new sentence fits too.
+    ``sentence_cuts`` defines sentences.
+
+    Raises:
+        ConfigurationError: The size is below 1 or the overlap below 0.
     """
 
-    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
-    sentence_overlap: Annotated[Whole, Shown, Field(description="The sentences shared with the chunk before.")] = 0
+    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    sentence_overlap: Annotated[
+        Whole, Shown, Field(description="The number of sentences shared with the previous chunk.")
+    ] = 0
 
     def cuts(self, text: str) -> list[Cut]:
         size = self.max_chunk_size

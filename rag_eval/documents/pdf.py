@@ -76,7 +76,7 @@ class PdfLoader:
         return writer.loaded()
 
 
-def page_picture(data: bytes, page: int, width: int = 800) -> bytes:
+def draw_page(data: bytes, page: int, width: int = 800) -> bytes:
     """Return a page of a PDF, which counts from 1, as a PNG of this width; raises as ``PdfLoader.load``."""
     with _opened(data) as document:
         if not 1 <= page <= len(document):

@@ -1,15 +1,13 @@
-"""Read documents: text as it is, and other formats by their loaders, in a separate process with limits.
+"""Read documents: text files as they are, other formats with loaders in a separate process.
 
-A parser may hang, crash or use up all memory on a crafted file. So one process parses for all threads; it is killed
-when a file takes too long, and another one continues with the next file.
+A parser may hang, crash or exhaust the memory on a malicious file. Therefore one process runs the loaders for all
+threads. It is killed when a file takes too long, and started again for the next one.
 """
 
 import atexit
-import base64
 import fnmatch
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -18,7 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
+
+from pydantic import ConfigDict, Field
 
 from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
 from rag_eval.documents.boxes import MOST, pack, words_at
@@ -36,6 +36,7 @@ from rag_eval.formatting import counted, suggestion
 from rag_eval.parts import PartRecord
 from rag_eval.parts.kinds import Kind
 from rag_eval.parts.objects import ForeignFunction, settled
+from rag_eval.parts.part_settings import Record
 from rag_eval.storage.files import read_text, unreadable
 
 LOADER = Kind(
@@ -44,22 +45,23 @@ LOADER = Kind(
     foreign="rag_eval.documents.reading:ForeignLoader",
     nothing="The file as it is, which must be UTF-8.",
 )
-"""What reads a file; files of other suffixes are text as they are."""
+"""The kind of parts that read files. Files with other suffixes are read as text."""
 
 SECONDS = 60.0
-"""How long a loader may take for a file, with one more second for every ``BYTES_A_SECOND`` of it."""
+"""The time limit of a loader for a file, plus one second for every ``BYTES_A_SECOND`` of it."""
 BYTES_A_SECOND = 100_000
 MEMORY = 2**31
-"""The bytes that the process may use, if the system can limit them."""
+"""The memory limit of the process in bytes, on systems that support it."""
 LOOK_SECONDS = 1.0
 SHOWN = 3
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
+"""The environment variables that the process gets. API keys are not among them."""
 
 
 class ForeignLoader(ForeignFunction):
-    """A loader that is not built in: a function of the bytes of a file, or an object with ``load(data)``.
+    """A user's loader: a function of the bytes of a file, or an object with ``load(data)``.
 
-    It returns a ``LoadedText``, or the text alone.
+    It returns a ``LoadedText`` or a str.
     """
 
     kind = "loader"
@@ -67,29 +69,29 @@ class ForeignLoader(ForeignFunction):
     wanted = "a function of a file's bytes that returns its text, or an object with load(data)"
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text of a file; raises ``UnreadableDocumentError`` whatever the loader raises."""
+        """Return the text of a file. Raises ``UnreadableDocumentError`` if the user's loader fails."""
         try:
             loaded = settled(self._call(data))
         except (RagEvalError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a user's code raises
-            may_pass = isinstance(error, ConnectionError | TimeoutError)
-            fault = UnfinishedDocumentError if may_pass else UnreadableDocumentError
+        except Exception as error:  # noqa: BLE001  # user code may raise anything
+            is_network = isinstance(error, ConnectionError | TimeoutError)
+            fault = UnfinishedDocumentError if is_network else UnreadableDocumentError
             raise fault(f"cannot be read by {self.label} ({as_sentence(error)})") from None
         if isinstance(loaded, str):
             return LoadedText(loaded)
         if not isinstance(loaded, LoadedText):
             raise UnreadableDocumentError(
-                f"cannot be read: {self.label} returned {preview(repr(loaded))}, give a LoadedText or a str"
+                f"cannot be read: {self.label} returned {preview(repr(loaded))}, return a LoadedText or a str"
             )
         return loaded
 
 
 class Loaders:
-    """Which loader reads which files: by suffix (``.pdf``) or pattern (``old/*.htm``), otherwise the built-in loaders.
+    """The loaders by suffix (``.pdf``) or pattern (``old/*.htm``), before the built-in ones.
 
-    The first pattern that a name matches counts; ``*`` matches ``/`` too. Raises ``ConfigurationError`` on what is not
-    a loader.
+    The first pattern that matches a name applies; ``*`` matches ``/`` too. Raises ``ConfigurationError`` if a value is
+    not a loader.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
@@ -98,7 +100,7 @@ class Loaders:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other are loaders too; the records of those used tell them apart."""
+        """Return whether the other object is a ``Loaders``. Cache keys contain the records of the loaders used."""
         return isinstance(other, Loaders)
 
     __hash__ = None  # type: ignore[assignment]
@@ -108,24 +110,24 @@ class Loaders:
         return {suffix: LOADER.make(name) for suffix, name in SUFFIXES.items()}
 
     def of(self, name: str) -> Loader | None:
-        """Return the loader of a file by its name; None where it is text as it is."""
-        for pattern, loader in self.given.items():
-            if _matches(name, pattern):
-                return loader
-        return self._built_in.get(Path(name).suffix.lower())
+        """Return the loader of a file, or None if it is read as text."""
+        pattern = self._pattern(name)
+        return self._built_in.get(Path(name).suffix.lower()) if pattern is None else self.given[pattern]
+
+    def _pattern(self, name: str) -> str | None:
+        return next((pattern for pattern in self.given if _matches(name, pattern)), None)
 
     def used(self, names: Iterable[str]) -> dict[str, PartRecord]:
-        """Return the records of the loaders of files by the pattern or suffix that chooses them, in order."""
+        """Return the records of the loaders of these files, by the pattern or suffix that selects them."""
         records: dict[str, PartRecord] = {}
         for name in names:
-            suffix = Path(name).suffix.lower()
-            chosen = next((pattern for pattern in self.given if _matches(name, pattern)), suffix)
-            if chosen not in records and (loader := self.of(name)) is not None:
-                records[chosen] = PartRecord.of(LOADER, loader)
+            key = self._pattern(name) or Path(name).suffix.lower()
+            if key not in records and (loader := self.of(name)) is not None:
+                records[key] = PartRecord.of(LOADER, loader)
         return dict(sorted(records.items()))
 
     def idle(self, names: Iterable[str]) -> list[str]:
-        """Return a sentence for each pattern that fits none of these files."""
+        """Return a message for each pattern that matches none of these files."""
         known = list(names)
         suffixes = {Path(name).suffix.lower() for name in known}
         return [
@@ -141,33 +143,30 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 class FileText(NamedTuple):
-    """The text of a file, its metadata from the loader, and the packed boxes of its words."""
+    """The text of a file, the metadata from its loader, and the packed boxes of its words."""
 
     text: str
     metadata: dict[str, object]
     boxes: bytes = b""
 
 
-def load_file(loader: Loader, data: bytes) -> FileText:
-    """Return what a loader reads from the bytes of a file, in the process of the loaders.
-
-    Raises:
-        UnreadableDocumentError: The file has no text, because it is broken, encrypted or scanned, or takes too much
-            time or memory.
-        ConfigurationError: The loader cannot run.
-    """
-    answer = _parser.ask(_pickled(loader), data)
-    metadata = {PLACES: answer["places"]} if answer["places"] else {}
-    return FileText(str(answer["text"]), metadata, base64.b64decode(answer["boxes"]))
-
-
 Load = Callable[[Loader, bytes], FileText]
 
 
-def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
-    """Return the text of a file with its metadata; ``name`` is its path in the folder of documents.
+def load_file(loader: Loader, data: bytes) -> FileText:
+    """Run a loader on the bytes of a file, in the loader process.
 
-    Raises as ``read_text``, and as ``load_file`` with the name of the file.
+    Raises ``UnreadableDocumentError`` if the file is broken, encrypted or scanned, or needs too much time or memory,
+    and ``ConfigurationError`` if the loader cannot run.
+    """
+    answer = _process.ask(_pickled(loader), data)
+    return FileText(answer.text, {PLACES: answer.places} if answer.places else {}, answer.boxes)
+
+
+def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
+    """Return the text and the metadata of a file, with the loader for ``name``, its path in the corpus folder.
+
+    Raises as ``read_text`` and ``load_file``, and ``UnreadableDocumentError`` if a text file is binary.
     """
     loader = (loaders or Loaders()).of(name or path.name)
     if loader is None:
@@ -177,10 +176,7 @@ def read_document(path: Path, loaders: Loaders | None = None, name: str = "", lo
             if is_binary(path.read_bytes()):
                 raise UnreadableDocumentError(f"{str(path)!r} {BINARY}") from None
             raise
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from None
+    data = _bytes_of(path)
     try:
         loaded = load(loader, data)
     except UnreadableDocumentError as error:
@@ -191,26 +187,29 @@ def read_document(path: Path, loaders: Loaders | None = None, name: str = "", lo
 
 
 def page_picture(source: Path | bytes, page: int, width: int = 800) -> bytes:
-    """Return a page of a PDF, which counts from 1, as a PNG of this width, made in the process of the loaders.
+    """Return a page of a PDF, counted from 1, as a PNG of this width, drawn in the loader process.
 
-    Raises ``UnreadableDocumentError`` on what has no such page or cannot be drawn, ``CorpusError`` on a file that
-    cannot be read, and ``ConfigurationError`` without pypdfium2.
+    Raises ``CorpusError`` if the file cannot be opened, otherwise as ``load_file``.
     """
+    data = source if isinstance(source, bytes) else _bytes_of(source)
+    return _process.ask(json.dumps([page, width]).encode(), data).picture
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        data = source if isinstance(source, bytes) else source.read_bytes()
+        return path.read_bytes()
     except OSError as error:
-        raise unreadable(Path(error.filename), error) from None
-    return base64.b64decode(_parser.ask(json.dumps([page, width]).encode(), data)["picture"])
+        raise unreadable(path, error) from None
 
 
 class LeftOut:
-    """The files without a text, each with a sentence that says why."""
+    """Collects the files that cannot be read. As a text, it lists the first ones."""
 
     def __init__(self) -> None:
         self.sentences: dict[str, str] = {}
-        """By the files' names."""
+        """The reasons by the name of the file."""
         self.unfinished = 0
-        """How many may have a text when they are read again."""
+        """The number of files that may be readable at another time."""
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -222,7 +221,7 @@ class LeftOut:
     def read(
         self, folder: Path, paths: Iterable[Path], loaders: Loaders | None = None, load: Load = load_file
     ) -> Iterator[tuple[str, FileText]]:
-        """Yield the name and the text of each file; note the files that have none."""
+        """Yield the name and the text of each file that can be read, and collect the others."""
         for path in paths:
             name = path.relative_to(folder).as_posix()
             try:
@@ -232,45 +231,76 @@ class LeftOut:
                 self.unfinished += isinstance(error, UnfinishedDocumentError)
 
 
-class _Parser:
-    """A process that runs loaders, started on first use and after each end."""
+FAULTS = {
+    "broken": UnfinishedDocumentError,  # the process has to be replaced
+    "unfinished": UnfinishedDocumentError,
+    "unreadable": UnreadableDocumentError,
+    "missing": ConfigurationError,
+}
+
+
+class _Answer(Record):
+    """What the process returns for a file: its text, the picture of a page, or an error."""
+
+    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+    text: str = ""
+    places: list[list[int | str]] = Field(default_factory=list)
+    boxes: bytes = b""
+    picture: bytes = b""
+    fault: str = ""
+    """A key of ``FAULTS``."""
+    reason: str = ""
+
+
+class _LoaderProcess:
+    """A process that runs loaders. It is started on first use and after every failure."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[bytes] = queue.Queue()
         self._path = ""
 
-    def ask(self, task: bytes, data: bytes) -> dict[str, Any]:
-        """Return the answer of the process about a file; raises as ``load_file``."""
+    def ask(self, task: bytes, data: bytes) -> _Answer:
+        """Return the answer for a file. Raises as ``load_file``."""
         with self._lock:
-            for _ in range(2):  # others may end the process, or it may starve: a fault counts if it comes again
+            for _ in range(2):  # the process may have been killed or short of memory for another reason
                 try:
                     answer = self._answer(task, data)
                 except BaseException:
                     self.end()  # a late answer would be taken for that of the next file
                     raise
-                if "broken" not in answer:
+                if answer.fault != "broken":
                     break
                 self.end()
-        for name, error in FAULTS.items():
-            if name in answer:
-                raise error(answer[name])
+        if answer.fault:
+            raise FAULTS[answer.fault](answer.reason)
         return answer
 
-    def _answer(self, task: bytes, data: bytes) -> dict[str, Any]:
+    def _answer(self, task: bytes, data: bytes) -> _Answer:
         process, seconds = self._running(), SECONDS + len(data) // BYTES_A_SECOND
-        threading.Thread(target=_send, args=(process, task, data), daemon=True).start()
+        timer = threading.Timer(seconds, process.kill)
+        timer.daemon = True
+        started, line = time.monotonic(), b""
+        timer.start()
         try:
-            answer = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            return {"broken": f"takes longer than {seconds:.0f} seconds to read"}
-        if not answer.endswith(b"\n"):
-            return {"broken": f"breaks its loader, which ends with {process.wait()}: it may need too much memory"}
-        return dict(json.loads(answer))
+            if process.stdin is not None and process.stdout is not None:
+                process.stdin.write(f"{len(task)} {len(data)}\n".encode() + task + data)
+                process.stdin.flush()
+                line = process.stdout.readline()
+        except OSError:
+            pass  # the process ended
+        finally:
+            timer.cancel()
+        if line.endswith(b"\n"):
+            return _Answer.model_validate_json(line)
+        if time.monotonic() - started >= seconds:
+            return _Answer(fault="broken", reason=f"takes longer than {seconds:.0f} seconds to read")
+        reason = f"crashes its loader with exit code {process.wait()}: it may need too much memory"
+        return _Answer(fault="broken", reason=reason)
 
     def end(self) -> None:
-        """End the process."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -281,49 +311,22 @@ class _Parser:
         if self._process is None or self._process.poll() is not None or path != self._path:
             self.end()
             self._path = path
-            # The process sees neither the current folder nor the keys of the environment.
+            # -P keeps modules in the current folder from being imported.
             command = [sys.executable, "-P", "-c", "from rag_eval.documents.reading import serve; serve()"]
             environment = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
-            environment["PYTHONPATH"] = path  # where a user's loader may be
+            environment["PYTHONPATH"] = path  # for modules of users
             self._process = subprocess.Popen(  # noqa: S603  # our own code
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
             )
-            self._answers = queue.Queue()
-            threading.Thread(target=_receive, args=(self._process.stdout, self._answers), daemon=True).start()
-            self._answers.get()  # it is ready, or has ended: the time of a file excludes starting
+            if self._process.stdout is not None:
+                self._process.stdout.readline()  # wait until it is ready: the time limit excludes starting
         return self._process
 
 
-def _send(process: "subprocess.Popen[bytes]", task: bytes, data: bytes) -> None:
-    try:
-        if process.stdin is not None:
-            process.stdin.write(f"{len(task)} {len(data)}\n".encode() + task + data)
-            process.stdin.flush()
-    except (OSError, ValueError):
-        pass  # the process ended, and its answers with it
-
-
-def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
-    try:
-        for line in answers or ():
-            into.put(line)
-    except (OSError, ValueError):
-        pass  # the process ended
-    into.put(b"")
-
-
-FAULTS = {
-    "broken": UnfinishedDocumentError,
-    "unfinished": UnfinishedDocumentError,
-    "fault": UnreadableDocumentError,
-    "missing": ConfigurationError,
-}
-"""The errors that the process reports, by their key in its answer; a broken process is ended."""
-
-_parser = _Parser()
-atexit.register(lambda: _parser.end())  # of the process that ends, which may be a fork
-if hasattr(os, "register_at_fork"):  # a child must not share its parent's pipes
-    os.register_at_fork(after_in_child=lambda: globals().__setitem__("_parser", _Parser()))
+_process = _LoaderProcess()
+atexit.register(lambda: _process.end())  # looks up the process at exit, because a fork replaces it
+if hasattr(os, "register_at_fork"):  # a child must not share the pipes of its parent
+    os.register_at_fork(after_in_child=lambda: globals().__setitem__("_process", _LoaderProcess()))
 
 
 def _pickled(loader: Loader) -> bytes:
@@ -331,65 +334,68 @@ def _pickled(loader: Loader) -> bytes:
 
     try:
         return bytes(cloudpickle.dumps(loader))
-    except Exception as error:  # noqa: BLE001  # whatever a user's object raises
+    except Exception as error:  # noqa: BLE001  # a user's object may raise anything
         raise ConfigurationError(
-            f"the loader {getattr(loader, 'label', loader)} cannot go to the process that reads files "
+            f"the loader {getattr(loader, 'label', loader)} cannot be sent to the loader process "
             f"({as_sentence(error)}): define it in a module of its own"
         ) from None
 
 
+# The code below runs in the loader process.
+
+
 def serve() -> None:
-    """Answer the tasks of standard input until it ends, within the limits: the code of the process above."""
-    _limit()
+    """Answer the tasks on standard input until it ends, within the limits."""
+    _limit_memory()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is not an answer
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     answers.write(b"ready\n")
     answers.flush()
     while header := tasks.readline().split():
         task, data = tasks.read(int(header[0])), tasks.read(int(header[1]))
-        answers.write(json.dumps(_done(task, data)).encode() + b"\n")
+        answers.write(_answer_to(task, data).model_dump_json().encode() + b"\n")
         answers.flush()
 
 
 def _end_with(parent: int) -> None:
-    """End this process if its parent was killed, which alone limits the time of a file."""
+    """End this process when its parent is killed, because only the parent enforces the time limit."""
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
     os._exit(1)
 
 
-def _done(task: bytes, data: bytes) -> dict[str, object]:
-    """Return the answer about a file: its text by a pickled loader, or the picture of a page."""
+def _answer_to(task: bytes, data: bytes) -> _Answer:
+    """Return the text of a file by a pickled loader, or the picture of a page if the task is JSON."""
     try:
         if task.startswith(b"["):
-            from rag_eval.documents.pdf import page_picture as drawn
+            from rag_eval.documents.pdf import draw_page
 
-            return {"picture": base64.b64encode(drawn(data, *json.loads(task))).decode()}
+            return _Answer(picture=draw_page(data, *json.loads(task)))
         loaded = _loader(task).load(data)
         text = _without_surrogates(loaded.text)
         if not text.strip():
-            return {"fault": "has no text"}
+            return _Answer(fault="unreadable", reason="has no text")
         boxes = loaded.boxes if isinstance(loaded.boxes, bytes) else pack(loaded.boxes)
         places = sorted((int(start), _without_surrogates(str(name))) for start, name in loaded.places)
         is_outside = places and not 0 <= places[0][0] <= places[-1][0] <= len(text)
         if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
-            return {"fault": "cannot be read: its loader tells of places or boxes outside of the text"}
-        return {"text": text, "places": places, "boxes": base64.b64encode(boxes).decode()}
+            reason = "cannot be read: its loader returned places or boxes outside of the text"
+            return _Answer(fault="unreadable", reason=reason)
+        return _Answer(text=text, places=[list(place) for place in places], boxes=boxes)
+    except MemoryError:  # perhaps because of earlier files, so a new process tries again
+        return _Answer(fault="broken", reason=f"takes more than {MEMORY / 2**30:.0f} GB of memory to read")
     except UnfinishedDocumentError as error:
-        return {"unfinished": str(error)}
+        return _Answer(fault="unfinished", reason=str(error))
     except UnreadableDocumentError as error:
-        return {"fault": str(error)}
+        return _Answer(fault="unreadable", reason=str(error))
     except ConfigurationError as error:
-        return {"missing": str(error)}
-    except MemoryError:  # which other files may have filled: another process starts empty
-        return {"broken": f"takes more than {MEMORY / 2**30:.0f} GB of memory to read"}
+        return _Answer(fault="missing", reason=str(error))
     except Exception as error:  # noqa: BLE001  # a faulty loader must not end the process
-        return {"fault": f"cannot be read ({as_sentence(error)})"}
+        return _Answer(fault="unreadable", reason=f"cannot be read ({as_sentence(error)})")
 
 
 def _without_surrogates(text: str) -> str:
-    """Return a text without halves of surrogate pairs, which UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -397,19 +403,19 @@ def _loader(task: bytes) -> Loader:
     import pickle
 
     try:
-        loader: Loader = pickle.loads(task)  # noqa: S301  # of the process that started this one
-    except Exception as error:  # noqa: BLE001  # as above
+        loader: Loader = pickle.loads(task)  # noqa: S301  # from the parent process
+    except Exception as error:  # noqa: BLE001  # a user's module may raise anything
         raise ConfigurationError(
             f"its loader cannot be imported in the process that reads files ({as_sentence(error)})"
         ) from None
     return loader
 
 
-def _limit() -> None:
+def _limit_memory() -> None:
     try:
         import resource
     except ImportError:
-        return  # Windows has no such limits
+        return  # Windows
     for kind in ("RLIMIT_AS", "RLIMIT_DATA"):
         try:
             resource.setrlimit(getattr(resource, kind), (MEMORY, MEMORY))

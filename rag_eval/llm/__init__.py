@@ -1,1 +1,1 @@
-"""Language models: the client, chat requests and answers, answers that are kept, and what they cost."""
+"""Ask language models: requests, cached answers, budgets, and parts that write texts."""

@@ -1,4 +1,4 @@
-"""Ask a model: from the cache where it was asked before, within the budget, several requests at once."""
+"""Ask a model concurrently, with cached answers and within a budget."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ from pydantic import BaseModel
 from rag_eval.errors import RequestRefusedError, ServiceError, preview
 from rag_eval.llm.chat import Answer, AnswerCache, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
 from rag_eval.llm.client import CallFailure
-from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
+from rag_eval.llm.cost import AskingStoppedError, Budget, Ledger, Prices
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.ids import text_sha256
 
 DEFAULT_MOST_OUTPUT = 16_384
-"""The tokens that an answer may have when its length is not limited."""
+"""The maximum number of output tokens if the length of an answer is not limited."""
 
-# Other tokenizers than ours make more tokens of a text.
+# Other tokenizers may need more tokens than ours.
 INPUT_MARGIN = 1.25
 
 CODE_DIGITS = 12
 
 
 def code_of(texts: Sequence[str]) -> str:
-    """Return a word that is in none of the texts, to mark in a prompt where they begin and end."""
+    """Return a word that occurs in none of the texts, to mark their start and end in a prompt."""
     code = text_sha256("\0".join(texts))[:CODE_DIGITS]
     while any(code in text for text in texts):
         code = text_sha256(code)[:CODE_DIGITS]
@@ -34,7 +34,7 @@ def code_of(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One thing to ask a model: what for, and what about, in messages; the request, and the form of its answer."""
+    """A request with its purpose and subject, for messages, and the form of its answer."""
 
     purpose: str
     about: str
@@ -47,23 +47,19 @@ R = TypeVar("R", bound=ModelRequest)
 
 @dataclass(frozen=True)
 class Reply(Generic[R]):
-    """What came of asking: a usable answer, or None after all attempts; ``bad`` are those without use."""
+    """A usable answer, or None after all attempts, and the unusable answers (``bad``)."""
 
     assignment: R
     answer: BaseModel | None
     bad: tuple[UnusableAnswer, ...] = ()
 
 
-class AskingStoppedError(Exception):
-    """Asking was ended before this request was sent."""
-
-
 class Asker:
-    """Sends requests, ``concurrency`` at once, whatever the number of threads that ask.
+    """Sends requests, at most ``concurrency`` at once from all threads together.
 
-    An answer is stored in the cache before it is used, a bad one too: what was paid is never paid again. After
-    ``stop``, an error for good or the end of the budget no further request is sent; those under way are finished and
-    stored. ``spent`` is what counts towards ``max_cost`` already.
+    Every answer, even an unusable one, is cached before it is used, so that nothing is paid twice. After ``stop``, a
+    final error or the end of the budget, no further request is sent; requests in flight are finished and cached.
+    ``spent`` is what already counts towards ``max_cost``.
     """
 
     def __init__(
@@ -88,15 +84,15 @@ class Asker:
         self._is_reached = False
 
     def stop(self, seconds: float = 0.0) -> None:
-        """Send nothing more, and wait so long at most for the answers that are under way."""
+        """Send no further requests, and wait up to ``seconds`` for the answers in flight."""
         self.stopped.set()
         self.budget.wait_until_idle(seconds)
 
     def ask(self, assignment: R) -> Reply[R] | None:
-        """Return a reply with the first answer that can be used, or with none after so many attempts.
+        """Return a reply with the first usable answer, or without one after all attempts.
 
-        None when it was not asked any more: the budget is reached, or asking was ended. Raises ``ServiceError`` when
-        the service fails for good, which ends asking.
+        Returns None if the budget is reached or asking was stopped. Raises ``ServiceError`` if the service fails for
+        good, which stops asking.
         """
         bad: list[UnusableAnswer] = []
         try:
@@ -105,7 +101,7 @@ class Asker:
                 if not isinstance(answer, UnusableAnswer):
                     return Reply(assignment, answer, tuple(bad))
                 bad.append(answer)
-        except (BudgetReachedError, AskingStoppedError):
+        except AskingStoppedError:
             return None
         except BaseException:
             self.stop()
@@ -115,9 +111,9 @@ class Asker:
     def ask_at_once(
         self, assignments: Sequence[R], on_reply: Callable[[], object] = lambda: None
     ) -> list[Reply[R] | None]:
-        """Return the replies in order, None for what was not asked; raises ``ServiceError`` once all have ended.
+        """Return the replies in order, None for requests that were not sent, and call ``on_reply`` after each reply.
 
-        ``on_reply`` is called after every reply.
+        Raises ``ServiceError`` after the requests in flight have ended.
         """
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="asker") as pool:
             futures = [pool.submit(self.ask, assignment) for assignment in assignments]
@@ -126,7 +122,7 @@ class Asker:
                     if future.result() is not None:
                         on_reply()
             except BaseException:
-                # An error, or Ctrl-C: the pool waits for what is under way, and begins nothing more.
+                # An error or Ctrl-C: finish the requests in flight, and start no others.
                 self.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -138,7 +134,7 @@ class Asker:
         cached = self._cache.find(digest, request.max_output_tokens)
         if cached is None:
             with self._cache.locked(digest, self.stopped):
-                # Whoever had the lock before may have asked for the very same.
+                # The previous holder of the lock may have sent the same request.
                 cached = self._cache.find(digest, request.max_output_tokens)
                 if cached is None:
                     return self._fresh(assignment, attempt, digest)
@@ -152,11 +148,11 @@ class Asker:
         if isinstance(answer, Answer):
             return answer
         if answer.may_pass and self.stopped.is_set():
-            raise AskingStoppedError  # it was not given the time to try again
+            raise AskingStoppedError  # there was no time to retry
         is_away = answer.may_pass or (isinstance(answer, CallFailure) and answer.is_unreached)
         raise (ServiceError if is_away else RequestRefusedError)(
             f"{assignment.request.model} gave no answer about {preview(assignment.about)}: {answer.reason}; "
-            f"{answer.advice}; what was answered is kept, and the same again goes on from there"
+            f"{answer.advice}; the answers so far are cached, run it again to continue"
         )
 
     def _call(self, assignment: ModelRequest, attempt: int, digest: str) -> Answer | CallFailure:
@@ -167,7 +163,7 @@ class Asker:
                 self.ledger.add_failure(purpose, unsettled=answer.maybe_billed)
                 reservation.spent = reservation.most if answer.maybe_billed else 0.0
                 self._is_reached = self._is_reached or not answer.is_unreached
-                # A server that was never there is a wrong address, which does not pass.
+                # If the server was never reached, the address is wrong, and retries are useless.
                 return answer if self._is_reached else replace(answer, may_pass=False)
             self._is_reached = True
             reservation.spent = self._prices.cost(answer.input_tokens, answer.output_tokens) if self._prices else 0.0
@@ -177,6 +173,6 @@ class Asker:
 
 
 def worst_cost(request: ChatRequest, prices: Prices | None) -> float:
-    """Return the most that one call may cost; 0 where the prices are not known."""
+    """Return the maximum cost of a call, 0 if the prices are unknown."""
     most = request.max_output_tokens or DEFAULT_MOST_OUTPUT
     return prices.cost(int(request.input_tokens * INPUT_MARGIN), most) if prices else 0.0

@@ -1,7 +1,4 @@
-"""OpenAI's chat protocol: the request, the answer, its schema, and the cache of answers.
-
-Answers are stored by the digest of their request: what was paid once is not paid again.
-"""
+"""OpenAI's chat protocol: requests, answers with a schema, and the cache of answers."""
 
 import inspect
 import json
@@ -26,16 +23,23 @@ from rag_eval.storage.files import check_folder, data_sha256
 from rag_eval.storage.rows import KEY, KeyedRows
 from rag_eval.tokens import count_tokens
 
-# What a chat format adds to a message; the exact figure is the service's secret.
+# Approximately what the chat format adds to a message.
 TOKENS_AROUND_A_MESSAGE = 8
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What is sent, and to whom: ``server`` keeps apart equal names of models on different servers.
+    """A request and its server.
 
-    ``settings`` go along as they are, such as a temperature. ``max_output_tokens`` is sent where it is given; it is no
-    part of the digest, because an answer within the limit would have been the same without.
+    Args:
+        server: Distinguishes models of the same name on different servers.
+        model: The model.
+        system: The system message.
+        user: The user message.
+        response_format: The JSON schema of the answer.
+        settings: Further arguments, such as a temperature.
+        max_output_tokens: The limit of the answer. It is not part of the digest, because an answer within the limit is
+            the same without it.
     """
 
     server: str
@@ -61,24 +65,24 @@ class ChatRequest:
         return sent if self.max_output_tokens is None else {**sent, "max_completion_tokens": self.max_output_tokens}
 
     def digest(self, attempt: int) -> str:
-        """Return the sha256, in hex, of all that decides the answer to this attempt."""
+        """Return the SHA-256, in hex, of everything that determines the answer to this attempt."""
         shape = dict(self.response_format)
         parts = [self.server, self.model, self.messages, shape, self._settings(attempt), attempt]
         return data_sha256(["chat", 1, *parts])
 
     @cached_property
     def input_tokens(self) -> int:
-        """About how many tokens the model reads, by ``o200k_base``."""
+        """The approximate number of input tokens, in the encoding ``o200k_base``."""
         texts = (self.system, self.user, json.dumps(dict(self.response_format)))
         return sum(count_tokens(text, "o200k_base") + TOKENS_AROUND_A_MESSAGE for text in texts)
 
     def _settings(self, attempt: int) -> dict[str, float | int]:
-        # With one seed the model would repeat the answer that could not be used.
+        # With the same seed, the model would repeat the unusable answer.
         return {name: value + attempt if name == "seed" else value for name, value in self.settings.items()}
 
 
 class Answer(Record):
-    """What came back, good or bad; tokens as the service counts them, by ``o200k_base`` where it does not."""
+    """An answer, usable or not. Tokens are counted by the service, or else in the encoding ``o200k_base``."""
 
     content: str | None
     refusal: str | None
@@ -86,10 +90,10 @@ class Answer(Record):
     input_tokens: int
     output_tokens: int
     max_output_tokens: int | None = None
-    """The limit that was sent along."""
+    """The limit of the request."""
 
     def serves(self, max_output_tokens: int | None) -> bool:
-        """Whether it would be the answer under this limit too: one that was cut says nothing about a higher limit."""
+        """Return whether the answer is valid under this limit. A truncated answer is not valid under a higher one."""
         if self.finish_reason != "length" or self.max_output_tokens is None:
             return True
         return max_output_tokens is not None and max_output_tokens <= self.max_output_tokens
@@ -108,39 +112,39 @@ ANSWERS = pa.schema(
 )
 
 ANSWERS_FOLDER = Path("cache", "answers")
-"""The folder of a workspace that has the answers of models."""
+"""The folder of answers in a workspace."""
 
-# Requests share locks by the first digits of their digests, so that there is hardly ever a wait for another's.
+# Requests whose digests start with the same digits share a lock.
 LOCK_DIGITS = 3
 
 
 class AnswerCache:
-    """A folder of answers, perhaps of a workspace's ``storage``; raises ``ConfigurationError`` when it is a file."""
+    """A folder of answers by the digest of their request. Raises ``ConfigurationError`` if it is a file."""
 
     def __init__(self, folder: Path, storage: Storage | None = None) -> None:
         self._rows = KeyedRows(folder, ANSWERS, storage)
 
     def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
-        """Return the stored answer to a request, if it would be the answer under this limit too."""
+        """Return the cached answer to a request if it is valid under this limit."""
         answer = self.find_many([digest]).get(digest)
         return answer if answer is not None and answer.serves(max_output_tokens) else None
 
     def find_many(self, digests: Sequence[str]) -> dict[str, Answer]:
-        """Return the stored answers to requests, whatever limit they were made under."""
+        """Return the cached answers to requests, under any limit."""
         return {digest: Answer(**row) for digest, row in self._rows.get(digests).items()}
 
     def keep(self, digest: str, answer: Answer) -> None:
-        """Store an answer, which replaces an older one; raises ``ArtifactError`` when it cannot be written."""
+        """Store an answer and replace an older one. Raises ``ArtifactError`` if it cannot be written."""
         self._rows.put({digest: answer.model_dump()})
 
     def locked(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
-        """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing can be stored."""
+        """Lock a request until ``stopped``. Raises ``ArtifactError`` if the folder is not writable."""
         check_folder(self._rows.folder)
         return self._rows.locked(digest[:LOCK_DIGITS], stopped)
 
 
 class ModelAnswer(BaseModel):
-    """The form of a model's answer: strict output needs every key required and no other allowed."""
+    """The base class for forms of answers. Strict output requires every key and forbids others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -152,20 +156,20 @@ AnswerFault = Literal["refused", "truncated", "filtered", "empty answer", "not t
 
 @dataclass(frozen=True, slots=True)
 class UnusableAnswer:
-    """An answer that cannot be used, and a short reason to show."""
+    """The reason why an answer is unusable."""
 
     fault: AnswerFault
     detail: str
 
 
 def response_format(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the ``response_format`` that asks for exactly this model."""
+    """Return the ``response_format`` that requires an answer in this form."""
     schema = model.model_json_schema()
     return {"type": "json_schema", "json_schema": {"name": model.__name__, "strict": True, "schema": schema}}
 
 
 def read_answer(answer: Answer, model: type[M]) -> M | UnusableAnswer:
-    """Return the content as the model, or why that cannot be."""
+    """Return the content as the model, or why it is unusable."""
     if answer.refusal:
         return UnusableAnswer("refused", preview(answer.refusal))
     if answer.finish_reason == "length":
@@ -185,58 +189,58 @@ def read_answer(answer: Answer, model: type[M]) -> M | UnusableAnswer:
         return UnusableAnswer("not the schema", f"not JSON: {preview(answer.content or '')}")
 
 
-CHECK = "check the model, which must know structured outputs, its options and the server's address"
-# Answers of the service that are about one text: the others can go on.
+CHECK = "check the model, which must support structured outputs, its options and the server's address"
+# Errors that concern a single text, so that the others can continue.
 REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_exceeded")
 
 
 class ChatClient(Protocol):
-    """A client in the manner of OpenAI's: ``client.chat.completions.create(model=, messages=, response_format=)``."""
+    """A client like OpenAI's, with ``client.chat.completions.create(model=, messages=, response_format=)``."""
 
     @property
     def chat(self) -> Any:
-        """The chat part of the API."""
+        """The chat API."""
 
 
 LLMClient = ChatClient
-"""What a generator or a judge asks."""
+"""The type of the clients of generators and judges."""
 
 
 def check_client(client: object) -> None:
-    """Raise ``ConfigurationError`` unless the client has ``chat.completions.create``; asks nothing."""
-    found: object = client
+    """Raise ``ConfigurationError`` if the client has no ``chat.completions.create``. Sends no request."""
+    create: object = client
     for name in ("chat", "completions", "create"):
-        found = getattr(found, name, None)
-    if isinstance(client, type) or not callable(found):
+        create = getattr(create, name, None)
+    if isinstance(client, type) or not callable(create):
         raise ConfigurationError(
-            f"{preview(repr(client))} is not a chat client: give an object with chat.completions.create, "
+            f"{preview(repr(client))} is not a chat client: use an object with chat.completions.create, "
             "such as openai.OpenAI()"
         )
 
 
 def server_of(client: object) -> str:
-    """Return host, port and path of the client's ``base_url`` without ``/v1``; empty where it has none."""
+    """Return host, port and path of the client's ``base_url`` without ``/v1``, or an empty text without one."""
     parts = urlsplit(str(getattr(client, "base_url", "")))
     host = parts.netloc.rpartition("@")[2]
     return host + parts.path.rstrip("/").removesuffix("/v1")
 
 
 def is_openai(client: object) -> bool:
-    """Tell whether the client asks OpenAI itself, whose prices are known."""
+    """Return whether the client uses OpenAI's own service, whose prices are known."""
     return server_of(client) == DEFAULT_HOST
 
 
 def without_retries(client: ChatClient) -> ChatClient:
-    """Return the client without attempts of its own, where it can do without: waiting and asking again is ours."""
+    """Return the client with its own retries turned off, if possible, because we retry ourselves."""
     with_options = getattr(client, "with_options", None)
     changed: ChatClient = with_options(max_retries=0) if callable(with_options) else client
     return changed
 
 
 def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | CallFailure:
-    """Return the answer, good or bad, or why there is none; raises ``ConfigurationError`` on an async client."""
+    """Return the answer, usable or not, or the failure. Raises ``ConfigurationError`` on an asynchronous client."""
     try:
-        told = client.chat.completions.create(**request.arguments(attempt))
+        completion = client.chat.completions.create(**request.arguments(attempt))
     except Exception as error:
         code = part_of(getattr(error, "body", None), "code")
         if code in REFUSED_TEXTS:
@@ -252,18 +256,18 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
         if failure is None:
             raise
         return failure
-    if inspect.isawaitable(told):
-        getattr(told, "close", lambda: None)()
-        raise ConfigurationError("the chat client is asynchronous: give openai.OpenAI(), not AsyncOpenAI()")
-    choices = part_of(told, "choices")
+    if inspect.isawaitable(completion):
+        getattr(completion, "close", lambda: None)()
+        raise ConfigurationError("the chat client is asynchronous: use openai.OpenAI(), not AsyncOpenAI()")
+    choices = part_of(completion, "choices")
     if not isinstance(choices, list | tuple):
-        # Gateways are known to send an error with the status of a success.
+        # Some gateways send errors with the status of a success.
         reason = "the service answered without choices"
         return CallFailure(reason, "check the model and the server's address", may_pass=True, maybe_billed=True)
     choice = choices[0] if choices else None
     message = part_of(choice, "message")
     content, refusal = _text(part_of(message, "content")), _text(part_of(message, "refusal"))
-    usage = part_of(told, "usage")
+    usage = part_of(completion, "usage")
     read, written = part_of(usage, "prompt_tokens"), part_of(usage, "completion_tokens")
     return Answer(
         content=content,
@@ -276,41 +280,48 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
 
 
 def ask_once(client: ChatClient, request: ChatRequest, form: type[M], retries: RetryPolicy, who: str) -> M:
-    """Return the answer in its form, asked again within ``retries`` where it cannot be sent now, and not kept.
+    """Return the answer in its form, without caching it.
 
-    Raises ``ServiceError``, in which ``who`` is the one that was asked, when there is none that can be used.
+    Args:
+        client: The client.
+        request: The request.
+        form: The form of the answer.
+        retries: When to retry.
+        who: Who is asked, for messages.
+
+    Raises:
+        ServiceError: There is no usable answer.
     """
     answer = retries.run(lambda _seconds_left: call(client, request, 0), threading.Event())
     if isinstance(answer, Failure):
         raise ServiceError(f"{who} gave no answer ({answer.reason}): {answer.advice}")
-    found = read_answer(answer, form)
-    if isinstance(found, UnusableAnswer):
-        raise ServiceError(f"{who} gave no answer ({found.fault}, {found.detail}): try another model")
-    return found
+    content = read_answer(answer, form)
+    if isinstance(content, UnusableAnswer):
+        raise ServiceError(f"{who} gave no answer ({content.fault}, {content.detail}): try another model")
+    return content
 
 
-def _text(found: object) -> str | None:
-    # JSON can hold half a surrogate pair, which no file can.
-    return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else None
+def _text(value: object) -> str | None:
+    # JSON can contain lone surrogates, which files cannot.
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
 class ChatService(OpenAIClient):
-    """OpenAI, or a server that speaks its protocol, as a chat client: it has ``chat.completions.create``.
+    """OpenAI, or a server with the same protocol, as a chat client.
 
-    ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI's own; the key is ``OPENAI_API_KEY``. The key is not
-    needed before the first request, so that an estimate, and work that is cached, can do without. ``timeout`` bounds
-    the silence of a request, in seconds. Raises ``ConfigurationError`` on an address that is none, or, at the first
-    request, where a key is needed.
+    ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI; the key is ``OPENAI_API_KEY``. It is read at the first
+    request, so that estimates and cached work need no key. ``timeout`` limits the silence of a request, in seconds.
+    Raises ``ConfigurationError`` on an invalid address or, at the first request, a missing key.
     """
 
     def __init__(self, base_url: str | None = None, timeout: float = 120.0) -> None:
         super().__init__(base_url, None, timeout)
-        # The path chat.completions.create leads through this object, which connects only when it is walked to its end.
+        # chat.completions.create resolves to this object, so that it connects only when it is called.
         self.chat = self.completions = self
 
     @property
     def base_url(self) -> str:
-        """The server, for its name and its prices."""
+        """The server, which determines names and prices."""
         return f"https://{self.server}"
 
     @property

@@ -1,4 +1,4 @@
-"""What asking a model costs: prices, a budget that no calls together can pass, and a ledger of what was paid."""
+"""The cost of asking a model: prices, a budget that concurrent calls cannot exceed, and a ledger of what was paid."""
 
 import re
 import threading
@@ -16,13 +16,18 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 class Prices(Settings):
-    """US dollars for a million tokens that the model reads, and for a million that it writes; no discounts."""
+    """US dollars for a million input tokens and for a million output tokens, without discounts.
+
+    ::
+
+        Prices(input=0.15, output=0.6).cost(2_000, 100)  # 0.00036
+    """
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
 
     def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """(input tokens · input price + output tokens · output price) / 1,000,000."""
+        """Return (input tokens · input price + output tokens · output price) / 1,000,000."""
         return (input_tokens * self.input + output_tokens * self.output) / MILLION
 
 
@@ -41,48 +46,48 @@ LIST_PRICES = {
     "o3-mini": Prices(input=1.1, output=4.4),
     "o4-mini": Prices(input=1.1, output=4.4),
 }
-"""OpenAI's list prices, as of May 2026."""
+"""OpenAI's list prices as of May 2026."""
 
 
 def list_prices(model: str) -> Prices | None:
-    """Return the list prices of an OpenAI model, by its name or that of a dated snapshot; None if unknown."""
+    """Return the list prices of an OpenAI model or of a dated snapshot of it, or None if they are unknown."""
     return LIST_PRICES.get(model) or LIST_PRICES.get(_SNAPSHOT.sub("", model))
 
 
-class BudgetReachedError(Exception):
-    """The next call could pass the limit; nothing more is asked."""
+class AskingStoppedError(Exception):
+    """No further call is made: the next one could exceed the budget, or asking was stopped."""
 
 
 @dataclass
 class Reservation:
-    """The most that one call may cost; ``spent`` is set when it is known what it did cost."""
+    """The maximum cost of a call. The caller sets ``spent`` when the actual cost is known."""
 
     most: float
     spent: float = 0.0
 
 
 class Budget:
-    """A limit in US dollars, or none.
+    """A limit in US dollars, or None.
 
-    The worst case of a call is reserved before it is made, so that all calls under way together cannot pass the limit.
-    A call that does not fit waits for those under way to cost less than reserved; when none is left, the budget is
-    reached, for all calls.
+    The worst case of a call is reserved before it is made, so that concurrent calls together cannot exceed the limit. A
+    call that does not fit waits for the others to cost less than reserved. When it is the last one, the budget is
+    reached for all calls.
     """
 
     def __init__(self, limit: float | None, spent: float = 0.0) -> None:
         self.limit = limit
         self.spent = spent
-        """What was paid, at most, by the calls that have ended."""
+        """What the calls that have ended cost, at most."""
         self._reserved = 0.0
         self._under_way = 0
         self.is_reached = False
         self.refused = 0.0
-        """What the first call that was refused might have cost."""
+        """What the first call that did not fit might have cost."""
         self._changed = threading.Condition()
 
     @contextmanager
     def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
-        """Reserve ``most`` for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
+        """Reserve ``most`` for the duration of a call. Raises ``AskingStoppedError`` if it does not fit."""
         with self._changed:
             while not self.is_reached and self.limit is not None and self.spent + self._reserved + most > self.limit:
                 if not self._under_way or stopped.is_set():
@@ -91,7 +96,7 @@ class Budget:
                     break
                 self._changed.wait(0.5)
             if self.is_reached:
-                raise BudgetReachedError
+                raise AskingStoppedError
             self._reserved += most
             self._under_way += 1
         reservation = Reservation(most)
@@ -110,7 +115,7 @@ class Budget:
 
 
 class ChatUsage(Record):
-    """Calls with their tokens; ``cost`` in US dollars, None where the prices are not known."""
+    """The number of calls, their tokens, and their cost in US dollars, None without known prices."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -119,10 +124,14 @@ class ChatUsage(Record):
 
 
 class LedgerEntry(Record):
-    """What one purpose took.
+    """The usage for one purpose.
 
-    ``fresh`` was paid now, ``cached`` before: its cost is what it would be today. ``failed`` calls brought no answer;
-    of these, ``unsettled`` may have been charged all the same, as the connection broke or the time was up.
+    Attributes:
+        purpose: What was asked for, or ``total``.
+        fresh: The calls that were paid now.
+        cached: The cached answers, with what they would cost now.
+        failed: The calls without an answer.
+        unsettled: Those of the failed calls that may have been charged, after a lost connection or a timeout.
     """
 
     purpose: str
@@ -133,11 +142,11 @@ class LedgerEntry(Record):
 
 
 class Ledger:
-    """Counts calls of many threads, by purpose; ``purposes`` is the order of the entries."""
+    """Counts calls by purpose, from any thread. ``purposes`` is the order of the entries."""
 
     def __init__(self, prices: Prices | None, purposes: Sequence[str]) -> None:
         self._prices, self._purposes = prices, purposes
-        self._answers: list[tuple[str, bool, int, int]] = []  # purpose, fresh, tokens read, tokens written
+        self._answers: list[tuple[str, bool, int, int]] = []  # purpose, fresh, input tokens, output tokens
         self._failures: list[tuple[str, bool]] = []  # purpose, unsettled
 
     def add_answer(self, purpose: str, answer: Answer, *, fresh: bool) -> None:
@@ -148,7 +157,7 @@ class Ledger:
 
     @property
     def entries(self) -> list[LedgerEntry]:
-        """An entry for each purpose that anything was asked for, and ``total``."""
+        """An entry for each purpose with calls, and ``total``."""
         used = {purpose for purpose, *_ in (*self._answers, *self._failures)}
         purposes = [purpose for purpose in self._purposes if purpose in used]
         return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
@@ -164,7 +173,7 @@ class Ledger:
         )
 
     def _usage(self, purposes: list[str], *, fresh: bool) -> ChatUsage:
-        tokens = [one[2:] for one in self._answers if one[0] in purposes and one[1] is fresh]
-        read, written = sum(one for one, _ in tokens), sum(one for _, one in tokens)
+        tokens = [counts for purpose, is_fresh, *counts in self._answers if purpose in purposes and is_fresh is fresh]
+        read, written = sum(count for count, _ in tokens), sum(count for _, count in tokens)
         cost = None if self._prices is None else self._prices.cost(read, written)
         return ChatUsage(calls=len(tokens), input_tokens=read, output_tokens=written, cost=cost)

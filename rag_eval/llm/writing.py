@@ -1,7 +1,7 @@
-"""Texts that a model writes for a part: a context for a chunk, another wording of a question.
+"""Let a model write texts for parts, such as the context of a chunk or a rewritten question.
 
-A part that asks is a ``TextWriter``, whose fields say whom and for how much. ``Answers`` asks, from the cache where it
-can, and counts what that took; what a model does not give is None, and the part says what stands in its place.
+A part that asks is a ``TextWriter``, whose fields say which model, and at what cost. ``Answers`` sends its requests,
+uses the cache, and counts. If the model gives no usable answer, the part gets None and uses a fallback.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,102 +30,100 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def usable(texts: Iterable[str]) -> list[str]:
-    """Return the texts that hold something, each once, without the whitespace around them."""
+    """Return the distinct texts that are not blank, stripped."""
     return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
-def _some(given: T) -> T:
-    # Checked after the answer, and no part of the schema that is sent: not every server knows a least length.
-    if not usable([given] if isinstance(given, str) else given):
+def _not_blank(value: T) -> T:
+    # Checked here and not in the schema, because not every server supports minLength.
+    if not usable([value] if isinstance(value, str) else value):
         raise ValueError("it holds no text")
-    return given
+    return value
 
 
 class WrittenText(ModelAnswer):
-    """One text that holds something."""
+    """A text that is not blank."""
 
-    text: Annotated[str, AfterValidator(_some)]
+    text: Annotated[str, AfterValidator(_not_blank)]
 
 
 class WrittenTexts(ModelAnswer):
-    """Several texts, one of which holds something."""
+    """Texts of which at least one is not blank."""
 
-    texts: Annotated[list[str], AfterValidator(_some)]
+    texts: Annotated[list[str], AfterValidator(_not_blank)]
 
 
 @part
 class AsksModel:
-    """A part that asks a model by OpenAI's protocol: whom, for how much, and how; the key is ``OPENAI_API_KEY``."""
+    """A part that asks a model with OpenAI's protocol. The key is ``OPENAI_API_KEY``."""
 
     remote = True
-    cost = "by the token, as the model's prices say"
+    cost = "by the token, at the prices of the model"
 
     model: Annotated[Name, Shown, Field(description="The model's name.")] = "gpt-4.1-mini"
     _: KW_ONLY
     base_url: Annotated[
         Address | None,
-        Field(description="Where the service is, without credentials; null: OPENAI_BASE_URL, else OpenAI's own."),
+        Field(description="The address of the service, without credentials; null: OPENAI_BASE_URL, else OpenAI."),
     ] = None
     max_cost: Annotated[
-        StrictFloat | None, Running, Field(gt=0, description="US dollars that may be spent at most; null: no limit.")
+        StrictFloat | None, Running, Field(gt=0, description="The maximum cost in US dollars; null: no limit.")
     ] = None
-    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 120.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
+    concurrency: Annotated[Count, Running, Field(description="The number of concurrent requests.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of a request in seconds.")] = 120.0
+    max_retries: Annotated[Whole, Running, Field(description="The maximum number of retries of a request.")] = 5
 
     @property
     def missing_key(self) -> str | None:
-        """The variable that a key is missing in."""
+        """The environment variable of the missing key, or None."""
         return missing_key(self.base_url)
 
     @cached_property
     def client(self) -> ChatService:
-        """The service, which needs no key before it is asked."""
+        """The service. It needs no key before the first request."""
         return ChatService(self.base_url, self.timeout)
 
 
 @part
 class TextWriter(AsksModel):
-    """A part that has a model write texts; every answer is kept, and nothing is asked twice.
-
-    ``max_cost`` ends asking before it could be passed.
-    """
+    """A part that lets a model write texts. Answers are cached. ``max_cost`` stops before it would be exceeded."""
 
     prompt = ""
-    """The file of the prompt, which subclasses name."""
+    """The name of the prompt file, set by subclasses."""
 
     _: KW_ONLY
     temperature: Annotated[
-        StrictFloat | None, Field(ge=0, le=2, description="The temperature of the model; null: the service's own.")
+        StrictFloat | None,
+        Field(ge=0, le=2, description="The temperature of the model; null: the default of the service."),
     ] = None
-    max_output_tokens: Annotated[Count, Field(ge=16, description="The most tokens of one answer.")] = 1_000
-    attempts: Annotated[Count, Field(le=10, description="How often a text is asked for until it can be used.")] = 2
+    max_output_tokens: Annotated[Count, Field(ge=16, description="The maximum number of tokens of an answer.")] = 1_000
+    attempts: Annotated[Count, Field(le=10, description="The maximum number of attempts to get a usable text.")] = 2
     input_price: Annotated[
         StrictFloat | None,
         Running,
-        Field(ge=0, description="US dollars for a million tokens read; null: OpenAI's list price."),
+        Field(ge=0, description="US dollars for a million input tokens; null: OpenAI's list price."),
     ] = None
     output_price: Annotated[
         StrictFloat | None,
         Running,
-        Field(ge=0, description="US dollars for a million tokens written; null: OpenAI's list price."),
+        Field(ge=0, description="US dollars for a million output tokens; null: OpenAI's list price."),
     ] = None
 
     def __post_init__(self) -> None:
         if self.max_cost is not None and self.prices is None:
             raise ConfigurationError(
-                f"a limit on the cost needs prices, and those of {self.model!r} are not known at this server: "
-                "give input_price and output_price"
+                f"a limit on the cost needs prices, and those of {self.model!r} at this server are unknown: "
+                "set input_price and output_price"
             )
 
     @property
     def identity(self) -> str:
-        """The digest of the prompt and of the server."""
+        """The digest of the prompt and the server."""
         return data_sha256([self.template("system"), self.template(self.prompt), server_of(self.client)])
 
     @property
     def prices(self) -> Prices | None:
-        """Those given, or else OpenAI's own; None where they are not known."""
+        """The prices in the settings, else OpenAI's list prices, or None if they are unknown."""
         if self.input_price is not None and self.output_price is not None:
             return Prices(input=self.input_price, output=self.output_price)
         return list_prices(self.model) if is_openai(self.client) else None
@@ -134,7 +132,7 @@ class TextWriter(AsksModel):
         return read_text(FOLDER / f"{name}.md")
 
     def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:
-        """Return the request that has these texts, each between its marks, and the number, in the prompt."""
+        """Return the request with these texts, each between marks, and the count inserted into the prompt."""
         code = code_of(list(texts.values()))
         marked = {name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>" for name, text in texts.items()}
         return ChatRequest(
@@ -150,11 +148,17 @@ class TextWriter(AsksModel):
 
 @dataclass
 class Answers:
-    """Asks models for the parts of one step; answers are stored in ``folder``, and what they took is counted.
+    """Sends the requests of the parts of one step, and counts.
 
-    ``storage`` is that of the workspace the folder is in, if it is in one.
-    ``tokens`` are those of all answers, kept ones too, ``cost`` (None: prices are not known) and ``fresh`` those of
-    now; ``missing`` is how many texts no model gave, ``spent`` what counts towards ``max_cost``.
+    Args:
+        folder: Where answers are cached.
+        storage: The storage of the workspace of this folder, if any.
+        total: The number of requests.
+        fresh: Those that were not cached.
+        tokens: The tokens of all answers, including cached ones.
+        cost: The cost of the fresh answers, None without known prices.
+        missing: The number of requests without a usable answer.
+        spent: What counts towards ``max_cost``.
     """
 
     folder: Path
@@ -174,11 +178,17 @@ class Answers:
         *,
         is_partial: bool = False,
     ) -> list[M | None]:
-        """Return the answers to requests, each with what it is about; None where none could be used.
+        """Return the answers to requests, each given with its subject. Requests without a usable answer get None.
 
-        Raises ``ServiceError`` when the service fails for good, and ``ConfigurationError`` when ``max_cost`` is
-        reached before all are answered: what was answered is kept. Where the answers may be ``is_partial``, those that
-        were not asked for are None in its stead.
+        Args:
+            writer: The part that asks.
+            requests: Subjects and requests.
+            answer: The form of the answers.
+            is_partial: Return None for requests beyond ``max_cost`` instead of raising an error.
+
+        Raises:
+            ServiceError: The service fails for good.
+            ConfigurationError: ``max_cost`` is reached. The answers so far are cached.
         """
         asker = Asker(
             writer.client,
@@ -186,7 +196,7 @@ class Answers:
             purposes=[writer.prompt],
             prices=writer.prices,
             max_cost=writer.max_cost,
-            spent=self.spent,  # a step asks once for every shard, and has one limit
+            spent=self.spent,  # a step with several shards has one limit
             retries=RetryPolicy(max_retries=writer.max_retries),
             attempts=writer.attempts,
             concurrency=writer.concurrency,
@@ -197,11 +207,11 @@ class Answers:
             done = len(replies) - replies.count(None)
             raise ConfigurationError(
                 f"max_cost of {writer.model}, ${writer.max_cost:g}, is reached after {done:,} of {len(replies):,} "
-                "texts: raise it; what was answered is kept, and the same again goes on from there"
+                "texts: raise it and run it again to continue, the answers so far are cached"
             )
         self.total += len(requests)
         self.fresh += paid.fresh.calls
-        self.tokens += sum(one.input_tokens + one.output_tokens for one in (paid.fresh, paid.cached))
+        self.tokens += sum(usage.input_tokens + usage.output_tokens for usage in (paid.fresh, paid.cached))
         self.cost = None if self.cost is None or paid.fresh.cost is None else self.cost + paid.fresh.cost
         answers = [reply.answer if reply and isinstance(reply.answer, answer) else None for reply in replies]
         self.missing += answers.count(None)

@@ -521,7 +521,7 @@ def test_anything_else_is_refused_with_what_is_accepted(wrong: object) -> None:
 
 @pytest.mark.parametrize("result", ["a string", None, 5, [5], [b"bytes"], [None]])
 def test_a_chunker_that_gives_something_else_is_named(result: object) -> None:
-    with pytest.raises(ConfigurationError, match="odd gave"):
+    with pytest.raises(ConfigurationError, match="odd returned"):
         as_chunker(lambda text: result, name="odd").chunk("text")
 
 

@@ -124,7 +124,7 @@ def test_a_function_gives_the_context_and_anything_but_text_is_refused() -> None
     texts, _ = searched(with_document)
     assert texts[:2] == [TEXTS[0], f"guide/ferries.md\n\n{TEXTS[1]}"]
     assert searched(CONTEXT.take(lambda chunk: ""))[0] == TEXTS
-    with pytest.raises(ConfigurationError, match="gave '3': give a text, or None"):
+    with pytest.raises(ConfigurationError, match="returned '3': return a text, or None"):
         searched(CONTEXT.take(lambda chunk: 3))
     with pytest.raises(ConfigurationError, match="expected a context"):
         CONTEXT.take(3)

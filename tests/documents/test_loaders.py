@@ -140,7 +140,7 @@ def test_what_takes_too_long_is_ended_and_the_next_goes_on(tmp_path: Path, monke
 
 def test_a_loader_that_dies_costs_one_file(tmp_path: Path) -> None:
     read(tmp_path, "a.html", b"x")
-    process = reading._parser._process
+    process = reading._process._process
     assert process is not None
     process.kill()
     process.wait()
@@ -220,17 +220,14 @@ def test_a_benchmark_on_mixed_files(tmp_path: Path, shards: int) -> None:
 
 
 def test_an_interrupted_reading_leaves_nothing_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupt(BaseException):
-        pass
-
-    def interrupted(_: object, timeout: float) -> bytes:
-        raise Interrupt
-
     read(tmp_path, "first.html", b"<p>first")
-    with monkeypatch.context() as patched:
-        patched.setattr(type(reading._parser._answers), "get", interrupted)
-        with pytest.raises(Interrupt):
-            read(tmp_path, "secret.html", b"<p>secret")
+    (tmp_path / "interrupting.py").write_text(
+        "import os, signal, time\n"
+        "def load(data):\n    os.kill(os.getppid(), signal.SIGINT)\n    time.sleep(1)\n    return 'secret'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        reading.load_file(reading.LOADER.make("interrupting:load"), b"")
     assert read(tmp_path, "next.html", b"<p>next").text == "next\n"
 
 
@@ -240,10 +237,10 @@ def test_no_code_of_the_present_folder_runs_and_no_key_is_passed_on(
     (tmp_path / "zipfile.py").write_text("open('ran', 'w').close()")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
-    reading._parser.end()
+    reading._process.end()
     assert read(tmp_path, "a.html", b"<p>x").text == "x\n"
     assert not (tmp_path / "ran").exists()
-    process = reading._parser._process
+    process = reading._process._process
     assert process is not None
     if Path("/proc/self/environ").exists():
         assert b"sk-0123456789" not in Path(f"/proc/{process.pid}/environ").read_bytes()

@@ -112,7 +112,7 @@ def test_a_live_object_goes_to_the_process_that_reads(folder: Path) -> None:
             return LoadedText(f"{len(data)} bytes", boxes=[WordBox(0, 1, 2, 0, 0, 1, 1)])
 
     assert texts(folder, {".log": Live()})["b.log"] == "5 bytes"
-    with pytest.raises(ConfigurationError, match="cannot go to the process that reads files"):
+    with pytest.raises(ConfigurationError, match="cannot be sent to the loader process"):
         texts(folder, {".log": Holding()})
 
 
@@ -132,12 +132,12 @@ def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.Monk
     with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read by own_loaders:broken \(.*no such key"):
         texts(folder, {".log": "own_loaders:broken"})
     for name in ("misplaced", "boxed_beyond"):
-        with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read: its loader tells of places or boxes outside"):
+        with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read: its loader returned places or boxes outside"):
             texts(folder, {".log": f"own_loaders:{name}"})
     (document,) = Corpus.from_folder(folder / "docs", "*.log", {".log": "own_loaders:disordered"})
     assert document.places == [(0, "one"), (3, "two?")]
     monkeypatch.setenv("SECRET_KEY", "hidden")
-    reading._parser.end()
+    reading._process.end()
     assert "SECRET_KEY" not in texts(folder, {".log": "own_loaders:environment"})["b.log"]
     for given in ({".log": "own_loaders:missing"}, {".log": "no_module:Loader"}, {".log": "pdff"}, {".log": 7}):
         with pytest.raises(ConfigurationError):
@@ -204,14 +204,14 @@ def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
         return {name: document.content for name, document in stored.items()}
 
     first = loaded({})
-    process = reading._parser._process
+    process = reading._process._process
     assert process is not None
-    reading._parser.end()
+    reading._process.end()
     (docs / "c.pdf").write_bytes((docs / "a.pdf").read_bytes())  # another folder to read, and no other file
     assert loaded({}) == {"a.pdf": first["a.pdf"], "c.pdf": first["a.pdf"]}
     (folder / "truth.jsonl").write_text('{"query": "Who pays?", "unanswerable": true, "relevant_spans": []}')
     assert check_files(load_config(benchmark(folder, "again", "")), workspace).documents == 2
-    assert reading._parser._process is None, "nothing was parsed"
+    assert reading._process._process is None, "nothing was parsed"
     assert loaded({".pdf": "own_loaders:AsDrawn"})["a.pdf"] != first["a.pdf"]
     given: tuple[Any, ...] = ({}, {".pdf": {"type": "pdf"}}, {".pdf": "own_loaders:AsDrawn"})
     none, same, own = (document_steps.load_corpus.cache_key({"source": whole(docs, "*.pdf", one)}) for one in given)

@@ -9,7 +9,7 @@ import pytest
 
 from rag_eval.generation.questions import Purpose
 from rag_eval.llm.chat import Answer
-from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices, list_prices
+from rag_eval.llm.cost import AskingStoppedError, Budget, Ledger, Prices, list_prices
 
 NEVER = threading.Event()
 
@@ -30,7 +30,7 @@ def test_calls_together_never_pass_the_limit() -> None:
                 with lock:
                     at_risk -= 1.0
                     spent += reservation.spent
-        except BudgetReachedError:
+        except AskingStoppedError:
             return False
         return True
 
@@ -57,9 +57,9 @@ def test_a_call_that_does_not_fit_waits_for_those_under_way() -> None:
         first.spent = 0.2
     assert begun.wait(5)
     thread.join()
-    with pytest.raises(BudgetReachedError), budget.reserve(2.0, NEVER):
+    with pytest.raises(AskingStoppedError), budget.reserve(2.0, NEVER):
         pass
-    with pytest.raises(BudgetReachedError), budget.reserve(0.1, NEVER):
+    with pytest.raises(AskingStoppedError), budget.reserve(0.1, NEVER):
         pass
 
 

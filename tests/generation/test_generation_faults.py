@@ -126,7 +126,7 @@ def test_a_service_that_stays_away_ends_it_and_the_next_time_goes_on(token_level
         generator.generate(2, upload_to_langsmith=False)
     assert str(caught.value) == (
         "tiny gave no answer about 'kvitøya.md': the service answered 500 ('on fire'), after 4 attempts; "
-        "try again later; what was answered is kept, and the same again goes on from there"
+        "try again later; the answers so far are cached, run it again to continue"
     )
     total = generator.report.total
     assert (total.fresh.calls, total.failed, total.unsettled) == (3, 4, 0)
