@@ -10,7 +10,7 @@ import logging
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import prefect
 from prefect.cache_policies import CachePolicy
@@ -30,6 +30,8 @@ from rag_eval.storage.files import data_sha256, remove, touch, user_folder
 from rag_eval.storage.locks import try_lock, wait_for_lock
 
 logger = logging.getLogger("rag_eval.tasks")
+
+AnyStep = Step[..., Any, Any]
 
 UNKEYED = {"workspace", "name"}
 """Parameters that do not change a result."""
@@ -98,7 +100,7 @@ def _lock_file(key: str) -> Path:
 class StepCachePolicy(CachePolicy):
     """Cache the result of a step by its name and version, the digests of its inputs and the identities of its parts."""
 
-    step: Step | None = None
+    step: AnyStep | None = None
 
     def compute_key(
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
@@ -121,9 +123,25 @@ def _stores_for(storage: object, workspace: object) -> bool:
     return storage.workspace.root.resolve() == workspace.root.resolve()
 
 
-def cached(step: Step) -> StepCachePolicy:
-    """Return the cache policy of a step; two runs that need the same result compute it once."""
-    return StepCachePolicy(step=step, isolation_level=IsolationLevel.SERIALIZABLE, lock_manager=LockFiles())
+class CacheOptions(TypedDict):
+    """Options of ``@task`` for a task whose result is cached."""
+
+    cache_policy: CachePolicy
+    result_serializer: str
+
+
+def cached(step: AnyStep) -> CacheOptions:
+    """Return the options of a task that runs a step: two runs that need the same result compute it once.
+
+    Example:
+        ```python
+        @task(**cached(steps.chunk), tags=["chunk"])
+        def chunk(documents: TableRef, chunker: Chunker, workspace: Workspace) -> ChunksRef:
+            return steps.chunk.run(workspace, documents, chunker)
+        ```
+    """
+    policy = StepCachePolicy(step=step, isolation_level=IsolationLevel.SERIALIZABLE, lock_manager=LockFiles())
+    return {"cache_policy": policy, "result_serializer": SERIALIZER}
 
 
 class ReferenceSerializer(Serializer):

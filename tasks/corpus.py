@@ -1,6 +1,5 @@
 """Load the corpus: find its files, and read them shard by shard."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,7 @@ def find_documents(
     return CorpusSource.of(folder, glob, loaders).shards(shards)
 
 
-@task(
-    cache_policy=cached(steps.load_corpus),
-    result_serializer="rag-eval",
-    tags=["corpus"],
-    task_run_name="load corpus {source.folder.name}",
-)
+@task(**cached(steps.load_corpus), tags=["corpus"], task_run_name="load corpus {source.folder.name}")
 def load_corpus(source: CorpusSource, workspace: Workspace) -> TableRef:
     """Read the documents of one shard.
 
@@ -54,4 +48,4 @@ def load_corpus(source: CorpusSource, workspace: Workspace) -> TableRef:
     Returns:
         The documents: doc_id, content, sha256, metadata.
     """
-    return steps.load_corpus.run(workspace, partial(workspace.write_table, "documents"), source)
+    return steps.load_corpus.run(workspace, source)

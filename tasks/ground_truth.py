@@ -1,6 +1,5 @@
 """Ground truth: load it from a file, pull it from a service or generate it, join the sources, and credit copies."""
 
-from functools import partial
 from typing import Any
 
 from prefect import task, unmapped
@@ -10,7 +9,6 @@ from rag_eval.ground_truth.copies import Copies
 from rag_eval.pipeline import ground_truth_steps as steps
 from rag_eval.pipeline.ground_truth_steps import Observation
 from rag_eval.pipeline.references import Effort, TableRef, TruthRef
-from rag_eval.pipeline.step import keep_truth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.unchanged import source_digest
 from rag_eval.types.ids import EvaluationType
@@ -20,24 +18,20 @@ from tasks.network import RETRIES
 
 @task(cache_policy=NO_CACHE, tags=["ground-truth"], task_run_name="pull {source.title}", **RETRIES)
 def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) -> Observation:
-    """Look at a source of ground truth: a file, a LangSmith dataset, or questions that a model writes.
+    """Read the digest of a source of ground truth, and pull what a service holds.
 
-    What a service holds is pulled, and kept in the workspace for a run that cannot reach the service.
+    What was pulled is stored in the workspace, for runs that cannot reach the service.
 
     Args:
-        source: The source, as a benchmark file names it.
+        source: The source, as a benchmark file names it: a file, a LangSmith dataset, or a model that writes questions.
         level: Whether it holds spans or chunk ids.
-        workspace: Where what was pulled is kept.
+        workspace: Where to store what was pulled.
     """
     return steps.observed(workspace, source, level)
 
 
 @task(
-    cache_policy=cached(steps.load_ground_truth),
-    result_serializer="rag-eval",
-    tags=["ground-truth"],
-    task_run_name="load {observation.source.title}",
-    **RETRIES,
+    **cached(steps.load_ground_truth), **RETRIES, tags=["ground-truth"], task_run_name="load {observation.source.title}"
 )
 def load_ground_truth(
     observation: Observation,
@@ -49,7 +43,7 @@ def load_ground_truth(
 ) -> TruthRef:
     """Read the ground truth of one source, and check it against the documents.
 
-    A source that a model writes is asked for questions about new documents first.
+    A model that writes questions is first asked about new documents.
 
     Args:
         observation: The source, from ``pull_ground_truth``.
@@ -59,68 +53,47 @@ def load_ground_truth(
         reanchor: Move spans to where their text is in changed documents.
         alone: Whether this is the only source.
     """
-    given = observation, documents, level, reanchor, alone
-    truth = steps.load_ground_truth.run(workspace, partial(keep_truth, workspace), *given)
+    truth = steps.load_ground_truth.run(workspace, observation, documents, level, reanchor, alone)
     return truth.model_copy(update={"source": observation.digest})
 
 
-@task(
-    cache_policy=cached(steps.join_ground_truth),
-    result_serializer="rag-eval",
-    tags=["ground-truth"],
-    task_run_name="join ground truth",
-)
+@task(**cached(steps.join_ground_truth), tags=["ground-truth"], task_run_name="join ground truth")
 def join_ground_truth(
     truth: list[TruthRef], titles: list[str], level: EvaluationType, workspace: Workspace, source: str | None = None
 ) -> TruthRef:
-    """Join what several sources gave, each query once.
+    """Join the ground truth of several sources, each query once.
 
     Args:
         truth: The truth of each source, from ``load_ground_truth``.
-        titles: What the sources are called.
+        titles: The titles of the sources.
         level: Whether spans or chunk ids are scored.
         workspace: Where tables are read and written.
-        source: The digest of what was read. The result carries it, so that it is part of the cache key.
+        source: The digest of all sources, which the result carries and the cache key includes.
     """
-    joined = steps.join_ground_truth.run(workspace, partial(keep_truth, workspace), truth, titles, level)
+    joined = steps.join_ground_truth.run(workspace, truth, titles, level)
     efforts = [part.effort for part in truth if part.effort is not None]
     return joined.model_copy(update={"source": source, "effort": Effort.total_of(efforts)})
 
 
-@task(
-    cache_policy=cached(steps.find_copies),
-    result_serializer="rag-eval",
-    tags=["ground-truth"],
-    task_run_name="find copies",
-)
+@task(**cached(steps.find_copies), tags=["ground-truth"], task_run_name="find copies")
 def find_copies(documents: TableRef, truth: TruthRef, workspace: Workspace) -> TableRef:
     """Find the copies of relevant spans in one shard of the documents."""
-    return steps.find_copies.run(workspace, partial(workspace.write_table, "copies"), documents, truth)
+    return steps.find_copies.run(workspace, documents, truth)
 
 
-@task(
-    cache_policy=cached(steps.join_copies),
-    result_serializer="rag-eval",
-    tags=["ground-truth"],
-    task_run_name="join copies",
-)
+@task(**cached(steps.join_copies), tags=["ground-truth"], task_run_name="join copies")
 def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace, source: str | None = None) -> TruthRef:
     """Credit the copies of relevant spans as alternatives to them; ``source`` as in ``join_ground_truth``."""
-    credited = steps.join_copies.run(workspace, partial(keep_truth, workspace), truth, copies)
+    credited = steps.join_copies.run(workspace, truth, copies)
     return credited.model_copy(update={"source": source, "effort": truth.effort})
 
 
-@task(
-    cache_policy=cached(steps.add_copies),
-    result_serializer="rag-eval",
-    tags=["ground-truth"],
-    task_run_name="add near copies",
-)
+@task(**cached(steps.add_copies), tags=["ground-truth"], task_run_name="add near copies")
 def add_near_copies(
     truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace, source: str | None = None
 ) -> TruthRef:
     """Credit exact and near copies of relevant spans as alternatives; ``source`` as in ``join_ground_truth``."""
-    credited = steps.add_copies.run(workspace, partial(keep_truth, workspace), truth, documents, copies)
+    credited = steps.add_copies.run(workspace, truth, documents, copies)
     return credited.model_copy(update={"source": source, "effort": truth.effort})
 
 
@@ -132,14 +105,14 @@ def ground_truth(
     reanchor: bool = False,
     copies: Copies = "off",
 ) -> TruthRef:
-    """Run the tasks that give the ground truth of a benchmark: of every source, joined, with copies credited."""
+    """Run the tasks that load every source of the ground truth, join them, and credit copies."""
     titles = [source.title for source in sources]
     observations = [pull_ground_truth(source, level, workspace) for source in sources]
     alone = len(sources) == 1
     loaded = [
         load_ground_truth(observation, documents, level, workspace, reanchor, alone) for observation in observations
     ]
-    # The digest of a source that grows does not say what was read from it.
+    # The digest of a source that grows is not that of the questions read from it.
     is_known = all(observation.is_cacheable for observation in observations)
     source = source_digest([observation.digest for observation in observations]) if is_known else None
     truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace, source)

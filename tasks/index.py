@@ -6,7 +6,7 @@ from typing import Any
 from prefect import task, unmapped
 from prefect.futures import PrefectFuture
 
-from rag_eval.parts import located, locations
+from rag_eval.parts import locations
 from rag_eval.pipeline import search_steps as steps
 from rag_eval.pipeline.plan import IndexSettings
 from rag_eval.pipeline.references import ChunksRef, IndexRef, TableRef
@@ -17,38 +17,23 @@ from tasks.caching import cached
 from tasks.network import named_by
 
 
-@task(
-    cache_policy=cached(steps.index_vectors),
-    result_serializer="rag-eval",
-    tags=["index"],
-    task_run_name=named_by("store"),
-)
+@task(**cached(steps.index_vectors), tags=["index"], task_run_name=named_by("store"))
 def index_vectors(
     chunks: list[ChunksRef], vectors: list[TableRef], store: VectorStore, workspace: Workspace
 ) -> IndexRef:
-    """Put chunks and their vectors into a LanceDB table of the workspace.
+    """Put chunks and their vectors into an index in the workspace.
 
     Args:
-        chunks: One shard, or all of them for one index.
+        chunks: One shard, or all shards for one index.
         vectors: Their vectors, from ``embed``.
         store: The kind of store and index.
         workspace: Where the index is written.
     """
     key = steps.index_vectors.cache_key({"chunks": chunks, "vectors": vectors, "store": store})
-    rows = sum(one.rows for one in chunks)
-
-    def keep(fill: Any) -> IndexRef:
-        return workspace.write_index(key, rows, lambda folder: fill(located(store, folder)))
-
-    return steps.index_vectors.run(workspace, keep, chunks, vectors, store)
+    return steps.index_vectors.run(workspace, chunks, vectors, store, write=partial(steps.write_index, digest=key))
 
 
-@task(
-    cache_policy=cached(steps.index_words),
-    result_serializer="rag-eval",
-    tags=["index"],
-    task_run_name=named_by("tokenizer"),
-)
+@task(**cached(steps.index_words), tags=["index"], task_run_name=named_by("tokenizer"))
 def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspace) -> TableRef:
     """Count the words of the chunks of one shard.
 
@@ -57,40 +42,30 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspac
         tokenizer: What gives the words of a text.
         workspace: Where tables are read and written.
     """
-    return steps.index_words.run(workspace, partial(workspace.write_table, "postings"), chunks, tokenizer)
+    return steps.index_words.run(workspace, chunks, tokenizer)
 
 
-@task(
-    cache_policy=cached(steps.sum_words),
-    result_serializer="rag-eval",
-    tags=["index"],
-    task_run_name="sum words",
-)
+@task(**cached(steps.sum_words), tags=["index"], task_run_name="sum words")
 def sum_words(chunks: list[ChunksRef], postings: list[TableRef], workspace: Workspace) -> TableRef:
     """Count in how many chunks of the corpus each word is."""
-    return steps.sum_words.run(workspace, partial(workspace.write_table, "words"), chunks, postings)
+    return steps.sum_words.run(workspace, chunks, postings)
 
 
-@task(
-    cache_policy=cached(steps.sum_vectors),
-    result_serializer="rag-eval",
-    tags=["index"],
-    task_run_name="sum vectors",
-)
+@task(**cached(steps.sum_vectors), tags=["index"], task_run_name="sum vectors")
 def sum_vectors(chunks: ChunksRef, vectors: TableRef, workspace: Workspace) -> TableRef:
-    """Sum up the vectors of one shard, from which z-scores of any query follow."""
-    return steps.sum_vectors.run(workspace, partial(workspace.write_table, "sums"), chunks, vectors)
+    """Sum the vectors of one shard, to compute z-scores of any query from the sums."""
+    return steps.sum_vectors.run(workspace, chunks, vectors)
 
 
 Futures = list[PrefectFuture[Any]]
 IndexFutures = dict[str, Any]
-"""What a retriever searches, by name: futures, or lists of them with one for each shard."""
+"""An index by the names of its parts: futures, or lists with a future for each shard."""
 
 
 def build_index(
     settings: IndexSettings, chunks: Futures, vectors: Futures | None, workspace: Workspace
 ) -> IndexFutures:
-    """Submit the tasks that build what a retriever searches: vectors, words, or nothing beside the chunks."""
+    """Submit the tasks that build an index of vectors or of words; a retriever of the user searches the chunks."""
     if settings.tokenizer is not None:
         postings = index_words.map(chunks, unmapped(settings.tokenizer), unmapped(workspace))
         statistics = sum_words.submit(chunks, postings, workspace)
@@ -99,8 +74,8 @@ def build_index(
         return {"chunks": chunks}
     index: IndexFutures = {"chunks": chunks, "vectors": vectors}
     if locations(settings.store):
-        parts = [([one], [own]) for one, own in zip(chunks, vectors, strict=True)]
-        parts = parts if settings.is_sharded else [(chunks, vectors)]
+        shards = [([part], [own]) for part, own in zip(chunks, vectors, strict=True)]
+        parts = shards if settings.is_sharded else [(chunks, vectors)]
         index["index"] = [index_vectors.submit(*part, settings.store, workspace) for part in parts]
     if settings.has_sums:
         index["sums"] = sum_vectors.map(chunks, vectors, unmapped(workspace))
@@ -108,7 +83,7 @@ def build_index(
 
 
 def index_shards(settings: IndexSettings, index: IndexFutures) -> list[IndexFutures]:
-    """Return the parts of an index that are searched one by one."""
+    """Return the parts of an index that are searched separately."""
     if not settings.is_sharded:
         whole = {name: part for name, part in index.items() if name != "sums"}
         return [whole | ({"index": index["index"][0]} if "index" in index else {})]

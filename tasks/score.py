@@ -1,6 +1,5 @@
 """Score what was retrieved against the ground truth."""
 
-from functools import partial
 from typing import Any
 
 from prefect import task
@@ -11,7 +10,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
 
-@task(cache_policy=cached(steps.score), result_serializer="rag-eval", tags=["score"], task_run_name="score {name}")
+@task(**cached(steps.score), tags=["score"], task_run_name="score {name}")
 def score(
     hits: HitsRef,
     truth: TruthRef,
@@ -27,15 +26,14 @@ def score(
     Args:
         hits: What was retrieved, from ``retrieve``.
         truth: The ground truth.
-        documents: All documents, whose tokens are counted.
-        chunks: All chunks, which some metrics compare with; empty for a whole system.
+        documents: All documents, to count their tokens.
+        chunks: All chunks, for the metrics that compare with them; empty for a whole system.
         metrics: Names of metrics, or metrics of your own.
-        ks: The numbers of hits that count.
+        ks: The numbers of hits to score.
         workspace: Where tables are read and written.
-        name: What the task run is called.
+        name: The name of the task run.
 
     Returns:
         The scores of every query, with their means.
     """
-    given = hits.returned, truth, documents, chunks, metrics, ks
-    return steps.score.run(workspace, partial(steps.keep_scores, workspace), *given)
+    return steps.score.run(workspace, hits.returned, truth, documents, chunks, metrics, ks)

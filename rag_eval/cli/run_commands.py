@@ -320,8 +320,8 @@ def check_files(
     from rag_eval.documents.reading import Loaders
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
+    from rag_eval.pipeline.document_caches import file_loading
     from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
-    from rag_eval.pipeline.step import Context
 
     check_config(config, workspace, reanchor=reanchor)
     is_chunk_level = config.evaluation_type == "chunk-level"
@@ -330,7 +330,7 @@ def check_files(
     documents = None
     with faults.noted(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
-        with Context(workspace).loading() as load:  # what is parsed here is not parsed again by the run
+        with file_loading(workspace) as load:  # what is parsed here is not parsed again by the run
             corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
         documents = corpus.by_id
         notes += Loaders(config.loaders).idle([*(str(one.id) for one in corpus), *corpus.left_out])

@@ -18,7 +18,7 @@ from rag_eval.pipeline.plan import Chunking, IndexSettings
 from rag_eval.pipeline.retrieve_steps import Retrieved
 from rag_eval.pipeline.score_steps import score
 from rag_eval.pipeline.search_steps import Index, SearchDepth
-from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
 from rag_eval.tables import TruthTables
 from rag_eval.types.ids import EvaluationType
@@ -52,36 +52,38 @@ class EvaluatedTables:
 
 
 def evaluate(
-    searched_by: Configuration | Retriever[Any], inputs: InMemoryInputs, context: Context | None = None
+    searched_by: Configuration | Retriever[Any], inputs: InMemoryInputs, workspace: Workspace | None = None
 ) -> EvaluatedTables:
-    """Evaluate a configuration, or a whole retriever, in memory; ``context`` may have the caches of a workspace."""
+    """Evaluate a configuration, or a whole retriever, in memory; with the caches of a workspace if one is given."""
     documents, queries = [inputs.documents], inputs.truth.queries
     if isinstance(searched_by, Configuration) and searched_by.system is None:
-        chunks = _chunks(searched_by, inputs, context)
-        retrieved = _retrieved(searched_by, chunks, inputs, context)
+        chunks = _chunks(searched_by, inputs, workspace)
+        retrieved = _retrieved(searched_by, chunks, inputs, workspace)
     else:
-        system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
+        system: Any = searched_by.system if isinstance(searched_by, Configuration) else searched_by
         chunks = None
         retrieved, _ = retrieve_steps.ask_system(documents, queries, system, inputs.evaluation_type, inputs.candidates)
     passages = list(retrieved.stages.values())[-1] if retrieved.passages is None else retrieved.passages
     all_chunks = [] if chunks is None else [chunks]
-    scores, _ = score(passages, inputs.truth, documents, all_chunks, inputs.metrics, inputs.ks, context=context)
+    scores, _ = score(passages, inputs.truth, documents, all_chunks, inputs.metrics, inputs.ks, workspace=workspace)
     return EvaluatedTables(retrieved.stages, retrieved.passages, scores, chunks)
 
 
-def _chunks(parts: Configuration, inputs: InMemoryInputs, context: Context | None) -> pa.Table:
+def _chunks(parts: Configuration, inputs: InMemoryInputs, workspace: Workspace | None) -> pa.Table:
     truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
-    chunks, effort = document_steps.chunk(inputs.documents, parts.chunker, truth, context=context)
+    chunker: Any = parts.chunker
+    chunks, effort = document_steps.chunk(inputs.documents, chunker, truth, workspace)
     if not chunks.num_rows:
-        chunker: Any = parts.chunker
         name = getattr(chunker, "label", None) or usable_chunker(chunker, "token-level").name
         raise no_chunks(name, inputs.documents.num_rows, effort.skipped)
     if parts.context is not None:
-        chunks, _ = document_steps.add_context(chunks, inputs.documents, parts.context, context=context)
+        chunks, _ = document_steps.add_context(chunks, inputs.documents, parts.context, workspace=workspace)
     return chunks
 
 
-def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, context: Context | None) -> Retrieved:
+def _retrieved(
+    parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, workspace: Workspace | None
+) -> Retrieved:
     """Embed, index, search and retrieve."""
     lengths = document_steps.chunk_lengths(chunks)
     depth = inputs.depth
@@ -90,11 +92,11 @@ def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, c
     ((_, searches),) = Chunking.model_construct(configurations=[parts]).plan(depth).configurations
     settings, queries, documents = searches[0].queries, inputs.truth.queries, [inputs.documents]
     prepared, _ = search_steps.prepare_queries(
-        queries, settings.rewriter, settings.selection, documents, context=context
+        queries, settings.rewriter, settings.selection, documents, workspace=workspace
     )
     hits, indexes = [], []
     for search in searches:
-        index = _index(search.index, chunks, context)
+        index = _index(search.index, chunks, workspace)
         found, _ = search_steps.search(
             search.retriever,
             index,
@@ -103,7 +105,7 @@ def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, c
             search.embedder,
             search.store,
             search.depth,
-            context=context,
+            workspace=workspace,
         )
         hits.append([found])
         indexes.append(index)
@@ -117,26 +119,26 @@ def _retrieved(parts: Configuration, chunks: pa.Table, inputs: InMemoryInputs, c
         documents,
         searches[0].depth,
         inputs.candidates,
-        context=context,
+        workspace=workspace,
     )[0]
     return retrieved
 
 
-def _index(settings: IndexSettings, chunks: pa.Table, context: Context | None) -> Index:
+def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | None) -> Index:
     if settings.tokenizer is not None:
         postings, _ = search_steps.index_words(chunks, settings.tokenizer)
         statistics, _ = search_steps.sum_words([chunks], [postings])
         return {"chunks": [chunks], "postings": [postings], "statistics": statistics}
     if settings.embedder is None:
         return {"chunks": [chunks]}
-    parts, effort = document_steps.embed(chunks, settings.embedder, context=context)
+    parts, effort = document_steps.embed(chunks, settings.embedder, workspace=workspace)
     vectors = pa.concat_tables(parts)
     effort()  # which may find a fault in what was read
     index: dict[str, Any] = {"chunks": [chunks], "vectors": [vectors]}
     if locations(settings.store):
-        fill, _ = search_steps.index_vectors([chunks], [vectors], settings.store)
+        built, _ = search_steps.index_vectors([chunks], [vectors], settings.store)
         settings.store.clear()
-        fill(settings.store)
+        built.fill(settings.store)
         index["index"] = settings.store
     if settings.has_sums:
         index["sums"] = [search_steps.sum_vectors(chunks, vectors)[0]]

@@ -29,10 +29,11 @@ from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.parts import PartRecord, fresh
-from rag_eval.pipeline.caches import boxes_key, kept_boxes
+from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
+from rag_eval.pipeline.document_caches import boxes_key, cut_documents, file_loading, stored_boxes
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, TableRef
-from rag_eval.pipeline.step import Context, Shards, spent, step
+from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import in_place_order, without_positions
 from rag_eval.storage.files import contents_sha256, file_sha256, files_sha256, kept_sha256, matching_files, unreadable
@@ -140,11 +141,11 @@ def default_shards(size: int) -> int:
     return int(2 ** min(math.log2(MOST_SHARDS), max(0, round(math.log2(max(1, size) / SHARD_BYTES)))))
 
 
-@step(version=7)
-def load_corpus(source: CorpusSource, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=7, write=as_table("documents"))
+def load_corpus(source: CorpusSource, workspace: Workspace | None = None) -> tuple[pa.Table, Effort]:
     """Read the documents of one shard of a folder."""
     names, left_out = source.names or [], LeftOut()
-    with context.loading() as load:
+    with file_loading(workspace) as load:
         files = left_out.read(source.folder, [source.folder / name for name in names], source.reading, load)
         read = [Document(DocumentId(name), file.text, file.metadata) for name, file in files]
     if len(left_out):
@@ -157,31 +158,6 @@ def load_corpus(source: CorpusSource, *, context: Context) -> tuple[pa.Table, Ef
     return table, Effort.of(len(names), "documents", skipped=len(left_out), unfinished=left_out.unfinished)
 
 
-@step(version=2)
-def chunk(
-    documents: pa.Table,
-    chunker: Chunker | PositionAwareChunker,
-    chunk_truth: TruthTables | None = None,
-    *,
-    context: Context,
-) -> tuple[pa.Table, Effort]:
-    """Cut every document of a shard.
-
-    With ``chunk_truth``, for chunk-level evaluation, the chunks have no positions, and all documents must be in this
-    shard. Raises ``GroundTruthError`` if that ground truth was made with another chunker or on other documents.
-    """
-    read = documents_from_table(documents)
-    if chunk_truth is None:
-        cuts = context.cut(chunker, read, "token-level")
-        return chunks_to_table(in_place_order(cuts.chunks)), cuts.effort
-    truth = truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
-    cuts = context.cut(chunker, read, "chunk-level")
-    check_chunker(truth, cuts.chunker)
-    chunks: Sequence[Chunk | PositionAwareChunk] = without_positions(cuts.chunks)
-    check_chunk_ids(truth, list(chunks))
-    return chunks_to_table(chunks), cuts.effort
-
-
 def chunk_lengths(chunks: pa.Table) -> pa.ChunkedArray:
     """Return how many characters each chunk has."""
     if has_places(chunks):
@@ -189,7 +165,7 @@ def chunk_lengths(chunks: pa.Table) -> pa.ChunkedArray:
     return pc.utf8_length(chunks.column("content"))
 
 
-def keep_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
+def write_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
     """Write a shard of chunks, and return its reference."""
     lengths = chunk_lengths(chunks)
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
@@ -201,19 +177,43 @@ def keep_chunks(workspace: Workspace, chunks: pa.Table) -> ChunksRef:
     )
 
 
-@step(version=1)
+@step(version=2, write=write_chunks)
+def chunk(
+    documents: pa.Table,
+    chunker: Chunker | PositionAwareChunker,
+    chunk_truth: TruthTables | None = None,
+    workspace: Workspace | None = None,
+) -> tuple[pa.Table, Effort]:
+    """Cut every document of a shard.
+
+    With ``chunk_truth``, for chunk-level evaluation, the chunks have no positions, and all documents must be in this
+    shard. Raises ``GroundTruthError`` if that ground truth was made with another chunker or on other documents.
+    """
+    read = documents_from_table(documents)
+    if chunk_truth is None:
+        cuts = cut_documents(workspace, chunker, read, "token-level")
+        return chunks_to_table(in_place_order(cuts.chunks)), cuts.effort
+    truth = truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
+    cuts = cut_documents(workspace, chunker, read, "chunk-level")
+    check_chunker(truth, cuts.chunker)
+    chunks: Sequence[Chunk | PositionAwareChunk] = without_positions(cuts.chunks)
+    check_chunk_ids(truth, list(chunks))
+    return chunks_to_table(chunks), cuts.effort
+
+
+@step(version=1, write=write_chunks)
 def add_context(
-    chunks: pa.Table, documents: pa.Table, around: ChunkContext, *, context: Context
+    chunks: pa.Table, documents: pa.Table, context: ChunkContext, workspace: Workspace | None = None
 ) -> tuple[pa.Table, Effort]:
     """Add to the chunks of a shard what is searched of them; their positions, texts and ids stay what they are."""
     read = {document.id: document for document in documents_from_table(documents)}
     column = CHUNKS.get_field_index("searched")
-    with context.answers() as answers:
+    with model_answers(workspace) as answers:
         cut = [
             CutDocument(read[doc_id], *zip(*rows, strict=True))
             for doc_id, rows in groupby(_with_places(chunks), key=lambda row: row[2].doc_id)
         ]
-        texts = [text for document in around.searched(cut, answers) for text in document]
+        texts = [text for document in context.searched(cut, answers) for text in document]
     with_texts = chunks.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string()))
     count = with_texts.num_rows
     if not answers.total:
@@ -245,20 +245,22 @@ def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float
     )
 
 
-@step(version=2)
-def embed(chunks: pa.Table, embedder: Embedder, *, context: Context) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
+@step(version=2, write=as_table("embeddings"))
+def embed(
+    chunks: pa.Table, embedder: Embedder, workspace: Workspace | None = None
+) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
     """Embed what is searched of a shard, each text once; a workspace embeds no text twice."""
     contents, efforts = searched_texts(chunks), list[Effort]()
 
     def vectors() -> Iterator[pa.Table]:
         """Yield embeddings, each text in one table; at least one table, if an empty one."""
         seen: set[str] = set()
-        with context.embedder(embedder) as used:
-            for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
-                part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
-                texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
-                seen.update(texts)
-                yield _embeddings(list(texts), text_vectors(used, list(texts.values())))
+        used = cached_embedder(workspace, embedder)
+        for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
+            part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
+            texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
+            seen.update(texts)
+            yield _embeddings(list(texts), text_vectors(used, list(texts.values())))
         fresh = used.statistics.misses if isinstance(used, CachedEmbedder) else len(seen)
         efforts.append(Effort(fresh=fresh, total=len(seen), unit="texts", **spent(used)))
 
@@ -274,8 +276,8 @@ def _embeddings(digests: list[str], vectors: NDArray[np.float32]) -> pa.Table:
 TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
 
 
-@step(version=1, packages=("tiktoken",))
-def count_texts(chunks: pa.Table, embedder: Embedder, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=1, write=as_table("texts"), packages=("tiktoken",))
+def count_texts(chunks: pa.Table, embedder: Embedder) -> tuple[pa.Table, Effort]:
     """Count the tokens that an embedder would read of a shard, each text once; nothing is embedded."""
     texts = {text_sha256(text): text for text in searched_texts(chunks).to_pylist()}
     read, count = list(texts.values()), getattr(fresh(embedder), "count_tokens", None)
@@ -287,8 +289,8 @@ def count_texts(chunks: pa.Table, embedder: Embedder, *, context: Context) -> tu
 
 def texts_left(workspace: Workspace, embedder: Embedder, texts: Mapping[str, int]) -> Mapping[str, int]:
     """Return the texts, by digest, whose vectors are not in the cache of a workspace."""
-    with Context(workspace).embedder(embedder) as cached:
-        return cached.lacking(texts) if isinstance(cached, CachedEmbedder) else texts
+    cached = cached_embedder(workspace, embedder)
+    return cached.lacking(texts) if isinstance(cached, CachedEmbedder) else texts
 
 
 def read_chunks(
@@ -352,7 +354,7 @@ class StoredDocuments(Mapping[str, Document]):
             file = document.metadata.get(FILE_DIGEST)
             if self._workspace is not None and isinstance(file, str):
                 key = boxes_key(file, self.digests[doc_id])
-                fetch = partial(kept_boxes, self._workspace.root / "cache", self._workspace.storage, key)
+                fetch = partial(stored_boxes, self._workspace.root / "cache", self._workspace.storage, key)
                 document = replace(document, box_map=fetch)
             while self._read and sum(len(document.content) for document in self._read.values()) > MOST_CHARACTERS:
                 del self._read[next(iter(self._read))]

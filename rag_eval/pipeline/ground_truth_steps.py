@@ -21,13 +21,13 @@ from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documen
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
 from rag_eval.ground_truth.truth_files import truth_text
 from rag_eval.pipeline.document_steps import StoredDocuments
-from rag_eval.pipeline.references import Effort, Frozen
-from rag_eval.pipeline.step import Context, Shards, step
+from rag_eval.pipeline.references import Effort, Frozen, TruthRef
+from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import data_sha256
 from rag_eval.storage.rows import read_table
-from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
+from rag_eval.tables import TruthTables, documents_from_table, has_places, schema_of, truth_from_tables, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import TRUTH_KINDS, TokenLevelGroundTruth, judged_spans
@@ -100,15 +100,23 @@ def truth_file(workspace: Workspace, source: Any) -> Path | None:
     return path if path.is_file() else None
 
 
-@step(version=3)
+def write_truth(workspace: Workspace, tables: TruthTables) -> TruthRef:
+    """Write the tables of ground truth, and return their reference."""
+    return TruthRef(
+        evaluation_type="token-level" if has_places(tables.answers) else "chunk-level",
+        queries=workspace.write_table("queries", tables.queries),
+        answers=workspace.write_table("truth", tables.answers),
+    )
+
+
+@step(version=3, write=write_truth)
 def load_ground_truth(
     source: Observation,
     documents: Shards,
     evaluation_type: EvaluationType,
     reanchor: bool = False,
     alone: bool = True,
-    *,
-    context: Context,
+    workspace: Workspace | None = None,
 ) -> tuple[TruthTables, Effort]:
     """Read the ground truth of one source.
 
@@ -116,12 +124,12 @@ def load_ground_truth(
     there is.
     """
     part, whole = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
-    reading = part.read(source.found, whole, evaluation_type, _around(context, part))
+    reading = part.read(source.found, whole, evaluation_type, _surroundings(workspace, part))
     truth = list(reading.truth)
     lost = 0
     if evaluation_type == "token-level":
         if reanchor:
-            report = _carried(context.workspace, part, truth, whole())
+            report = _carried(workspace, part, truth, whole())
             truth, lost = list(report.truth), report.counts["lost"]
         named = {span.doc_id for item in truth for group in (*item.groups, judged_spans(item.query)) for span in group}
         some = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
@@ -140,8 +148,7 @@ def load_ground_truth(
     return tables, Effort(fresh=fresh, total=count, unit="queries", **used)
 
 
-def _around(context: Context, part: Any) -> Surroundings:
-    workspace = context.workspace
+def _surroundings(workspace: Workspace | None, part: Any) -> Surroundings:
     return Surroundings(
         storage=Storage(Path(".rag-eval")) if workspace is None else workspace.storage,
         carry=lambda truth, corpus: _carried(workspace, part, truth, corpus),
@@ -178,9 +185,9 @@ def _check_answerable(truth: TruthTables, title: str) -> None:
         raise GroundTruthError(f"every query of {title} is declared unanswerable: there is nothing to score")
 
 
-@step(version=1)
+@step(version=1, write=write_truth)
 def join_ground_truth(
-    truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType, *, context: Context
+    truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType
 ) -> tuple[TruthTables, Effort]:
     """Join what several sources gave, each query once; what has no origin gets the title of its source."""
     read = [truth_from_tables(one, TRUTH_KINDS[evaluation_type]) for one in truth]
@@ -190,10 +197,8 @@ def join_ground_truth(
     return joined, Effort.of(count, "queries")
 
 
-@step(version=2)
-def add_copies(
-    truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
-) -> tuple[TruthTables, Effort]:
+@step(version=2, write=write_truth)
+def add_copies(truth: TruthTables, documents: Shards, copies: Copies) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in the documents, as alternatives."""
     every = list(StoredDocuments(documents).values())
     found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), every, copies)
@@ -201,8 +206,8 @@ def add_copies(
     return truth_to_tables(found), Effort.of(count, "queries")
 
 
-@step(version=1)
-def find_copies(documents: pa.Table, truth: TruthTables, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=1, write=as_table("copies"))
+def find_copies(documents: pa.Table, truth: TruthTables) -> tuple[pa.Table, Effort]:
     """Find where the texts of the ground truth are in the documents of a shard, to the letter."""
     texts = pc.unique(truth.answers.column("text")).to_pylist()
     places = places_of_texts(texts, documents_from_table(documents))
@@ -210,8 +215,8 @@ def find_copies(documents: pa.Table, truth: TruthTables, *, context: Context) ->
     return pa.table(columns, COPIES), Effort.of(len(texts), "texts")
 
 
-@step(version=1)
-def join_copies(truth: TruthTables, found: Shards, *, context: Context) -> tuple[TruthTables, Effort]:
+@step(version=1, write=write_truth)
+def join_copies(truth: TruthTables, found: Shards) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in all shards, as alternatives."""
     places = [(CharacterSpan(**one), COPY) for shard in found for one in shard.to_pylist()]
     credited = with_copies(truth_from_tables(truth, TokenLevelGroundTruth), places)

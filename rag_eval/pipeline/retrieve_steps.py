@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag_eval.config.models import Configuration
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
 from rag_eval.parts import label
-from rag_eval.pipeline.caches import CachedReranker
+from rag_eval.pipeline.caches import CachedReranker, cached_embedder, cached_reranker, spent
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.hits import (
     answers_table,
@@ -30,27 +31,19 @@ from rag_eval.pipeline.hits import (
     select_table,
     unsure,
 )
-from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.search_steps import (
-    ChunkVectors,
-    Index,
-    fallback_count,
-    likely_hits,
-    nearest,
-    word_index,
-)
-from rag_eval.pipeline.step import Context, Shards, spent, step
+from rag_eval.pipeline.references import Effort, HitsRef
+from rag_eval.pipeline.search_steps import ChunkVectors, Index, fallback_count, likely_hits, nearest, timed, word_index
+from rag_eval.pipeline.step import Shards, step
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import WordScoring
 from rag_eval.retrieval.fusion import Fusion
 from rag_eval.retrieval.passages import Passages, Place
-from rag_eval.retrieval.queries import Rewriter
 from rag_eval.retrieval.retriever import Numbers, Reranker, Retriever, checked_hits
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Selection
 from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
-from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     PASSAGES,
     PLACE,
@@ -63,22 +56,6 @@ from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import EvaluationType
 
 
-class RetrievalSettings(Protocol):
-    """The parts of a configuration that say how it retrieves."""
-
-    retrieval: HybridSearch | SingleSearch
-    embedder: Embedder
-    store: VectorStore
-    queries: Rewriter | None
-    selection: Selection | None
-    reranker: Reranker | None
-    returns: Passages | None
-
-    @property
-    def searches(self) -> list[SingleSearch]:
-        """The retrievers whose rankings are fused; one where there is one."""
-
-
 class Retrieved(NamedTuple):
     """The hits by the stage of the retrieval, and the passages where they are more than the hits."""
 
@@ -86,9 +63,22 @@ class Retrieved(NamedTuple):
     passages: pa.Table | None
 
 
-@step(version=2, packages=("tiktoken",))  # which counts the tokens of limits
+def write_hits(workspace: Workspace, retrieved: Retrieved) -> HitsRef:
+    """Write hits and passages, and return their reference."""
+    stages = {name: workspace.write_table("hits", hits) for name, hits in retrieved.stages.items()}
+    passages = None if retrieved.passages is None else workspace.write_table("passages", retrieved.passages)
+    return HitsRef(stages=stages, passages=passages, unplaced=unplaced(_last(retrieved.stages)))
+
+
+def unplaced(hits: pa.Table) -> int:
+    """Count the hits that are a text without a place in the documents; one without a text is the id of a chunk."""
+    has_text = pc.fill_null(pc.not_equal(hits.column("text"), ""), False)
+    return pc.sum(pc.and_(pc.is_null(hits.column("doc_id")), has_text)).as_py() or 0
+
+
+@step(version=2, write=write_hits, packages=("tiktoken",))  # which counts the tokens of limits
 def retrieve(
-    settings: RetrievalSettings,
+    settings: Configuration,
     found: Sequence[Shards],
     indexes: Sequence[Index],
     queries: pa.Table,
@@ -97,8 +87,7 @@ def retrieve(
     documents: Shards,
     depth: int,
     candidates: int,
-    *,
-    context: Context,
+    workspace: Workspace | None = None,
 ) -> tuple[Retrieved, Effort]:
     """Combine what the retrievers found: merge shards, fuse, select, rerank, and return passages.
 
@@ -112,7 +101,7 @@ def retrieve(
         documents: All documents.
         depth: How many hits were fetched.
         candidates: How many of the first hits are reranked, unless the selection has a ``fetch_k``.
-        context: Where the step runs.
+        workspace: Where vectors and rankings are cached; None in memory.
     """
     asked_queries, stages, efforts = as_searches(queries), dict[str, pa.Table](), list[Effort]()
 
@@ -126,19 +115,19 @@ def retrieve(
         if len(tables) == 1:
             stages[_unused(name, stages)] = tables[0]
         else:
-            keep(name, _merged(settings, tables, index, searches, depth, allowed, context))
+            keep(name, _merged(settings, tables, index, searches, depth, allowed, workspace))
     if isinstance(settings.retrieval, HybridSearch):
         fusion, tables = settings.retrieval.fusion, list(stages.values())
-        keep("fused", _fused(settings, fusion, tables, indexes, searches, depth, context))
+        keep("fused", _fused(settings, fusion, tables, indexes, searches, depth, workspace))
     if settings.queries is not None and settings.queries.fusion is not None:
-        keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, context))
+        keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, workspace))
     if settings.selection is not None and settings.selection.cuts:
-        keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, context))
+        keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, workspace))
     if settings.reranker is not None:
         chunks = indexes[0]["chunks"]
         if settings.selection is not None and settings.selection.fetch_k is not None:
             candidates = settings.selection.fetch_k
-        keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, context))
+        keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, workspace))
     passages = None
     if settings.returns is not None:
         passages, effort = _returned(_last(stages), indexes[0]["chunks"], documents, settings.returns)
@@ -159,22 +148,21 @@ def _unused(name: str, used: Mapping[str, object]) -> str:
 
 
 def _merged(
-    settings: RetrievalSettings,
+    settings: Configuration,
     hits: Shards,
     index: Index,
     searches: pa.Table,
     depth: int,
     allowed: pa.Table | None,
-    context: Context,
+    workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Merge the nearest chunks of all shards; a shard that may have more is asked for all that may count."""
     fetched, found = likely_hits(depth, len(hits)), list(hits)
-    with context.embedder(settings.embedder) as used:
-        embed_queries(used, searches.column("text").to_pylist())
+    used = cached_embedder(workspace, settings.embedder)
+    embed_queries(used, searches.column("text").to_pylist())
 
     def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
-        # All at once: in a workspace the first query would be answered alone before.
-        return Context().answered(searches, lambda some: merge_tables(found, some, depth))
+        return timed(searches, lambda some: merge_tables(found, some, depth))
 
     best, effort = merged()
     efforts = [effort]
@@ -182,7 +170,7 @@ def _merged(
         again = searches.take(pa.array(rows))
         own = {name: [part[shard]] for name, part in index.items() if name in ("chunks", "vectors")}
         own |= {"index": index["index"][shard]} if index.get("index") else {}
-        deeper, more = nearest(own, again, settings.embedder, settings.store, depth, allowed, context)
+        deeper, more = nearest(own, again, settings.embedder, settings.store, depth, allowed, workspace)
         found[shard] = pa.concat_tables([hits_of(found[shard], searches, rows), deeper])
         efforts.append(more)
     if efforts[1:]:
@@ -193,13 +181,13 @@ def _merged(
 
 
 def _fused(
-    settings: RetrievalSettings,
+    settings: Configuration,
     fusion: Fusion,
     rankings: Shards,
     indexes: Sequence[Index],
     searches: pa.Table,
     depth: int,
-    context: Context,
+    workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Fuse several rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
     chunks = indexes[0]["chunks"]
@@ -207,24 +195,24 @@ def _fused(
     if fusion.reads_scores:
         texts = searches.column("text").to_pylist()
         pairs = zip(settings.searches, indexes, strict=True)
-        scorings = [_scoring(retriever, index, texts, settings.embedder, context) for retriever, index in pairs]
-    return context.answered(
+        scorings = [_scoring(retriever, index, texts, settings.embedder, workspace) for retriever, index in pairs]
+    return timed(
         searches,
         lambda some: fuse_tables(
             [hits_of(ranking, some) for ranking in rankings], some, fusion, depth, "fused", chunks, scorings
         ),
+        warm_up=workspace is not None,
     )
 
 
 def _scoring(
-    retriever: SingleSearch, index: Index, texts: Sequence[str], embedder: Embedder, context: Context
+    retriever: SingleSearch, index: Index, texts: Sequence[str], embedder: Embedder | None, workspace: Workspace | None
 ) -> Scoring | None:
     if isinstance(retriever, WordSearch):
         return WordScoring(word_index(retriever, index, texts), texts)
     if not isinstance(retriever, VectorSearch):
         return None
-    with context.embedder(embedder) as used:
-        queries = unit_vectors(embed_queries(used, texts), "query vectors")
+    queries = unit_vectors(embed_queries(cached_embedder(workspace, embedder), texts), "query vectors")
     vectors = ChunkVectors(index["chunks"], index["vectors"])
 
     def units(numbers: Numbers) -> Vectors:
@@ -235,32 +223,40 @@ def _scoring(
 
 
 def _one_ranking(
-    hits: pa.Table, queries: pa.Table, depth: int, fusion: Fusion, context: Context
+    hits: pa.Table, queries: pa.Table, depth: int, fusion: Fusion, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
     """Fuse the hits of all variants of each query by their ranks."""
     count = pc.max(hits.column("rank")).as_py() or depth
-    return context.answered(queries, lambda some: fuse_variants(hits, some, fusion, count))
+    return timed(queries, lambda some: fuse_variants(hits, some, fusion, count), warm_up=workspace is not None)
 
 
 def _selected(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, context: Context
+    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
     """Keep the hits that reach the threshold and repeat no better one."""
     table = found_chunks(chunks, hits)
-    found, effort = context.answered(queries, lambda some: select_table(hits_of(hits, some), table, some, selection))
+    found, effort = timed(
+        queries,
+        lambda some: select_table(hits_of(hits, some), table, some, selection),
+        warm_up=workspace is not None,
+    )
     had, left = (len(pc.unique(table.column("query_id"))) for table in (hits, found))
     fallback = fallback_count("questions have no hit left: all were below score_threshold", had - left)
     return found, effort.model_copy(update={"fallbacks": fallback})
 
 
 def _reranked(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Reranker, first: int, context: Context
+    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Reranker, first: int, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
     """Put the ``first`` hits of every query into the reranker's order, the others after them."""
     table = found_chunks(chunks, hits)
-    with context.reranker(reranker) as used:
+    with cached_reranker(workspace, reranker) as used:
         if not isinstance(used, CachedReranker):
-            return context.answered(queries, lambda some: rerank_table(hits_of(hits, some), table, some, used, first))
+            return timed(
+                queries,
+                lambda some: rerank_table(hits_of(hits, some), table, some, used, first),
+                warm_up=workspace is not None,
+            )
         found = rerank_table(hits, table, queries, used, first)
         charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
         effort = Effort(fresh=used.fresh, total=queries.num_rows, unit="answers", query_seconds=seconds, **charged)
@@ -304,15 +300,13 @@ def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
-@step(version=2)
+@step(version=2, write=write_hits)
 def ask_system(
     documents: Shards,
     queries: pa.Table,
     system: System | Retriever[Any],
     level: EvaluationType,
     depth: int,
-    *,
-    context: Context,
 ) -> tuple[Retrieved, Effort]:
     """Ask a whole retrieval system, which is given the documents to index if it takes them.
 
@@ -336,5 +330,5 @@ def ask_system(
     with getattr(system, "turn", None) or nullcontext():
         if hasattr(system, "index"):
             system.index(corpus)
-        hits, effort = Context().answered(queries, ask)
+        hits, effort = timed(queries, ask)
     return Retrieved({"retrieved": hits}, None), effort

@@ -3,22 +3,22 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
-from rag_eval.parts import label
+from rag_eval.parts import fresh, label, located
+from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
 from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, asked
-from rag_eval.pipeline.hits import (
-    IDENTITY,
-    hits_at,
-)
-from rag_eval.pipeline.references import ChunksRef, Effort, Frozen
-from rag_eval.pipeline.step import Context, Shards, step
+from rag_eval.pipeline.hits import IDENTITY, hits_at
+from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, IndexRef, QueriesRef
+from rag_eval.pipeline.step import Shards, as_table, step
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import BM25Index, Postings, search_words, word_statistics
 from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
 from rag_eval.retrieval.queries import Rewriter
@@ -68,18 +68,31 @@ class SearchDepth(Frozen):
         return max(self.candidates, min(fitting, MOST_HITS))
 
 
+T = TypeVar("T")
+
 Index = Mapping[str, Any]
 """What a retriever searches, by name: ``chunks`` and, for vectors, ``vectors``, ``index`` and ``sums``; for words,
 ``postings`` and ``statistics``. Lists have a table for each shard."""
 
 
-@step(version=4)
-def index_vectors(
-    chunks: Shards, vectors: Shards, store: VectorStore, *, context: Context
-) -> tuple[Callable[[VectorStore], None], Effort]:
-    """Put chunks with their vectors into one store: returns the function that fills an empty one."""
+class FilledIndex(NamedTuple):
+    """An index that ``fill`` writes to an empty store."""
+
+    store: VectorStore
+    rows: int
+    fill: Callable[[VectorStore], None]
+
+
+def write_index(workspace: Workspace, index: FilledIndex, digest: str) -> IndexRef:
+    """Write an index, and return its reference with the digest of what it is made from."""
+    return workspace.write_index(digest, index.rows, lambda folder: index.fill(located(index.store, folder)))
+
+
+@step(version=4, write=partial(write_index, digest=""))
+def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore) -> tuple[FilledIndex, Effort]:
+    """Put chunks with their vectors into one store."""
     rows = sum(shard.num_rows for shard in chunks)
-    return lambda empty: _fill(empty, chunks, vectors), Effort.of(rows, "chunks")
+    return FilledIndex(store, rows, lambda empty: _fill(empty, chunks, vectors)), Effort.of(rows, "chunks")
 
 
 def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
@@ -144,8 +157,8 @@ class ChunkVectors:
         return vectors
 
 
-@step(version=2)
-def sum_vectors(chunks: pa.Table, vectors: pa.Table, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=2, write=as_table("sums"))
+def sum_vectors(chunks: pa.Table, vectors: pa.Table) -> tuple[pa.Table, Effort]:
     """Sum up the vectors of a shard: mean and deviation of the scores of any query follow from the sums."""
     rows, matrices = ChunkVectors([chunks], [vectors]).shard(0)
     times = np.split(
@@ -156,15 +169,15 @@ def sum_vectors(chunks: pa.Table, vectors: pa.Table, *, context: Context) -> tup
     return sums.to_table(), Effort.of(sums.count, "chunks")
 
 
-@step(version=1)
-def index_words(chunks: pa.Table, tokenizer: Tokenizer, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=1, write=as_table("postings"))
+def index_words(chunks: pa.Table, tokenizer: Tokenizer) -> tuple[pa.Table, Effort]:
     """Count which chunks of a shard have which words how often."""
     counted = Postings.of(searched_texts(chunks).to_pylist(), tokenizer.words).to_table()
     return counted, Effort.of(chunks.num_rows, "chunks")
 
 
-@step(version=1)
-def sum_words(chunks: Shards, postings: Shards, *, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=1, write=as_table("words"))
+def sum_words(chunks: Shards, postings: Shards) -> tuple[pa.Table, Effort]:
     """Count how many chunks of all shards have each word."""
     found = word_statistics(postings, [shard.num_rows for shard in chunks])
     return found, Effort.of(found.num_rows, "words")
@@ -177,12 +190,22 @@ class PreparedQueries(NamedTuple):
     allowed: pa.Table | None
 
 
-@step(version=1)
+def write_queries(workspace: Workspace, queries: PreparedQueries) -> QueriesRef:
+    """Write prepared queries, and return their reference."""
+    allowed = None if queries.allowed is None else workspace.write_table("allowed", queries.allowed)
+    return QueriesRef(searches=workspace.write_table("searches", queries.searches), allowed=allowed)
+
+
+@step(version=1, write=write_queries)
 def prepare_queries(
-    queries: pa.Table, rewriter: Rewriter | None, selection: Selection | None, documents: Shards, *, context: Context
+    queries: pa.Table,
+    rewriter: Rewriter | None,
+    selection: Selection | None,
+    documents: Shards,
+    workspace: Workspace | None = None,
 ) -> tuple[PreparedQueries, Effort]:
     """Rewrite the queries and find the documents that their filters allow."""
-    searches, effort = _rewritten(queries, rewriter, context)
+    searches, effort = _rewritten(queries, rewriter, workspace)
     if selection is None:
         return PreparedQueries(searches, None), effort
     read = queries_from_table(queries)
@@ -199,12 +222,12 @@ def prepare_queries(
     return PreparedQueries(searches, allowed), effort.model_copy(update={"fallbacks": effort.fallbacks | fallback})
 
 
-def _rewritten(queries: pa.Table, rewriter: Rewriter | None, context: Context) -> tuple[pa.Table, Effort]:
+def _rewritten(queries: pa.Table, rewriter: Rewriter | None, workspace: Workspace | None) -> tuple[pa.Table, Effort]:
     if rewriter is None:
         return as_searches(queries), Effort.of(queries.num_rows, "queries")
     ids, questions = (queries.column(name).to_pylist() for name in ("query_id", "text"))
     started = time.perf_counter()
-    with context.answers() as answers:
+    with model_answers(workspace) as answers:
         found = rewriter.searches(questions, answers)
     rows = [
         (query_id, variant, text)
@@ -221,29 +244,28 @@ def fallback_count(sentence: str, count: int) -> dict[str, int]:
     return {sentence: count} if count else {}
 
 
-@step(version=5)
+@step(version=5, write=as_table("hits"))
 def search(
     retriever: SingleSearch,
     index: Index,
     searches: pa.Table,
     allowed: pa.Table | None,
-    embedder: Embedder,
-    store: VectorStore,
+    embedder: Embedder | None,
+    store: VectorStore | None,
     depth: int,
     shards: int | None = None,
-    *,
-    context: Context,
+    workspace: Workspace | None = None,
 ) -> tuple[pa.Table, Effort]:
     """Search one index by one retriever: by vectors, by words, or by a user's retriever.
 
     From one of several ``shards`` only as many hits are fetched as are likely to be among the best of all.
     """
     if isinstance(retriever, VectorSearch):
-        found, effort = nearest(index, searches, embedder, store, likely_hits(depth, shards), allowed, context)
+        found, effort = nearest(index, searches, embedder, store, likely_hits(depth, shards), allowed, workspace)
         # The queries are embedded once for all shards, and ``retrieve`` counts their tokens.
         return found, effort if shards is None else effort.model_copy(update={"tokens": 0})
     if isinstance(retriever, WordSearch):
-        return _search_words(retriever, index, searches, depth, allowed, context)
+        return _search_words(retriever, index, searches, depth, allowed, workspace)
     return _search_chunks(retriever, index, searches, depth, allowed)
 
 
@@ -253,38 +275,66 @@ def likely_hits(most: int, shards: int | None) -> int:
 
 
 @contextmanager
-def _searchable(store: VectorStore, index: Index, context: Context) -> Iterator[VectorStore]:
-    if index.get("index") is not None:
-        yield context.opened(store, index["index"])
+def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | None) -> Iterator[VectorStore]:
+    """Yield the store of an index: as it was filled by ``index_vectors``, or filled now and emptied again."""
+    built = index.get("index")
+    if isinstance(built, IndexRef) and workspace is not None:
+        opened: Any = located(store, workspace.path(built))
+        yield opened
         return
-    with context.store(store) as used:
-        if any(shard.num_rows for shard in index["chunks"]):
-            _fill(used, index["chunks"], index["vectors"])
-        yield used
+    if built is not None:
+        yield built
+        return
+    used: Any = store if workspace is None else fresh(store)
+    # An object of a user's module is shared by all configurations: they take turns.
+    with getattr(used, "turn", None) or nullcontext():
+        used.clear()
+        try:
+            if any(shard.num_rows for shard in index["chunks"]):
+                _fill(used, index["chunks"], index["vectors"])
+            yield used
+        finally:
+            if workspace is not None:
+                used.clear()
+
+
+def timed(
+    searches: pa.Table, answer: Callable[[pa.Table], T], part: object = None, *, warm_up: bool = False
+) -> tuple[T, Effort]:
+    """Return the answer to the searches, with its time and what a part spent; ``warm_up`` asks the first search before.
+
+    Steps warm up in a workspace, where the time is shown.
+    """
+    if warm_up:
+        answer(searches.slice(0, 1))
+    started = time.perf_counter()
+    result = answer(searches)
+    seconds, count = round(time.perf_counter() - started, 6), len(pc.unique(searches.column("query_id")))
+    return result, Effort.of(count, "queries", query_seconds=seconds, **({} if part is None else spent(part)))
 
 
 def nearest(
     index: Index,
     searches: pa.Table,
-    embedder: Embedder,
-    store: VectorStore,
+    embedder: Embedder | None,
+    store: VectorStore | None,
     count: int,
     allowed: pa.Table | None,
-    context: Context,
+    workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Return the ``count`` nearest chunks of every query."""
     table = _whole(index["chunks"], IDENTITY)
     eligible = Eligible.of(searches, allowed, table)
-    with context.embedder(embedder) as used:
-        vectors = embed_queries(used, searches.column("text").to_pylist())
-    with _searchable(store, index, context) as filled:
+    used = cached_embedder(workspace, embedder)
+    vectors = embed_queries(used, searches.column("text").to_pylist())
+    with _searchable(store, index, workspace) as filled:
 
         def ask(some: pa.Table) -> Ranking:
             return eligible.search(
                 some.num_rows, lambda rows, among: search_vectors(filled, vectors[rows], count, table.num_rows, among)
             )
 
-        ranking, effort = context.answered(searches, ask, used)
+        ranking, effort = timed(searches, ask, used, warm_up=workspace is not None)
         if isinstance(filled, BuiltInStore) and not filled.is_exact:
             sample = vectors[:: -(-len(vectors) // SAMPLED)] if len(vectors) else vectors
             effort = effort.model_copy(update={"recall": filled.recall(sample, count)})
@@ -297,7 +347,12 @@ def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: i
 
 
 def _search_words(
-    bm25: WordSearch, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None, context: Context
+    bm25: WordSearch,
+    index: Index,
+    searches: pa.Table,
+    depth: int,
+    allowed: pa.Table | None,
+    workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     chunks, texts = index["chunks"], searches.column("text").to_pylist()
     table, words = pa.concat_tables(chunks).select(IDENTITY), word_index(bm25, index, texts)
@@ -307,7 +362,7 @@ def _search_words(
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return search_words(words, (texts[row] for row in rows), depth, among, order)
 
-    ranking, effort = context.answered(searches, lambda some: eligible.search(some.num_rows, ask))
+    ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask), warm_up=workspace is not None)
     return hits_at("words", table, searches, ranking), effort
 
 
@@ -334,5 +389,5 @@ def _search_chunks(
 
         return best(depth) if among is None else search_deeper(best, len(rows), among, depth)
 
-    ranking, effort = Context().answered(searches, lambda some: eligible.search(some.num_rows, ask))
+    ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask))
     return hits_at(label(retriever), table, searches, ranking), _with_lacking(effort, eligible, ranking, depth)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_eval.formatting import asked, counted
-from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.caches import token_counts
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
@@ -70,7 +70,7 @@ def build_report(
         since = [recommendation_sentence(compared, before, verdict), verdict_sentence(compared)]
     overlay = None
     if verdict.contenders:
-        with Context(workspace).token_counts() as count:
+        with token_counts(workspace) as count:
             overlay = pack_overlay(questions_of(workspace, outcome, known, compared), count=count)
     return Report(
         verdict=verdict,

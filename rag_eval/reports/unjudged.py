@@ -16,8 +16,8 @@ from rag_eval.ground_truth.truth_files import Truth
 from rag_eval.metrics.metric import Cut, MetricName, OwnMetric, Values, metric_of, score_name, split_name
 from rag_eval.metrics.passage_tokens import TokenCount
 from rag_eval.metrics.score_tables import UnjudgedAs, held_shares, score_passages
+from rag_eval.pipeline.caches import token_counts
 from rag_eval.pipeline.document_steps import StoredDocuments
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.intervals import Estimate, PredictionPowered, prediction_powered
@@ -237,7 +237,7 @@ def passage_texts(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[Chunk
 @contextmanager
 def opened_run(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[RunTables]:
     """Open the tables of a run; token counts are stored in the workspace."""
-    with Context(workspace).token_counts() as count:
+    with token_counts(workspace) as count:
         yield RunTables(workspace, outcome, count)
 
 

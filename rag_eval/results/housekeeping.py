@@ -18,8 +18,7 @@ from typing import Any
 from rag_eval.config.models import SECTIONS
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.llm.chat import ANSWERS_FOLDER
-from rag_eval.pipeline.caches import LOADED_VERSION
-from rag_eval.pipeline.step import CUTS_VERSION
+from rag_eval.pipeline.document_caches import CUTS_VERSION, LOADED_VERSION
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.results.runs import baseline_runs, read_summary

@@ -19,8 +19,8 @@ from rag_eval.config.models import SECTIONS, ConfigurationRecord
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
+from rag_eval.pipeline.caches import token_counts
 from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.compare import ComparedConfigurations, RunComparison
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
@@ -59,7 +59,7 @@ def configuration_losses(
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
         documents = StoredDocuments(shards, pa.concat_arrays(named).drop_null())
     stages = HitStages(hits, exact, passages, _allowed(workspace, one))
-    with Context(workspace).token_counts() as counts:
+    with token_counts(workspace) as counts:
         return losses_of(level, chunks, truth, stages, ks, kind, documents, counts)
 
 

@@ -22,7 +22,6 @@ from rag_eval.pipeline.ground_truth_steps import Observation, add_copies, join_g
 from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.pipeline.plan import chunkings
 from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
 from rag_eval.retrieval.searching import WordSearch
@@ -92,10 +91,10 @@ class Estimates:
     """
 
     def __init__(self, workspace: Workspace, config: BenchmarkConfig) -> None:
-        self._workspace, self._config, self._context = workspace, config, Context(workspace)
+        self._workspace, self._config = workspace, config
         self._source = CorpusSource.of(config.corpus, config.glob, config.loaders)
         (shard,) = self._source.shards(1)
-        self._documents, _ = load_corpus(shard, context=self._context)
+        self._documents, _ = load_corpus(shard, workspace)
         self._every = config.configurations()
         self._costs = self._count_texts()
         self._left = partial(texts_left, workspace)
@@ -137,7 +136,7 @@ class Estimates:
             for one in guided:
                 guide = stand_in(one, by_local=by_local)
                 if guide.name not in known:
-                    scores = evaluate(guide, inputs, self._context).scores
+                    scores = evaluate(guide, inputs, self._workspace).scores
                     known[guide.name] = held_out.mean(scores, own.objective)
             expected = {one.name: known[stand_in(one, by_local=by_local).name] for one in guided}
             choice = choose(own, self._every, expected, self._costs, held_out)
@@ -152,7 +151,7 @@ class Estimates:
         read: list[TruthTables] = []
         for source in config.ground_truth:
             given = Observation.of(source, level), [self._documents], level, False, len(config.ground_truth) == 1
-            read.append(load_ground_truth(*given, context=self._context)[0])
+            read.append(load_ground_truth(*given, workspace=self._workspace)[0])
         titles = [one.title for one in config.ground_truth]
         truth = read[0] if len(read) == 1 else join_ground_truth(read, titles, level)[0]
         if config.copies != "off" and level == "token-level":
@@ -161,12 +160,9 @@ class Estimates:
         return InMemoryInputs(level, self._documents, truth, metrics, config.k, search_depth(config, metrics))
 
     def _chunks(self, one: Configuration) -> pa.Table:
-        chunks, _ = chunk(self._documents, one.chunker, context=self._context)
-        return (
-            chunks
-            if one.context is None
-            else add_context(chunks, self._documents, one.context, context=self._context)[0]
-        )
+        chunker: Any = one.chunker
+        chunks, _ = chunk(self._documents, chunker, workspace=self._workspace)
+        return chunks if one.context is None else add_context(chunks, self._documents, one.context, self._workspace)[0]
 
     def _count_texts(self) -> TextCosts:
         texts: dict[tuple[Key, str], dict[str, int]] = {}
@@ -180,7 +176,7 @@ class Estimates:
                 failed[key] = as_sentence(error)
                 continue
             for embedder in chunking.embedders:
-                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder, context=self._context)[0])
+                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder)[0])
         return TextCosts(texts, failed)
 
     def _pace(self, inputs: InMemoryInputs) -> Pace:
@@ -202,7 +198,7 @@ class Estimates:
             return Pace(0.0, {})
         for chunker in chunkers:  # the first loads what all use
             words, begun = Configuration(chunker=chunker, retrieval=WordSearch()), time.perf_counter()
-            chunks = evaluate(words, replace(inputs), self._context).chunks
+            chunks = evaluate(words, replace(inputs), self._workspace).chunks
             pace = Pace(time.perf_counter() - begun, {})
         texts = [] if chunks is None else searched_texts(chunks).to_pylist()[:TIMED]
         tokens = sum(count_tokens(text, DEFAULT_ENCODING) for text in texts)

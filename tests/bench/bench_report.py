@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.config.models import BenchmarkConfig
-from rag_eval.pipeline.document_steps import CorpusSource, keep_chunks
+from rag_eval.pipeline.document_steps import CorpusSource, write_chunks
 from rag_eval.pipeline.hits import hits_at
 from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.references import ChunksRef, HitsRef, TruthRef
@@ -118,7 +118,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         size = configuration.chunker.chunk_size
         if size not in cut:
             table = _windows(corpus, size)
-            cut[size] = (table, keep_chunks(workspace, table))
+            cut[size] = (table, write_chunks(workspace, table))
         chunks, chunk_ref = cut[size]
         table = make_hits(chunks, truth, tables.queries, size, rng)
         hits = HitsRef(stages={"words": workspace.write_table("hits", table)})

@@ -14,7 +14,6 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
 from rag_eval.pipeline.document_steps import add_context, chunk
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
 from rag_eval.types.documents import Corpus, Document
@@ -32,8 +31,8 @@ TEXTS = CHUNKS.column("content").to_pylist()
 MISSING = "chunks are searched without a context: the model gave none to use"
 
 
-def searched(part: Any, context: Context | None = None) -> tuple[list[str], Any]:
-    made, effort = add_context(CHUNKS, DOCUMENTS, part, context=context)
+def searched(part: Any, workspace: Workspace | None = None) -> tuple[list[str], Any]:
+    made, effort = add_context(CHUNKS, DOCUMENTS, part, workspace=workspace)
     assert made.drop_columns(["searched"]).equals(CHUNKS.drop_columns(["searched"]))
     return made.column("searched").to_pylist(), effort
 
@@ -68,14 +67,14 @@ def test_a_model_writes_a_context_once_and_what_it_does_not_give_is_counted(tmp_
     with OpenAIServer() as server:
         server.reply = reply
         part = WrittenContext("m", base_url=server.base_url, input_price=1.0, output_price=2.0, concurrency=1)
-        context = Context(Workspace(root=tmp_path))
-        texts, effort = searched(part, context)
+        workspace = Workspace(root=tmp_path)
+        texts, effort = searched(part, workspace)
         assert [text for text in texts if text.startswith("About ferries.\n\n")] == [texts[2]]
         assert effort.fresh == effort.total == len(TEXTS)
         assert len(server.requests) == 2 * len(TEXTS) - 1  # asked twice where nothing was given
         assert effort.cost > 0
         assert effort.fallbacks == {MISSING: len(TEXTS) - 1}
-        again, kept = searched(part, context)
+        again, kept = searched(part, workspace)
         assert again == texts
         assert (kept.fresh, kept.cost, kept.tokens, kept.fallbacks) == (0, 0.0, effort.tokens, effort.fallbacks)
         assert len(server.requests) == 2 * len(TEXTS) - 1
@@ -86,7 +85,7 @@ def test_a_refused_context_is_asked_for_again_and_then_left_out(tmp_path: Path) 
         server.reply = lambda body: json.dumps({"text": "So."})
         server.faults += [refusal("no"), content("{")]
         part = WrittenContext("m", base_url=server.base_url, concurrency=1)
-        texts, effort = searched(part, Context(Workspace(root=tmp_path)))
+        texts, effort = searched(part, Workspace(root=tmp_path))
         assert texts == [TEXTS[0], *(f"So.\n\n{text}" for text in TEXTS[1:])]
         assert (effort.fallbacks, effort.cost) == ({MISSING: 1}, None)
 
@@ -109,11 +108,11 @@ def test_a_budget_ends_asking_with_a_sentence_and_keeps_what_was_paid(tmp_path: 
         prices = {"input_price": 1_000.0, "output_price": 1_000.0, "max_output_tokens": 16, "concurrency": 1}
         part = WrittenContext("m", base_url=server.base_url, max_cost=1.0, **prices)  # type: ignore[arg-type]  # mixed
         with pytest.raises(ConfigurationError, match=r"max_cost of m, \$1, is reached after \d of 5 texts: raise it"):
-            searched(part, Context(Workspace(root=tmp_path)))
+            searched(part, Workspace(root=tmp_path))
         paid = len(server.requests)
         assert 0 < paid < len(TEXTS)
         richer = WrittenContext("m", base_url=server.base_url, max_cost=100.0, **prices)  # type: ignore[arg-type]  # mixed
-        searched(richer, Context(Workspace(root=tmp_path)))
+        searched(richer, Workspace(root=tmp_path))
         assert len(server.requests) == len(TEXTS)
     with pytest.raises(ConfigurationError, match="a limit on the cost needs prices"):
         WrittenContext("m", base_url="http://localhost:1", max_cost=1.0)

@@ -14,7 +14,6 @@ from rag_eval.documents.boxes import Box, WordBox, boxes_at, pack
 from rag_eval.documents.reading import page_picture
 from rag_eval.errors import UnreadableDocumentError
 from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, load_corpus
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId
@@ -104,7 +103,7 @@ def test_a_folder_and_a_workspace_know_the_boxes(tmp_path: Path) -> None:
         check(document)
     workspace = Workspace(root=tmp_path / "work")
     (source,) = CorpusSource.of(docs, ["*.pdf", "*.md"]).shards(1)
-    shards = [load_corpus(source, context=Context(workspace))[0]]
+    shards = [load_corpus(source, workspace)[0]]
     check(StoredDocuments(shards, workspace=workspace)["a.pdf"])
     assert StoredDocuments(shards, workspace=workspace)["b.md"].boxes(0, 5) == []
     assert StoredDocuments(shards)["a.pdf"].boxes(0, 5) == []

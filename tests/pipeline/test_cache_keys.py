@@ -20,7 +20,7 @@ from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.ground_truth_steps import Observation
 from rag_eval.pipeline.references import Effort, HitsRef, IndexRef, QueriesRef, TableRef, TruthRef
-from rag_eval.pipeline.step import Context, Step, key_part
+from rag_eval.pipeline.step import Step, as_table, key_part
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.retrieval.searching import VectorSearch
@@ -45,7 +45,10 @@ LOCAL, LANCE = LocalEmbedder(), LanceDBVectorStore()
 EFFORT = Effort(fresh=1, total=9, unit="documents")
 
 
-def numbers(*, context: Context) -> tuple[pa.Table, Effort]:
+NUMBERS = as_table("numbers")
+
+
+def numbers() -> tuple[pa.Table, Effort]:
     return pa.table({"n": [1]}), Effort.of(1, "texts")
 
 
@@ -71,9 +74,14 @@ def test_a_key_varies_on_inputs_and_settings() -> None:
 
 
 def test_a_key_varies_on_the_step_its_version_and_the_packages_that_decide_its_result() -> None:
-    def other(*, context: Context) -> None: ...
+    def other() -> None: ...
 
-    steps = [Step(numbers, 1), Step(numbers, 2), Step(other, 1), Step(numbers, 1, ("tiktoken",))]
+    steps = [
+        Step(numbers, 1, NUMBERS),
+        Step(numbers, 2, NUMBERS),
+        Step(other, 1, NUMBERS),
+        Step(numbers, 1, NUMBERS, ("tiktoken",)),
+    ]
     assert len({one.cache_key({}) for one in steps}) == 4
 
 
@@ -193,4 +201,4 @@ def test_ground_truth_that_grows_as_it_is_read_has_no_key() -> None:
 
 def test_what_has_no_digest_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a set cannot be part of a cache key"):
-        Step(numbers, 1).cache_key({"given": {1}})
+        Step(numbers, 1, NUMBERS).cache_key({"given": {1}})

@@ -8,7 +8,7 @@ import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
 from rag_eval.chunking.placement import as_position_aware
-from rag_eval.pipeline.caches import CUTS, cut_once
+from rag_eval.pipeline.document_caches import CUTS, cut_once
 from rag_eval.storage.rows import KEY, KeyedRows, write_table
 from rag_eval.types.ids import text_sha256
 from tests.doubles.canary import Canary

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.errors import ArtifactError
 from rag_eval.storage.files import write_atomically
-from rag_eval.pipeline.document_steps import keep_chunks
+from rag_eval.pipeline.document_steps import write_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk
@@ -28,7 +28,7 @@ chunks = [
 ]
 column = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(256, np.float32)), 256)
 vectors = pa.Table.from_arrays([pa.array([text_sha256(text)]), column], schema=embeddings_schema(256))
-stored = [keep_chunks(workspace, chunks_to_table(chunks))], [workspace.write_table("embeddings", vectors)]
+stored = [write_chunks(workspace, chunks_to_table(chunks))], [workspace.write_table("embeddings", vectors)]
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 try:
     {work}

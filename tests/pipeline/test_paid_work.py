@@ -21,9 +21,9 @@ from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
 from rag_eval.parts import replaced
-from rag_eval.pipeline.document_steps import keep_chunks
+from rag_eval.pipeline.document_caches import cut_documents
+from rag_eval.pipeline.document_steps import write_chunks
 from rag_eval.pipeline.references import ChunksRef, HitsRef, QueriesRef, TableRef
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.retrieval.searching import WordSearch
@@ -161,7 +161,7 @@ def chunk_table(workspace: Workspace, count: int) -> ChunksRef:
         PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(f"{number:05}"), 0, len(text))
         for number, text in enumerate(texts)
     ]
-    return keep_chunks(workspace, chunks_to_table(chunks))
+    return write_chunks(workspace, chunks_to_table(chunks))
 
 
 @pytest.mark.skipif(not hasattr(psutil.Process, "io_counters"), reason="this system does not tell what is read")
@@ -246,8 +246,7 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
     for folder, first in (("step by step", 1), ("at once", 2)):
         workspace = Workspace(root=tmp_path / folder)
         for count in (first, 2):
-            context = Context(workspace)
-            efforts.append(context.cut(chunker, documents[:count], "token-level").effort)
+            efforts.append(cut_documents(workspace, chunker, documents[:count], "token-level").effort)
     assert efforts[0].tokens
     assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
     assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens

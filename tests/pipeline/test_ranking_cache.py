@@ -11,8 +11,7 @@ import pytest
 
 from rag_eval import Chunk
 from rag_eval.parts import part
-from rag_eval.pipeline.caches import RANKINGS, CachedReranker
-from rag_eval.pipeline.step import Context
+from rag_eval.pipeline.caches import RANKINGS, CachedReranker, cached_reranker
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import C
 from rag_eval.storage.rows import KeyedRows
@@ -40,7 +39,7 @@ class Reversing:
         return list(reversed(chunks))[:top_k]
 
 
-def cached_reranker(reranker: Any, folder: Path, made_since: datetime | None = None) -> CachedReranker:
+def with_cache(reranker: Any, folder: Path, made_since: datetime | None = None) -> CachedReranker:
     return CachedReranker(reranker, KeyedRows(folder, RANKINGS, made_since=made_since))
 
 
@@ -51,7 +50,7 @@ def contents(cached: CachedReranker, query: str, top_k: int = 3) -> list[str]:
 def test_a_question_is_asked_once_for_every_number_of_hits(tmp_path: Path) -> None:
     reranker = Reversing()
     for _ in range(2):
-        cached = cached_reranker(reranker, tmp_path / "rankings")
+        cached = with_cache(reranker, tmp_path / "rankings")
         assert contents(cached, "a") == ["three", "two", "one"]
         assert contents(cached, "a", 1) == ["three"]
         assert contents(cached, "b", 2) == ["three", "two"]
@@ -64,7 +63,7 @@ def test_a_question_is_asked_once_for_every_number_of_hits(tmp_path: Path) -> No
 def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
     reranker = Reversing()
     reranker.fails_after = 2
-    cached = cached_reranker(reranker, tmp_path)
+    cached = with_cache(reranker, tmp_path)
     assert [contents(cached, query) for query in "ab"] == [["three", "two", "one"]] * 2
     with pytest.raises(OSError, match="lights"):
         cached.rerank("c", CHUNKS, 3)
@@ -73,14 +72,14 @@ def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
 
 def test_answers_from_before_are_asked_for_anew(tmp_path: Path) -> None:
     reranker = Reversing()
-    cached = cached_reranker(reranker, tmp_path)
+    cached = with_cache(reranker, tmp_path)
     contents(cached, "a")
     contents(cached, "b")
     for path in tmp_path.glob("*.arrow"):
         os.utime(path, (time.time() - 3_600,) * 2)
     since = datetime.fromtimestamp(time.time() - 60, UTC)
     for _ in range(2):
-        contents(cached_reranker(reranker, tmp_path, since), "a")
+        contents(with_cache(reranker, tmp_path, since), "a")
     assert reranker.asked == ["a", "b", "a"]
 
 
@@ -120,7 +119,7 @@ def test_the_connections_of_a_part_end_with_its_work_and_those_of_a_user_are_the
     tmp_path: Path, reranker: Any, ended: list[str]
 ) -> None:
     closed.clear()
-    with Context(Workspace(root=tmp_path)).reranker(reranker) as asked:
+    with cached_reranker(Workspace(root=tmp_path), reranker) as asked:
         assert len(asked.rerank("a", CHUNKS, 2)) == 2
         assert closed == []
     assert closed == ended
@@ -129,10 +128,10 @@ def test_the_connections_of_a_part_end_with_its_work_and_those_of_a_user_are_the
 @pytest.mark.parametrize("order", [[2, 1], [2, 1, 3], [2, 1, 1], [-1, 0, 1]])
 def test_a_planted_order_that_is_none_of_the_chunks_is_not_used(tmp_path: Path, order: list[int]) -> None:
     reranker = Reversing()
-    contents(cached_reranker(reranker, tmp_path), "a")
+    contents(with_cache(reranker, tmp_path), "a")
     rows = KeyedRows(tmp_path, RANKINGS)
     (file,) = rows.files()
     file.path.unlink()
     rows.put({file.keys[0].tobytes().hex(): {"order": order, "seconds": 1.0}})
-    assert contents(cached_reranker(reranker, tmp_path), "a") == ["three", "two", "one"]
+    assert contents(with_cache(reranker, tmp_path), "a") == ["three", "two", "one"]
     assert reranker.asked == ["a", "a"]

@@ -15,11 +15,10 @@ from rag_eval.config.loading import load_config
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.metrics.passage_tokens import Slices
 from rag_eval.pipeline import document_steps, search_steps
-from rag_eval.pipeline.caches import TokenCounts
+from rag_eval.pipeline.caches import TokenCounts, token_counts
 from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, default_shards
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.inputs import BenchmarkInputs
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import Evaluated
 from rag_eval.retrieval import bm25
@@ -231,12 +230,12 @@ def test_a_text_whose_slices_were_counted_is_not_read_again(tmp_path: Path) -> N
     text = "The last ferry leaves the harbour at 22:40. Rye bread keeps for a week."
     places = np.array([(0, 43), (44, len(text)), (0, len(text))])
     expected = np.array([count_tokens(text[start:end], "cl100k_base") for start, end in places])
-    context = Context(Workspace(root=tmp_path))
+    workspace = Workspace(root=tmp_path)
     for some in ([1, 0], [2, 0, 1, 2], [1, 2]):
-        with context.token_counts() as count:
+        with token_counts(workspace) as count:
             asked = [Slices(lambda: text, places[some], "0" * 64), Slices(lambda: text, places[some])]
             assert [found.tolist() for found in count(asked, "cl100k_base")] == 2 * [expected[some].tolist()]
-    for again in (context.token_counts(), nullcontext(TokenCounts(tmp_path / "cache" / "tokens" / "slices"))):
+    for again in (token_counts(workspace), nullcontext(TokenCounts(tmp_path / "cache" / "tokens" / "slices"))):
         with again as count:
             (found,) = count([Slices(pytest.fail, places, "0" * 64)], "cl100k_base")
             assert found.tolist() == expected.tolist()

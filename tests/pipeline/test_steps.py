@@ -3,8 +3,8 @@
 import os
 import pickle
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,12 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ArtifactError, CorpusError, DamagedError, GroundTruthError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.ground_truth.truth_files import write_chunk_level
-from rag_eval.pipeline import document_steps
-from rag_eval.pipeline.document_steps import CorpusSource, keep_chunks, load_corpus
+from rag_eval.pipeline import document_steps, search_steps
+from rag_eval.pipeline.document_steps import CorpusSource, load_corpus, write_chunks
 from rag_eval.pipeline.ground_truth_steps import Observation, load_ground_truth
 from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.search_steps import MOST_HITS, SearchDepth
-from rag_eval.pipeline.step import Context, step
+from rag_eval.pipeline.search_steps import MOST_HITS, SearchDepth, timed
+from rag_eval.pipeline.step import as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.files import contents_sha256, files_sha256
 from rag_eval.stores.memory import InMemoryVectorStore
@@ -35,14 +35,14 @@ DOCUMENTS = [documents_to_table(Corpus([Document(DocumentId("a.md"), "One.")]))]
 WHO = Query(QueryId("q"), QueryText("Who?"))
 
 
-@step(version=1)
-def numbers(*, context: Context) -> tuple[pa.Table, Effort]:
+@step(version=1, write=as_table("numbers"))
+def numbers() -> tuple[pa.Table, Effort]:
     return pa.table({"n": [1]}), Effort.of(1, "texts")
 
 
 def test_a_step_says_when_and_how_long_it_worked(tmp_path: Path) -> None:
     workspace, before = Workspace(root=tmp_path), datetime.now(UTC)
-    made = numbers.run(workspace, partial(workspace.write_table, "numbers"))
+    made = numbers.run(workspace)
     assert made.made is not None
     assert before <= made.made <= datetime.now(UTC)
     assert made.effort is not None
@@ -64,28 +64,30 @@ def test_a_step_is_the_same_step_in_another_process() -> None:
     assert pickle.loads(pickle.dumps(document_steps.chunk)) is document_steps.chunk  # noqa: S301  # written here
 
 
-def test_a_search_is_made_once_before_any_is_timed_in_a_workspace_alone(tmp_path: Path) -> None:
+def test_a_search_is_made_once_before_any_is_timed_to_warm_up() -> None:
     searches, asked = pa.table({"query_id": ["a", "b", "c"]}), []
 
     def answer(table: pa.Table) -> int:
         asked.append(table.column("query_id").to_pylist())
         return len(asked)
 
-    assert Context(Workspace(root=tmp_path)).answered(searches, answer)[0] == 2
+    assert timed(searches, answer, warm_up=True)[0] == 2
     assert asked == [["a"], ["a", "b", "c"]]
-    found, effort = Context().answered(searches, answer)
+    found, effort = timed(searches, answer)
     assert (found, effort.fresh, effort.total, effort.unit) == (3, 3, 3, "queries")
     assert asked[2:] == [["a", "b", "c"]]
 
 
 def test_a_store_is_empty_before_it_is_filled_and_a_workspace_takes_one_of_its_own(tmp_path: Path) -> None:
     store, vector = InMemoryVectorStore(), np.ones(2, np.float32)
-    for context in (Context(), Context(Workspace(root=tmp_path))):
+    nothing: dict[str, Any] = {"chunks": []}
+    for workspace in (None, Workspace(root=tmp_path)):
         for name in ("a.md", "b.md"):
-            with context.store(store) as used:
+            with search_steps._searchable(store, nothing, workspace) as used:
                 used.add([Chunk(ChunkId("chunk_0123456789ab"), "x", DocumentId(name))], vector[None])
-                assert used.search_many(vector[None], 9).numbers.tolist() == [[0]]
-                assert (used is store) == (context.workspace is None)
+                found: Any = used
+                assert found.search_many(vector[None], 9).numbers.tolist() == [[0]]
+                assert (used is store) == (workspace is None)
         assert len(store) == 1
 
 
@@ -168,6 +170,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_as_many_hits_are_fetched_as_fill_the_largest_budget(tmp_path: Path, length: int, hits: int) -> None:
     table = plain_chunks([(f"chunk_{n}", "a.md", n, "x" * length) for n in range(3)])
     for shards in ([table], [table.slice(0, 1), table.slice(1), table.slice(3)]):
-        chunks = [keep_chunks(Workspace(root=tmp_path), shard) for shard in shards]
+        chunks = [write_chunks(Workspace(root=tmp_path), shard) for shard in shards]
         assert [(one.shortest, one.longest) for one in chunks if one.rows] == [(length, length)] * len(chunks[:2])
         assert SearchDepth(candidates=50, tokens=16_000).hits(chunks) == hits

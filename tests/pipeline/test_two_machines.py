@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_eval.embedding.openai import OpenAIEmbedder
-from rag_eval.pipeline.document_steps import keep_chunks
+from rag_eval.pipeline.document_steps import write_chunks
 from rag_eval.pipeline.references import ChunksRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table
@@ -60,7 +60,7 @@ def chunks(s3: S3Double, tmp_path: Path) -> ChunksRef:
         PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(f"{n:02}.md"), 0, len(text))
         for n, text in enumerate(TEXTS)
     ]
-    return keep_chunks(Workspace.at(ADDRESS), chunks_to_table(every))
+    return write_chunks(Workspace.at(ADDRESS), chunks_to_table(every))
 
 
 def machine(name: str, server: OpenAIServer, chunks: ChunksRef, folder: Path) -> "subprocess.Popen[str]":
@@ -94,5 +94,5 @@ def test_what_a_killed_machine_has_paid_is_not_paid_again(
     assert third.effort is not None
     assert (third.effort.fresh, third.digest) == (0, digest)
     alone = Workspace(root=tmp_path / "alone")
-    own = keep_chunks(alone, Workspace.at(ADDRESS).read_table(chunks.table))
+    own = write_chunks(alone, Workspace.at(ADDRESS).read_table(chunks.table))
     assert embed.fn(own, embedder, alone).digest == digest

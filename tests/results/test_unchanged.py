@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rag_eval.config.models import BenchmarkConfig
-from rag_eval.pipeline.step import Step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results import unchanged
 from rag_eval.results.unchanged import STEPS, unchanged_run
@@ -79,7 +79,7 @@ def test_a_run_is_made_where_it_is_asked_for_published_or_has_lost_its_scores(
     assert found(workspace.model_copy(update={"refresh": True}), config) is None
     with monkeypatch.context() as other:
         first, *rest = STEPS
-        other.setattr(unchanged, "STEPS", [Step(first.function, first.version + 1), *rest])
+        other.setattr(unchanged, "STEPS", [replace(first, version=first.version + 1), *rest])
         assert found(workspace, config) is None
     published = config.model_copy(update={"langsmith_dataset": "reviewed"})
     run_benchmark(workspace, published)

@@ -14,7 +14,6 @@ from rag_eval.evaluation.in_memory import EvaluatedTables, InMemoryInputs, evalu
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.parts import label
 from rag_eval.pipeline.search_steps import prepare_queries
-from rag_eval.pipeline.step import Context
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.question_data import searched_texts_of
 from rag_eval.retrieval import REWRITER
@@ -34,8 +33,8 @@ AS_ASKED = "questions are searched as they are asked: the model gave nothing to 
 
 
 def rewritten(part: Any, root: Path | None = None) -> tuple[list[tuple[int, str]], Any]:
-    context = Context() if root is None else Context(Workspace(root=root))
-    (made, _), effort = prepare_queries(QUERIES, part, None, [], context=context)
+    workspace = None if root is None else Workspace(root=root)
+    (made, _), effort = prepare_queries(QUERIES, part, None, [], workspace=workspace)
     return list(zip(made.column("variant").to_pylist(), made.column("text").to_pylist(), strict=True)), effort
 
 

@@ -1,0 +1,269 @@
+"""Caches of what loaders read and chunkers cut: a workspace reads each file and cuts each document once."""
+
+import functools
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rag_eval.chunking.chunker import BuiltInChunker, PositionAwareChunker
+from rag_eval.chunking.placement import ChunkerPositionAdapter, as_position_aware
+from rag_eval.documents.reading import FileText, Load, load_file
+from rag_eval.embedding.cache import CachedEmbedder
+from rag_eval.errors import UnfinishedDocumentError, UnreadableDocumentError
+from rag_eval.parts import digest, is_remote, label, replaced
+from rag_eval.parts.objects import check_unchanged
+from rag_eval.pipeline.caches import cached_embedder, spent
+from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.retriever import usable_chunker
+from rag_eval.storage.bucket import Storage
+from rag_eval.storage.files import data_sha256
+from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder
+from rag_eval.tables import metadata_to_json, schema_of
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import EvaluationType, text_sha256
+
+logger = logging.getLogger("rag_eval.pipeline")
+
+LOADED_VERSION = 2
+"""Raise it, and the version of the step ``load_corpus``, whenever a built-in loader makes another text than before."""
+
+LOADED = schema_of("text fault", file_sha256=KEY, text=pa.large_string(), metadata=pa.string(), fault=pa.string())
+BOXES = schema_of(boxes_key=KEY, boxes=pa.large_binary())
+"""Stored apart from the texts: few readers of texts need them."""
+BOXES_KIND = "boxes"
+
+MAX_PENDING = 2**24
+"""How many characters and bytes of loaded files stay in memory before they are written."""
+
+
+class LoadedFiles:
+    """The texts that one loader read from files, by the digest of the file, and their boxes by file and text.
+
+    A file that cannot be read is stored as unreadable, unless its loader took too long or crashed.
+    """
+
+    def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
+        self._loader = loader
+        identity, name = f"{digest(loader)} v{LOADED_VERSION}", label(loader)
+        self.folders = [identity_folder(cache / kind, identity, name) for kind in ("loaded", BOXES_KIND)]
+        texts, boxes = self.folders
+        self._texts = KeyedRows(texts, LOADED, storage, made_since)
+        self._boxes = KeyedRows(boxes, BOXES, storage, made_since)
+        self._pending_texts: dict[str, Row] = {}
+        self._pending_boxes: dict[str, Row] = {}
+        self._size = 0
+
+    def load(self, data: bytes) -> FileText:
+        """Return the text of a file without boxes, from the cache or the loader; raises as the loader does."""
+        key = sha256(data).hexdigest()
+        row = self._pending_texts.get(key) or self._texts.get([key]).get(key) or self._load(key, data)
+        if row["fault"] is not None:
+            raise UnreadableDocumentError(row["fault"])
+        return FileText(row["text"], json.loads(row["metadata"]))
+
+    def _load(self, key: str, data: bytes) -> Row:
+        row: dict[str, Any] = {"text": None, "metadata": "{}", "fault": None}
+        try:
+            file = load_file(self._loader, data)
+            row |= {"text": file.text, "metadata": json.dumps(file.metadata)}
+            if file.boxes:
+                self._pending_boxes[boxes_key(key, text_sha256(file.text))] = {"boxes": file.boxes}
+            self._size += len(file.text) + len(file.boxes)
+        except UnfinishedDocumentError:
+            raise
+        except UnreadableDocumentError as error:
+            row["fault"] = str(error)
+        self._pending_texts[key] = row
+        if self._size > MAX_PENDING:
+            self.close()
+        return row
+
+    def close(self) -> None:
+        """Write pending rows; raises ``ArtifactError`` when they cannot be written."""
+        # Boxes first: a reader who finds the text does not look for boxes again.
+        self._boxes.put(self._pending_boxes)
+        self._texts.put(self._pending_texts)
+        self._pending_boxes.clear()
+        self._pending_texts.clear()
+        self._size = 0
+
+
+def boxes_key(file_digest: str, text_digest: str) -> str:
+    """Return the key of the boxes of a text that a loader read from a file."""
+    return data_sha256([file_digest, text_digest])
+
+
+@functools.lru_cache(maxsize=8)
+def stored_boxes(cache: Path, storage: Storage, key: str) -> bytes:
+    """Return the stored boxes of a text; empty without any."""
+    storage.fetch_missing(cache / BOXES_KIND)
+    for folder in sorted((cache / BOXES_KIND).glob("*/")):
+        if rows := KeyedRows(folder, BOXES, storage).get([key]):
+            return bytes(rows[key]["boxes"])
+    return b""
+
+
+@contextmanager
+def file_loading(workspace: Workspace | None) -> Iterator[Load]:
+    """Yield the function that has loaders read files; in a workspace a loader reads each file once."""
+    if workspace is None:
+        yield load_file
+        return
+    caches: dict[str, LoadedFiles] = {}
+    with ExitStack() as stack:
+
+        def load(loader: Any, data: bytes) -> FileText:
+            if (name := digest(loader)) not in caches:
+                loaded = LoadedFiles(workspace.root / "cache", loader, workspace.storage, workspace.made_since)
+                for folder in loaded.folders:
+                    workspace.fetch_missing(folder)
+                caches[name] = stack.enter_context(closing(loaded))
+            return caches[name].load(data)
+
+        yield load
+
+
+CUTS_VERSION = 3
+"""Raise it whenever a chunker cuts differently: cached cuts of another version are not used."""
+
+CUTS = schema_of(
+    "tokens",
+    document_sha256=KEY,
+    starts=pa.list_(pa.int64()),
+    ends=pa.list_(pa.int64()),
+    metadata=pa.list_(pa.string()),
+    skipped=pa.int64(),
+    tokens=pa.int64(),
+)
+
+
+class Cuts(NamedTuple):
+    """The chunks that a chunker made of documents, and the effort of cutting them."""
+
+    chunker: str
+    chunks: list[PositionAwareChunk]
+    effort: Effort
+
+
+def cut_documents(
+    workspace: Workspace | None, chunker: Any, documents: Sequence[Document], level: EvaluationType
+) -> Cuts:
+    """Return the chunks of all documents in order; in a workspace, each document is cut once by a chunker.
+
+    Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place.
+    """
+    name = usable_chunker(chunker, level).name
+    if workspace is None:
+        return Cuts(name, *_cut_in_memory(chunker, documents))
+    embedder = getattr(chunker, "embedder", None)
+    cached = None
+    # Local vectors are not cached: most chunkers ask for a vector of every sentence, once.
+    if embedder is not None and is_remote(embedder):
+        cached = cached_embedder(workspace, embedder)
+        chunker_used = as_position_aware(replaced(chunker, embedder=cached))
+    else:
+        chunker_used = as_position_aware(chunker)
+    folder = identity_folder(workspace.root / "cache" / "chunks", f"{digest(chunker)} v{CUTS_VERSION}", name)
+    workspace.fetch_missing(folder)
+    rows = KeyedRows(folder, CUTS, workspace.storage, workspace.made_since)
+    tokens_read = (lambda: cached.tokens_read) if isinstance(cached, CachedEmbedder) else lambda: 0
+    chunks, fresh, skipped, tokens = cut_once(rows, chunker_used, documents, tokens_read=tokens_read)
+    cost = spent(cached)["cost"] if cached is not None and fresh else 0.0
+    count = len(documents)
+    return Cuts(
+        name, chunks, Effort(fresh=fresh, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
+    )
+
+
+def _cut_in_memory(chunker: Any, documents: Sequence[Document]) -> tuple[list[PositionAwareChunk], Effort]:
+    position_aware, chunks = as_position_aware(chunker), list[PositionAwareChunk]()
+    for document in documents:
+        cut = position_aware.chunk_with_positions(document)
+        if not isinstance(position_aware, BuiltInChunker):
+            for chunk in cut:
+                document.check_span(chunk.to_span())
+        chunks += cut
+    skipped = getattr(position_aware, "skipped_chunks", 0)
+    return chunks, Effort.of(len(documents), "documents", skipped=skipped)
+
+
+class CutOnce(NamedTuple):
+    """The chunks of documents, and how many documents were cut now and pieces skipped for want of a certain place.
+
+    ``tokens`` is what a model reads for all documents, cached or not; None where that is unknown.
+    """
+
+    chunks: list[PositionAwareChunk]
+    fresh: int
+    skipped: int
+    tokens: int | None
+
+
+def cut_once(
+    rows: KeyedRows,
+    chunker: PositionAwareChunker,
+    documents: Sequence[Document],
+    *,
+    tokens_read: Callable[[], int | None] = lambda: 0,
+) -> CutOnce:
+    """Cut the documents that are not in ``rows``, and add them; ``tokens_read`` counts what a model has read so far."""
+    digests = [text_sha256(document.content) for document in documents]
+    known = rows.get(digests)
+    fresh: dict[str, Row] = {}
+    chunks: list[PositionAwareChunk] = []
+    skipped, tokens = 0, [0]
+    for document, document_digest in zip(documents, digests, strict=True):
+        row = fresh.get(document_digest) or known.get(document_digest)
+        cut = None if row is None else _chunks_at(document, row)
+        if row is None or cut is None:
+            cut, row = _cut(chunker, document, tokens_read)
+            fresh[document_digest] = row
+        chunks += cut
+        skipped += row["skipped"]
+        tokens.append(row["tokens"])
+    if fresh:
+        check_unchanged(getattr(chunker, "chunker", chunker))
+    rows.put(fresh)
+    return CutOnce(chunks, len(fresh), skipped, None if None in tokens else sum(tokens))
+
+
+def _cut(
+    chunker: PositionAwareChunker, document: Document, tokens_read: Callable[[], int | None]
+) -> tuple[list[PositionAwareChunk], Row]:
+    before = tokens_read()
+    # A run shows the number of skipped pieces instead of a warning for each.
+    if isinstance(chunker, ChunkerPositionAdapter):
+        chunks, skipped = chunker.placed(document)
+    else:
+        chunks, skipped = chunker.chunk_with_positions(document), []
+    after = tokens_read()
+    return chunks, {
+        "starts": [chunk.start for chunk in chunks],
+        "ends": [chunk.end for chunk in chunks],
+        "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in chunks],
+        "skipped": len(skipped),
+        "tokens": None if before is None or after is None else after - before,
+    }
+
+
+def _chunks_at(document: Document, row: Row) -> list[PositionAwareChunk] | None:
+    """Return the chunks of a document at cached cuts; None, which is logged, when they do not fit it."""
+    chunks = []
+    try:
+        for start, end, metadata in zip(row["starts"], row["ends"], row["metadata"], strict=True):
+            if not 0 <= start < end <= len(document.content):
+                raise ValueError
+            chunks.append(document.chunk_at(start, end, dict(json.loads(metadata)) if metadata != "{}" else {}))
+    except (TypeError, ValueError, RecursionError):
+        logger.warning("the cached cuts of %s are damaged: it is cut again", document.id)
+        return None
+    return chunks
