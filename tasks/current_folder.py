@@ -1,4 +1,4 @@
-"""Treat the current folder as data: Prefect takes no settings from it, and deployed runs import nothing from it.
+"""Treat the current folder as data: Prefect reads no settings from it, and deployed runs import nothing from it.
 
 Prefect reads ``.env``, ``prefect.toml`` and ``pyproject.toml`` of the current folder. They may come from anybody, and
 they can name the API, another profiles file, or a logging configuration that calls any function.
@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prefect.settings.base import PrefectBaseSettings
@@ -26,15 +26,15 @@ SETTINGS = "prefect.settings.models.root"
 
 
 def reads_settings_here() -> bool:
-    """Tell whether the user has let Prefect read settings in the current folder."""
+    """Return whether the user lets Prefect read settings in the current folder."""
     return os.environ.get(OPT_IN) == "1"
 
 
 def ignore_settings_here() -> None:
-    """Keep Prefect in this process from reading settings in the current folder, whichever that will be.
+    """Keep Prefect in this process from reading settings in its current folder, now and later.
 
-    Prefect may be imported before or after this call, and is not imported by it. Nothing happens if the user has opted
-    in with ``RAG_EVAL_PREFECT_SETTINGS_HERE=1``.
+    Call it before or after Prefect is imported; it does not import Prefect. It does nothing if
+    ``RAG_EVAL_PREFECT_SETTINGS_HERE`` is 1.
     """
     if reads_settings_here():
         return
@@ -57,22 +57,24 @@ def enter_project_folder() -> None:
 
 def profiles_path() -> Path:
     """Return the file of the user's Prefect profiles, found as Prefect does but not in the current folder."""
-    named, home = os.environ.get("PREFECT_PROFILES_PATH"), os.environ.get("PREFECT_HOME")
-    if named or home:
-        return Path(named or Path(str(home), "profiles.toml")).expanduser()
-    own = Path.home() / ".prefect" / "profiles.toml"
-    prefect = None if own.exists() else find_spec("prefect")
-    return own if prefect is None else Path(str(prefect.origin)).with_name("settings") / own.name
+    profiles, home = os.environ.get("PREFECT_PROFILES_PATH"), os.environ.get("PREFECT_HOME")
+    if profiles or home:
+        return Path(profiles or Path(str(home), "profiles.toml")).expanduser()
+    path = Path.home() / ".prefect" / "profiles.toml"
+    prefect = None if path.exists() else find_spec("prefect")
+    return path if prefect is None else Path(str(prefect.origin)).with_name("settings") / path.name
 
 
 class _SettingsFinder(MetaPathFinder):
-    """Finds Prefect's settings, so that they are changed between their import and their first use."""
+    """Finds the module of Prefect's settings, once, to change them between their import and their first use."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != SETTINGS:
             return None
+        # A new list: other threads may be looking through the old one.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.origin is not None:
             spec.loader = _SettingsLoader(name, spec.origin)
@@ -88,12 +90,8 @@ class _SettingsLoader(SourceFileLoader):
 def _remove_file_sources() -> None:
     """Leave the environment and the user's profile as the only sources of Prefect's settings."""
     sources, base = (import_module(f"prefect.settings.{name}") for name in ("sources", "base"))
-
-    def read_no_file(self: object, files: object, deep_merge: bool = False) -> dict[str, Any]:
-        return {}
-
-    sources.TomlConfigSettingsSourceBase._read_files = read_no_file
-    sources._get_profiles_path = profiles_path  # type: ignore[attr-defined]  # whose own reads the files too
+    sources.TomlConfigSettingsSourceBase._read_files = lambda *args, **kwargs: {}
+    sources._get_profiles_path = profiles_path  # type: ignore[attr-defined]  # Prefect's reads the files too
     for settings in _subclasses(base.PrefectBaseSettings):
         settings.model_config["env_file"] = None
 

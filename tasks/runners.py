@@ -2,12 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Self
+from typing import Any
 
-from prefect.futures import PrefectFuture
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectConcurrentFuture
+from prefect.states import Pending
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.config.models import THREADS, check_runner
@@ -22,41 +24,33 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class InputsFirstTaskRunner(ThreadPoolTaskRunner[Any]):
-    """Runs tasks in threads, each when its inputs are there.
+class InputFuture(PrefectConcurrentFuture[Any]):
+    """The future of a task run that is never Running.
 
-    Prefect takes an input that is still running for the parent of the task, and its graph hides the task in the parent.
+    Prefect takes an input that is Running for the parent of a task, and its graph hides the task in the parent.
     """
 
-    def __enter__(self) -> Self:
-        """Start the threads."""
-        super().__enter__()
-        executor: Any = self._executor
-        submit = executor.submit
-        executor.submit = lambda run, *args, **kwargs: submit(_run_after_inputs, run, *args, **kwargs)
-        return self
+    @property
+    def state(self) -> State[Any]:
+        """Return the final state, or Pending."""
+        if not self.wrapped_future.done():
+            return Pending()
+        self.wait()
+        return super().state
 
 
-def _run_after_inputs(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    for future in _futures_in(kwargs.get("parameters")):
-        future.wait()
-    return run(*args, **kwargs)
+class ThreadTaskRunner(ThreadPoolTaskRunner[Any]):
+    """Runs tasks in threads, with an edge in the graph for every input."""
 
-
-def _futures_in(value: object) -> Iterator[PrefectFuture[Any]]:
-    if isinstance(value, PrefectFuture):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _futures_in(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _futures_in(one)
+    def submit(self, *args: Any, **kwargs: Any) -> InputFuture:
+        """Submit a task, as Prefect does."""
+        future = super().submit(*args, **kwargs)
+        return InputFuture(future.task_run_id, future.wrapped_future)
 
 
 def threads() -> TaskRunner[Any]:
     """Return a runner with a thread for each core, and at least two."""
-    return InputsFirstTaskRunner(max_workers=max(2, cores()))
+    return ThreadTaskRunner(max_workers=max(2, cores()))
 
 
 @contextmanager
