@@ -223,7 +223,7 @@ def test_a_store_with_a_place_of_its_own_is_one_for_all_shards(spans: Both, tmp_
     parts = [Configuration.model_validate(VECTOR | one) for one in ({}, {"store": store})]
     exact, own = (chain.evaluate(spans.workspace, one, spans.inputs) for one in parts)
     assert own.hits.last.digest == exact.hits.last.digest
-    assert (len(own.steps["search 0"]), len(exact.steps["search 0"])) == (1, SHARDS)
+    assert (len(own.steps["search"]), len(exact.steps["search"])) == (1, SHARDS)
 
 
 def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded(spans: Both) -> None:

@@ -118,7 +118,7 @@ def test_any_number_of_shards_gives_the_same_tables(
     if spare == 0:
         fetched = -(-4 * FETCHED // count)
         (vector,) = (one for name, one in parts.items() if ", vector" in name and "ivf-pq" not in name)
-        assert max(one.rows for one in vector.steps["search 0"]) == fetched * inputs.truth.queries.rows
+        assert max(one.rows for one in vector.steps["search"]) == fetched * inputs.truth.queries.rows
         hits = workspace.read_table(vector.hits.stages["vector"]).to_pylist()
         shard_of = {
             doc_id: number
@@ -147,7 +147,7 @@ def shard_keys(folder: Path, config: BenchmarkConfig) -> dict[str, set[str | Non
         "index words": [cache_key(index_words, shard, WordTokenizer(), workspace) for shard in found.chunks],
         "sum vectors": [cache_key(sum_vectors, *both, workspace) for both in zip(found.chunks, vectors, strict=True)],
         "index vectors": [index.digest for index in found.indexes],
-        "search": [table.digest for table in found.steps["search 0"]],  # type: ignore[attr-defined]
+        "search": [table.digest for table in found.steps["search"]],  # type: ignore[attr-defined]
     }
     assert {len(set(some)) for some in keys.values()} == {len(sources)}
     return {name: set(some) for name, some in keys.items()}
