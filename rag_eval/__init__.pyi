@@ -55,6 +55,7 @@ from rag_eval.evaluation.langsmith_evaluation import UnpublishedRunWarning as Un
 from rag_eval.evaluation.run_experiment import RetrievalResult as RetrievalResult
 from rag_eval.evaluation.run_experiment import run_experiment as run_experiment
 from rag_eval.experiments.callables import Experiment as Experiment
+from rag_eval.experiments.evaluators import CosineSimilarity as CosineSimilarity
 from rag_eval.experiments.results import ExperimentResult as ExperimentResult
 from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq

@@ -1,6 +1,7 @@
 from rag_eval.errors import DataError as DataError
 from rag_eval.errors import EvaluatorError as EvaluatorError
 from rag_eval.errors import OutputError as OutputError
+from rag_eval.experiments.callables import Evaluator as Evaluator
 from rag_eval.experiments.callables import Experiment as Experiment
 from rag_eval.experiments.callables import evaluator as evaluator
 from rag_eval.experiments.callables import task as task
@@ -18,6 +19,7 @@ from rag_eval.experiments.evaluators import Contains as Contains
 from rag_eval.experiments.evaluators import CosineSimilarity as CosineSimilarity
 from rag_eval.experiments.evaluators import ExactMatch as ExactMatch
 from rag_eval.experiments.evaluators import JsonValid as JsonValid
+from rag_eval.experiments.evaluators import LevenshteinDistance as LevenshteinDistance
 from rag_eval.experiments.evaluators import LevenshteinSimilarity as LevenshteinSimilarity
 from rag_eval.experiments.evaluators import LLMJudge as LLMJudge
 from rag_eval.experiments.evaluators import MetricEvaluator as MetricEvaluator
@@ -28,15 +30,18 @@ from rag_eval.experiments.experiment_file import ExperimentSettings as Experimen
 from rag_eval.experiments.file_outputs import HtmlOutput as HtmlOutput
 from rag_eval.experiments.file_outputs import JsonOutput as JsonOutput
 from rag_eval.experiments.results import Average as Average
+from rag_eval.experiments.results import EvaluationResult as EvaluationResult
 from rag_eval.experiments.results import ExperimentResult as ExperimentResult
 from rag_eval.experiments.results import ExperimentSummary as ExperimentSummary
 from rag_eval.experiments.results import ItemResult as ItemResult
 from rag_eval.experiments.results import OutputHandler as OutputHandler
 from rag_eval.experiments.results import Score as Score
+from rag_eval.experiments.results import TaskResult as TaskResult
 from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
 from rag_eval.experiments.service_outputs import LangSmithOutput as LangSmithOutput
 from rag_eval.experiments.service_outputs import OrqOutput as OrqOutput
+from rag_eval.experiments.service_outputs import OrqOutputHandler as OrqOutputHandler
 from rag_eval.experiments.terminal_output import TerminalOutput as TerminalOutput
 from rag_eval.services.orq import OrqSettings as OrqSettings

@@ -1,4 +1,4 @@
-"""Compare answers: the configurations of a run as the tasks of an experiment, to see if better retrieval helps."""
+"""Compare the answers that a model gives from what the configurations of a run retrieved."""
 
 from collections.abc import Callable, Sequence
 from string import Template
@@ -18,10 +18,8 @@ from rag_eval.retry import RetryPolicy
 from rag_eval.storage.files import read_text
 
 ANSWER = "answer"
-"""The key of the expected answer in the metadata of a question; without it the evidence is used."""
-
+"""The key of the expected answer in the metadata of a question."""
 QUESTIONS = 50
-"""The default number of questions, evenly spread over the ground truth."""
 
 _SYSTEM = "You answer questions from passages that a search engine found."
 _CRITERIA = "The answer says what the expected answer, or the expected evidence, says of the question."
@@ -37,12 +35,23 @@ def answer_experiment(
     questions: int = QUESTIONS,
     base_url: str | None = None,
 ) -> Experiment:
-    """Return an experiment in which a model answers the questions of a run from what each configuration retrieved.
+    """Return an experiment whose tasks answer the questions of a run, each from what one configuration retrieved.
 
-    Every task is a configuration, by default the best and the last of the ranking, and reads what the objective counts:
-    the first k passages, or those within the budget. A model judges each answer (``judge``, by default the one that
-    answers) against the answer in the question's metadata, else against the evidence; where all have an answer, it is
-    compared with that by words too. Raises ``ConfigurationError`` on an unknown configuration, or no question.
+    A task reads what the objective counts: the first k passages, or those within the budget. A model judges each
+    answer against the answer in the question's metadata, or against the evidence if there is none. If all questions
+    have an answer, ``ExactMatch`` is measured too.
+
+    Args:
+        workspace: The workspace of the run.
+        outcome: The run.
+        configurations: Names of configurations. Default: the best and the last of the ranking.
+        model: The model that answers.
+        judge: The model that judges. Default: the one that answers.
+        questions: How many questions are answered, evenly spread over the ground truth.
+        base_url: The address of the models' service.
+
+    Raises:
+        ConfigurationError: A configuration is unknown, or there is no question with an answer.
     """
     if questions < 1:
         raise ConfigurationError(f"questions is {questions}: give 1 or more")
@@ -56,7 +65,7 @@ def answer_experiment(
     retrieved = {name: {row["query_id"]: row for row in asked(workspace, outcome, ranked[name])} for name in names}
     truth = [row for row in next(iter(retrieved.values()), {}).values() if row["reference_contexts"]]
     if not truth:
-        raise ConfigurationError(f"{outcome.run} has no question with an answer: there is nothing to compare")
+        raise ConfigurationError(f"{outcome.run} has no answerable question: there is nothing to compare")
     step = max(1.0, len(truth) / questions)
     chosen = [truth[int(number * step)] for number in range(min(questions, len(truth)))]
     rows = [

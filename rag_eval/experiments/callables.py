@@ -1,4 +1,4 @@
-"""An experiment: its tasks and evaluators as named callables of any kind, and the digest of their code."""
+"""Experiments: data with named tasks and evaluators, and the digest of their code."""
 
 import functools
 import inspect
@@ -7,28 +7,48 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from rag_eval.errors import ConfigurationError, DataError
-from rag_eval.experiments.results import score_key
+from rag_eval.experiments.results import Row, score_key
 from rag_eval.parts.live import live_digest
 from rag_eval.parts.objects import is_reference, load
 from rag_eval.storage.files import data_sha256
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
+T_contra = TypeVar("T_contra", contravariant=True)
 _NAME = "experiment_name"
+
+
+class Evaluator(Protocol[T_contra]):
+    """An evaluator as an object.
+
+    Example:
+        class Shorter:
+            name = "shorter"
+
+            def evaluate(self, result, expected):
+                return len(result) < len(expected)
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the score."""
+
+    def evaluate(self, result: T_contra, expected: T_contra, /) -> object:
+        """Return a number, a bool or a ``Score``; may be async, and may take the row as a third argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedCall:
     """A task or an evaluator with its name.
 
-    ``wants_row`` says that an evaluator takes the whole row, ``instant`` that it takes linear time, waits for nothing
-    and needs no thread. ``bounds`` are the ends of the range of an evaluator's scores, if it states them.
+    ``wants_row`` marks an evaluator that takes the whole row, ``instant`` one that is fast and needs no thread.
+    ``bounds`` is the range of its scores, if it states one.
     """
 
     name: str
-    call: Callable[..., Any]
+    call: Callable[..., object]
     is_async: bool
     wants_row: bool = False
     instant: bool = False
@@ -40,10 +60,10 @@ def task(name: F) -> F: ...
 @overload
 def task(name: str) -> Callable[[F], F]: ...
 def task(name: F | str) -> F | Callable[[F], F]:
-    """Name a task or an evaluator: ``@task("summary")``, ``@evaluator("brief")``. Default: the function's name.
+    """Name a task or an evaluator, as in ``@task("summary")``; by default it has the function's name.
 
-    A task takes the row; one with several parameters takes the fields of the row that they name, as
-    ``lambda input, output: …`` does. An evaluator takes ``(result, expected)`` or ``(result, expected, row)``.
+    A task takes the row. With several parameters it takes the columns that they name, as in
+    ``lambda input, output: …``. An evaluator takes ``(result, expected)`` or ``(result, expected, row)``.
     """
     if not isinstance(name, str):
         return name
@@ -59,7 +79,7 @@ evaluator = task
 
 
 def named_tasks(tasks: Iterable[object]) -> list[NamedCall]:
-    """Return the tasks, each to be called with the row; raises ``ConfigurationError`` on anything else."""
+    """Return the tasks as calls of a row; raises ``ConfigurationError``."""
     named = _named("task", tasks, _task)
     if not named:
         raise ConfigurationError("an experiment has no tasks: give at least one callable that takes a row")
@@ -67,11 +87,7 @@ def named_tasks(tasks: Iterable[object]) -> list[NamedCall]:
 
 
 def named_evaluators(evaluators: Iterable[object]) -> list[NamedCall]:
-    """Return the evaluators: functions, objects with ``evaluate``, classes without arguments, or ``module:Name``.
-
-    With settings, that is a mapping with the ``module:Name`` as its ``type``. Raises ``ConfigurationError`` on anything
-    else, or on equal names.
-    """
+    """Return functions, objects, classes and references as evaluators; raises ``ConfigurationError``."""
     return _named("evaluator", evaluators, _evaluator)
 
 
@@ -85,28 +101,26 @@ def _named(kind: str, values: Iterable[object], read: Callable[[Any, int], Named
     return named
 
 
-def _task(function: Any, number: int) -> NamedCall:
+def _task(function: object, number: int) -> NamedCall:
     if not callable(function):
         raise ConfigurationError(f"task {number} is a {type(function).__name__}: give a callable that takes a row")
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    fields = {parameter.name: parameter.default for parameter in _parameters(function) if parameter.kind in kinds}
-    required = [name for name, default in fields.items() if default is inspect.Parameter.empty]
-    call = functools.partial(_with_fields, function, fields) if len(required) > 1 else function
+    defaults = {parameter.name: parameter.default for parameter in _parameters(function) if parameter.kind in kinds}
+    required = [name for name, default in defaults.items() if default is inspect.Parameter.empty]
+    call = functools.partial(_call_with_columns, function, defaults) if len(required) > 1 else function
     return NamedCall(_name(function, f"task-{number}"), call, _is_async(function))
 
 
-def _with_fields(task: Callable[..., Any], parameters: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Call a task with the fields of a row that its parameters name; ``row`` is the row itself."""
-    fields = {"row": row} | dict(row)
-    for name, default in parameters.items():
-        if name not in fields and default is inspect.Parameter.empty:
-            raise DataError(
-                f"the row has no {name!r}, which the task asks for: its fields are {', '.join(map(str, row))}"
-            )
-    return task(**{name: fields[name] for name in parameters if name in fields})
+def _call_with_columns(task: Callable[..., object], defaults: Mapping[str, object], row: Row) -> object:
+    """Call a task with the columns that its parameters name; ``row`` is the row itself."""
+    columns = {"row": row, **row}
+    for name, default in defaults.items():
+        if name not in columns and default is inspect.Parameter.empty:
+            raise DataError(f"the row has no column {name!r}, which the task needs: it has {', '.join(map(str, row))}")
+    return task(**{name: columns[name] for name in defaults if name in columns})
 
 
-def _evaluator(value: Any, number: int) -> NamedCall:
+def _evaluator(value: object, number: int) -> NamedCall:
     evaluator = _instance(value)
     call = getattr(evaluator, "evaluate", evaluator)
     if not callable(call):
@@ -117,18 +131,12 @@ def _evaluator(value: Any, number: int) -> NamedCall:
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     positional = [parameter for parameter in _parameters(call) if parameter.kind in kinds]
     required = [item for item in positional if item.default is inspect.Parameter.empty or item.name == "row"]
-    return NamedCall(
-        name,
-        call,
-        _is_async(call),
-        wants_row=len(required) >= 3,
-        instant=getattr(evaluator, "instant", False),
-        bounds=_bounds(name, getattr(evaluator, "bounds", None)),
-    )
+    bounds = _bounds(name, getattr(evaluator, "bounds", None))
+    return NamedCall(name, call, _is_async(call), len(required) >= 3, getattr(evaluator, "instant", False), bounds)
 
 
-def _instance(value: Any) -> Any:
-    """Return an evaluator from an object, a class, a metric, a ``module:Name``, or a mapping with such a ``type``."""
+def _instance(value: Any) -> object:
+    """Return an evaluator from an object, a class, a metric, ``module:Name``, or a mapping with that as ``type``."""
     record = {"type": value} if isinstance(value, str) else value
     if isinstance(record, Mapping) and is_reference(record.get("type")):
         settings = {key: setting for key, setting in record.items() if key != "type"}
@@ -137,8 +145,8 @@ def _instance(value: Any) -> Any:
         try:
             value = value()
         except TypeError as error:
-            name = getattr(value, "__name__", "")
-            raise ConfigurationError(f"the evaluator {name} needs settings ({error}): make one, {name}(…)") from None
+            name = value.__name__
+            raise ConfigurationError(f"the evaluator {name} needs settings ({error}): write {name}(…)") from None
     if hasattr(value, "calculate"):
         from rag_eval.experiments.evaluators import MetricEvaluator
 
@@ -154,11 +162,11 @@ def _bounds(name: str, bounds: Any) -> tuple[float, float] | None:
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not low < high:
-        raise ConfigurationError(f"the bounds of {name} are {bounds!r}: give two numbers, the lower first, as (1, 5)")
+        raise ConfigurationError(f"the bounds of {name} are {bounds!r}: give two numbers in order, such as (1, 5)")
     return low, high
 
 
-def _name(value: Any, default: str) -> str:
+def _name(value: object, default: str) -> str:
     function = value
     while isinstance(function, functools.partial):
         function = function.func
@@ -170,11 +178,11 @@ def _name(value: Any, default: str) -> str:
     return default if inspect.isroutine(function) else type(function).__name__
 
 
-def _is_async(call: Any) -> bool:
+def _is_async(call: object) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004  # an object's method
 
 
-def _parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(call: Callable[..., object]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(call).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
@@ -182,13 +190,16 @@ def _parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 class Experiment:
-    """Data, tasks and evaluators under a name, to be run by ``evaluatorq(…)`` or ``await experiment(…)``.
+    """Data, tasks and evaluators under a name; run it with ``evaluatorq(…)`` or ``await experiment(…)``.
 
-    ``total`` is the number of rows, None where it is not known beforehand. Raises ``ConfigurationError`` on tasks or
-    evaluators that cannot be used, and on two scores of one name, as ``a`` / ``b/c`` and ``a/b`` / ``c`` would have.
+    ``total`` is the number of rows if it is known in advance.
+
+    Raises:
+        ConfigurationError: A task or an evaluator cannot be used, or two scores would have the same name, as those of
+            ``a`` with ``b/c`` and ``a/b`` with ``c``.
     """
 
-    def __init__(self, name: str, data: Any, tasks: Sequence[Any], evaluators: Sequence[Any] = ()) -> None:
+    def __init__(self, name: str, data: Any, tasks: Sequence[object], evaluators: Sequence[object] = ()) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ConfigurationError("an experiment has no name: give one as its first argument")
         self.name, self.data = name, data
@@ -197,14 +208,13 @@ class Experiment:
         self.total = len(data) if isinstance(data, list | tuple) else None
         pairs = [(task.name, evaluator) for task in self.tasks for evaluator in self.evaluators]
         self.scales = {score_key(self.tasks, task, evaluator.name): evaluator.bounds for task, evaluator in pairs}
-        """The bounds of the scores by their keys, in order."""
         places = [*(task.name for task in self.tasks), *(f"{task}/{evaluator.name}" for task, evaluator in pairs)]
         for place, count in Counter(places).items():
             if count > 1:
-                raise ConfigurationError(f"two scores are called {place!r}: name a task or an evaluator without the /")
+                raise ConfigurationError(f"two scores are called {place!r}: rename a task or an evaluator without a /")
 
 
 def fingerprint(name: str, tasks: Sequence[NamedCall], evaluators: Sequence[NamedCall]) -> str:
-    """Return a digest that is the same until the code of a task or an evaluator changes."""
+    """Return a digest that changes with the code of a task or an evaluator."""
     code = live_digest(*((call.name, call.call) for call in (*tasks, *evaluators)), is_reused=False)
     return data_sha256([name, len(tasks), code])

@@ -1,9 +1,9 @@
-"""Evaluators made of others: composed of them, or written for orq.ai; and the list of all that are built in."""
+"""Evaluators made of others: combined, rescaled, or written for orq.ai; and the names of all built-in evaluators."""
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +31,8 @@ class ComposedEvaluator:
         settings = {key: value for key, value in vars(self).items() if key not in ("parts", "instant")}
         return f"{type(self).__name__}({[part.name for part in self.parts]}, {settings})"
 
-    def evaluate(self, result: object, expected: object, row: Row) -> Any:
-        """Return the combined score; to be awaited where a part is async."""
+    def evaluate(self, result: object, expected: object, row: Row) -> object:
+        """Return the combined score, or an awaitable of it if a part is async."""
         arguments = [(result, expected, row) if part.wants_row else (result, expected) for part in self.parts]
         if any(part.is_async for part in self.parts):
             return self._awaited(arguments)
@@ -42,8 +42,8 @@ class ComposedEvaluator:
     async def _awaited(self, arguments: Sequence[tuple[object, ...]]) -> Score:
         scores = []
         for part, values in zip(self.parts, arguments, strict=True):
-            is_quick = part.is_async or part.instant
-            value = part.call(*values) if is_quick else await asyncio.to_thread(part.call, *values)
+            runs_here = part.is_async or part.instant
+            value = part.call(*values) if runs_here else await asyncio.to_thread(part.call, *values)
             scores.append(score_of(await value if inspect.isawaitable(value) else value))
         return self.combined(scores)
 
@@ -52,12 +52,12 @@ class ComposedEvaluator:
         raise NotImplementedError
 
     def explained(self, scores: Sequence[Score]) -> str:
-        """Return the scores of the parts in words."""
+        """Return the scores of the parts as text."""
         return ", ".join(f"{part.name} {score.value:.3g}" for part, score in zip(self.parts, scores, strict=True))
 
 
 class Weighted(ComposedEvaluator):
-    """The weighted mean of other evaluators: Σ weight · score / Σ weight; ``weights`` are by default equal."""
+    """The weighted mean of other evaluators, Σ weight · score / Σ weight; weights are equal by default."""
 
     def __init__(
         self, evaluators: Sequence[object], weights: Sequence[float] | None = None, name: str | None = None
@@ -65,7 +65,9 @@ class Weighted(ComposedEvaluator):
         super().__init__(evaluators, name)
         self.weights = list(weights) if weights is not None else [1.0] * len(self.parts)
         if len(self.weights) != len(self.parts) or min(self.weights) < 0 or not sum(self.weights) > 0:
-            raise ConfigurationError(f"weights are {self.weights}: give one from 0 up for each of {len(self.parts)}")
+            raise ConfigurationError(
+                f"weights are {self.weights}: give {len(self.parts)} numbers from 0 up, one for each evaluator"
+            )
 
     def combined(self, scores: Sequence[Score]) -> Score:
         total = sum(weight * score.value for weight, score in zip(self.weights, scores, strict=True))
@@ -73,19 +75,19 @@ class Weighted(ComposedEvaluator):
 
 
 class AllOf(ComposedEvaluator):
-    """Passes (1) when every evaluator does: says so itself or, where it does not say, scores 1 or more."""
-
-    _joined: Callable[[Iterable[bool]], bool] = all
+    """Passes (1) if every evaluator passes, or scores at least 1 if it gives no verdict."""
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        passed = self._joined(map(_passes, scores))
+        passed = all(map(_passes, scores))
         return Score(float(passed), self.explained(scores), passed)
 
 
-class AnyOf(AllOf):
-    """Passes (1) when at least one evaluator does: says so itself or, where it does not say, scores 1 or more."""
+class AnyOf(ComposedEvaluator):
+    """Passes (1) if any evaluator passes, or scores at least 1 if it gives no verdict."""
 
-    _joined: Callable[[Iterable[bool]], bool] = any
+    def combined(self, scores: Sequence[Score]) -> Score:
+        passed = any(map(_passes, scores))
+        return Score(float(passed), self.explained(scores), passed)
 
 
 class Threshold(ComposedEvaluator):
@@ -101,7 +103,7 @@ class Threshold(ComposedEvaluator):
 
 
 class Normalised(ComposedEvaluator):
-    """The score of another evaluator moved from ``low`` … ``high`` to 0 … 1, and cut there."""
+    """The score of another evaluator, scaled from ``low`` … ``high`` to 0 … 1 and clipped."""
 
     def __init__(self, evaluator: object, low: float, high: float, name: str | None = None) -> None:
         super().__init__([evaluator], name or named_evaluators([evaluator])[0].name)
@@ -110,63 +112,60 @@ class Normalised(ComposedEvaluator):
         self.low, self.high = low, high
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        """Return (score - low) / (high - low), between 0 and 1."""
         (score,) = scores
         share = (score.value - self.low) / (self.high - self.low)
         return Score(min(1.0, max(0.0, share)), score.explanation, score.passed)
 
 
-def convert_orq_evaluator(given: object) -> Callable[[object, object, Row], Any]:
-    """Return an evaluator of orq.ai as one of ours; it may be async.
+def convert_orq_evaluator(source: object) -> Callable[[object, object, Row], object]:
+    """Convert an evaluator written for orq.ai; it may be async.
 
-    It is a mapping or an object with ``name`` and ``scorer`` or ``evaluate``. ``evaluate`` is called with (output,
-    expected). A scorer is called as orq.ai's runner calls it, with ``{"data": …, "output": result}``, where data has
-    ``inputs`` and ``expected_output``, and returns ``value``, ``explanation`` and ``pass_``. A failure is an
-    ``EvaluatorError`` caused by the error. Raises ``ConfigurationError`` on anything else.
+    Args:
+        source: A mapping or an object with ``name`` and one of ``evaluate(output, expected)`` and ``scorer``. A scorer
+            takes ``{"data": …, "output": …}``, where data has ``inputs`` and ``expected_output``, and returns
+            ``value``, ``explanation`` and ``pass_``, as for orq.ai's own runner.
+
+    Raises:
+        ConfigurationError: The source is anything else. Errors of the evaluator become ``EvaluatorError``.
     """
-    name, scorer, evaluate = (_field(given, key) for key in ("name", "scorer", "evaluate"))
+    name, scorer, evaluate = (_field(source, key) for key in ("name", "scorer", "evaluate"))
     if not isinstance(name, str) or not callable(scorer or evaluate):
         raise ConfigurationError(
-            f"a {type(given).__name__} is no evaluator of orq.ai: give one with name and scorer, or name and evaluate"
+            f"a {type(source).__name__} is not an evaluator of orq.ai: give one with name and scorer, or name and "
+            "evaluate"
         )
     data_point: Callable[..., object] = SimpleNamespace
-    with suppress(ImportError):  # the runner's own kind where it is installed
+    with suppress(ImportError):  # the class of orq.ai's own runner if it is installed
         from evaluatorq import DataPoint
 
         data_point = DataPoint
 
     def call(result: object, expected: object, row: Row) -> Any:
-        if not scorer:
-            return evaluate(result, expected)
-        inputs = {key: value for key, value in row.items() if key != "output"}
-        return scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
+        try:
+            if not scorer:
+                return evaluate(result, expected)
+            inputs = {key: value for key, value in row.items() if key != "output"}
+            return scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
+        except Exception as error:
+            raise EvaluatorError(as_sentence(error)) from error
 
-    if inspect.iscoroutinefunction(scorer or evaluate):
-
-        @evaluator(name)
-        async def awaited(result: object, expected: object, row: Row) -> Score:
-            with _as_evaluator_error():
-                return _orq_score(await call(result, expected, row))
-
-        return awaited
+    if not inspect.iscoroutinefunction(scorer or evaluate):
+        return evaluator(name)(lambda result, expected, row: _orq_score(call(result, expected, row)))
 
     @evaluator(name)
-    def converted(result: object, expected: object, row: Row) -> Score:
-        with _as_evaluator_error():
-            return _orq_score(call(result, expected, row))
+    async def awaited(result: object, expected: object, row: Row) -> Score:
+        try:
+            answer = await call(result, expected, row)
+        except EvaluatorError:
+            raise
+        except Exception as error:
+            raise EvaluatorError(as_sentence(error)) from error
+        return _orq_score(answer)
 
-    return converted
+    return awaited
 
 
 from_orq = convert_orq_evaluator
-
-
-@contextmanager
-def _as_evaluator_error() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise EvaluatorError(as_sentence(error)) from error
 
 
 def _orq_score(answer: object) -> Score:
@@ -182,4 +181,4 @@ def _field(value: object, key: str) -> Any:
 
 _COMPOSED = (Weighted, AllOf, AnyOf, Threshold, Normalised)
 EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN_EVALUATORS, *_COMPOSED)}
-"""The built-in evaluators, by the name under which they are listed."""
+"""The built-in evaluators by name."""

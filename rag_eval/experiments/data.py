@@ -1,4 +1,4 @@
-"""Read the rows of an experiment: from memory, files, iterators and callables, and datasets of LangSmith and orq.ai."""
+"""Read the rows of an experiment: from memory, files, iterators, callables, and datasets of LangSmith and orq.ai."""
 
 import asyncio
 import csv
@@ -13,10 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pydantic_core import from_json
+
 from rag_eval.distribution import install_command
 from rag_eval.errors import DataError, ServiceError
 from rag_eval.experiments.engine import CallThread
-from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.results import Row
 
 if TYPE_CHECKING:
@@ -26,15 +27,37 @@ if TYPE_CHECKING:
     from langsmith.schemas import Example
 
 PARQUET_BATCH = 1_024
+AHEAD = 64
+CLOSE_SECONDS = 1.0
+"""How long the end of a stream waits for a source that hangs."""
+LANGSMITH_PAGE = 100
+ORQ_PAGE = 50
+ORQ_SECONDS = 30
+
+
+class ServiceDataset(Protocol):
+    """A dataset of a service."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows."""
+
+
+Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], object] | ServiceDataset | str | Path
+"""Rows: a list, a (async) iterator, a (async) callable that returns one, the path of a JSONL, CSV or Parquet file, or a
+dataset of a service."""
 
 
 def file_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file, by its ending; raises ``DataError`` when it is missing or not of that kind."""
+    """Yield the rows of a file.
+
+    Raises:
+        DataError: The file is missing, damaged, or of an unknown kind.
+    """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{str(path)!r} is not a kind of data: give {', '.join(READERS)}")
     if not path.is_file():
-        raise DataError(f"the data file {str(path)!r} is not there: check the path")
+        raise DataError(f"the data file {str(path)!r} is missing: check the path")
     return reader(path)
 
 
@@ -44,7 +67,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = decode(line)
+                row = from_json(line)
             except ValueError as error:
                 raise DataError(f"line {number} of {str(path)!r} is not JSON: {error}") from None
             if not isinstance(row, dict):
@@ -53,7 +76,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    csv.field_size_limit(2**31 - 1)  # a document in a cell is longer than the module's default
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         try:
@@ -80,76 +103,20 @@ def _parquet(path: Path) -> Iterator[Row]:
         raise DataError(f"{str(path)!r} is not Parquet: {error}") from None
 
 
-READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
-    ".jsonl": _jsonl,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
-
-
-AHEAD = 64
-"""At most so many rows are read before somebody asks for them."""
-CLOSE_SECONDS = 1.0
-"""How long the end of a stream waits for a source that is just being read, which may hang."""
-
-
-async def read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGenerator[object, None]:
-    """Yield the rows of a source, read on a thread; raises what the source raises, after the rows before."""
-    rows: queue.Queue[object] = queue.Queue(AHEAD)
-    arrived, stopped = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def fill() -> None:
-        try:
-            for row in source:
-                rows.put(row)
-                if stopped.is_set():
-                    return
-                if not arrived.is_set():
-                    loop.call_soon_threadsafe(arrived.set)
-        finally:
-            if isinstance(source, Generator):
-                source.close()
-
-    ended = thread.call(fill)
-    ended.add_done_callback(lambda _: arrived.set())
-    try:
-        while True:
-            arrived.clear()
-            while not rows.empty():
-                yield rows.get_nowait()
-            if ended.done():
-                break
-            await arrived.wait()
-        ended.result()
-    finally:
-        stopped.set()
-        with suppress(queue.Empty):  # room for the row that is waiting for it
-            rows.get_nowait()
-        await asyncio.wait({ended}, timeout=CLOSE_SECONDS)
-
-
-class ServiceDataset(Protocol):
-    """A dataset of a service."""
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the rows, page by page."""
-
-
-Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], object] | ServiceDataset | str | Path
-"""Rows: a list, a (async) iterator, a (async) callable that returns one, the path of a JSONL, CSV or Parquet file, or a
-dataset of a service."""
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
 
 
 async def stream(data: Data) -> AsyncGenerator[Row, None]:
-    """Yield row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
+    """Yield the rows of data, and close its generator at the end.
 
-    What is not async, and not in memory already, is opened, read and closed on one thread of its own: a slow source
-    delays no call. Closing the stream closes the generator it reads.
+    Sync callables and iterators are read on one thread, so that a slow source delays no call.
+
+    Raises:
+        DataError: The data is of another kind, or a row is not a mapping.
     """
     thread = CallThread()
+    number = 0
     try:
-        number = 0
         async with aclosing(_rows(await _opened(data, thread), thread)) as rows:
             async for row in rows:
                 if not isinstance(row, Mapping):
@@ -180,7 +147,7 @@ async def _rows(source: object, thread: CallThread) -> AsyncGenerator[object, No
         for row in source:
             yield row
     elif isinstance(source, Iterable) and not isinstance(source, Mapping | str | bytes):
-        async with aclosing(read_ahead(source, thread)) as rows:
+        async with aclosing(_read_ahead(source, thread)) as rows:
             async for row in rows:
                 yield row
     else:
@@ -189,25 +156,58 @@ async def _rows(source: object, thread: CallThread) -> AsyncGenerator[object, No
         )
 
 
-PAGE = 50
-LANGSMITH_PAGE = 100
-ORQ_SECONDS = 30
+async def _read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGenerator[object, None]:
+    """Yield the rows of a source that is read on a thread, up to ``AHEAD`` rows in advance."""
+    rows: queue.Queue[object] = queue.Queue(AHEAD)
+    arrived, stopped = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def fill() -> None:
+        try:
+            for row in source:
+                rows.put(row)
+                if stopped.is_set():
+                    return
+                if not arrived.is_set():
+                    loop.call_soon_threadsafe(arrived.set)
+        finally:
+            if isinstance(source, Generator):
+                source.close()
+
+    filled = thread.call(fill)
+    filled.add_done_callback(lambda _: arrived.set())
+    try:
+        while not filled.done() or not rows.empty():
+            arrived.clear()
+            while not rows.empty():
+                yield rows.get_nowait()
+            if not filled.done():
+                await arrived.wait()
+        filled.result()
+    finally:
+        stopped.set()
+        with suppress(queue.Empty):  # makes room for the row that the thread is about to put
+            rows.get_nowait()
+        await asyncio.wait({filled}, timeout=CLOSE_SECONDS)
 
 
 class LangSmithDataset:
-    """The examples of a LangSmith dataset; an example's only input or output stands for itself.
+    """The examples of a LangSmith dataset.
 
-    The key and the endpoint are ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``.
+    The key and the endpoint are ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``. If an example has one input or one
+    output, the row has its value alone.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def rows(self) -> Iterator[Row]:
-        """Yield the examples, page by page, with the ``id`` by which ``LangSmithOutput`` recognises them.
+        """Yield the examples with the ``id`` that ``LangSmithOutput`` needs.
 
-        Raises ``ConfigurationError`` without a key, ``DataError`` when there is no such dataset, and
-        ``ServiceError`` when LangSmith does not give it.
+        Raises:
+            ConfigurationError: There is no key.
+            DataError: There is no such dataset.
+            ServiceError: LangSmith fails.
         """
         from rag_eval.retry import BRIEF
         from rag_eval.services.langsmith_client import LangSmithService
@@ -221,7 +221,7 @@ class LangSmithDataset:
             for start in count(0, LANGSMITH_PAGE):
                 page = service.ask(problem, partial(_example_page, dataset.id, start))
                 for example in page:
-                    row = {"input": _sole(example.inputs), "output": _sole(example.outputs)}
+                    row = {"input": _only_value(example.inputs), "output": _only_value(example.outputs)}
                     yield row | {"id": str(example.id), "metadata": example.metadata or {}}
                 if len(page) < LANGSMITH_PAGE:
                     return
@@ -238,7 +238,7 @@ class OrqDataset:
         self._id = dataset_id
 
     def rows(self) -> Iterator[Row]:
-        """Yield the data points, page by page; raises ``ServiceError`` when they cannot be read."""
+        """Yield the data points; raises ``DataError`` without a key or the extra, and ``ServiceError``."""
         key = os.environ.get("ORQ_API_KEY")
         if not key:
             raise DataError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
@@ -253,18 +253,18 @@ class OrqDataset:
         after: str | None = None
         while True:
             try:
-                page = client.datasets.list_datapoints(dataset_id=self._id, limit=PAGE, starting_after=after)
+                page = client.datasets.list_datapoints(dataset_id=self._id, limit=ORQ_PAGE, starting_after=after)
             except (OrqError, httpx.HTTPError) as error:
                 raise ServiceError(f"the orq.ai dataset {self._id!r} cannot be read: {type(error).__name__}") from None
             for point in page.data:
-                row = {"input": _sole(point.inputs), "output": point.expected_output}
+                row = {"input": _only_value(point.inputs), "output": point.expected_output}
                 yield row | {"id": point.id, "messages": point.messages}
             if not page.has_more or not page.data:
                 return
             after = page.data[-1].id
 
 
-def _sole(values: Row | None) -> object:
+def _only_value(values: Row | None) -> object:
     if values is None:
         return None
     return next(iter(values.values())) if len(values) == 1 else dict(values)

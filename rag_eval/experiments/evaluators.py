@@ -21,17 +21,17 @@ from rag_eval.types.chunks import CharacterSpan
 
 
 def text_of(value: object, what: str) -> str:
-    """Return a text, a number or a bool as text; raises ``EvaluatorError`` on other values."""
+    """Return a text, a number or a bool as text; raises ``EvaluatorError`` for other values."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
         return str(value)
-    raise EvaluatorError(f"the {what} is a {type(value).__name__} and not a text: return a text, or use another one")
+    raise EvaluatorError(f"the {what} is a {type(value).__name__}, not a text: return a text, or use another evaluator")
 
 
 @dataclass(frozen=True)
 class ExactMatch:
-    """Scores 1 when the result equals the expected output, else 0; ``ignore_case`` and ``strip`` relax texts."""
+    """Scores 1 if the result equals the expected output, else 0; ``ignore_case`` and ``strip`` apply to texts."""
 
     ignore_case: bool = False
     strip: bool = False
@@ -39,7 +39,7 @@ class ExactMatch:
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: object, expected: object) -> bool:
-        """Tell whether they are equal."""
+        """Return whether they are equal."""
         return bool(self._plain(result) == self._plain(expected))
 
     def _plain(self, value: object) -> object:
@@ -51,7 +51,7 @@ class ExactMatch:
 
 @dataclass(frozen=True)
 class Contains:
-    """Scores 1 when the result contains ``text``, by default the expected output, else 0."""
+    """Scores 1 if the result contains ``text``, by default the expected output, else 0."""
 
     text: str | None = None
     ignore_case: bool = False
@@ -59,7 +59,7 @@ class Contains:
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: object, expected: object) -> bool:
-        """Tell whether it does; raises ``EvaluatorError`` on anything but texts."""
+        """Return whether it does; raises ``EvaluatorError`` for values that are not texts."""
         whole = text_of(result, "result")
         part = self.text if self.text is not None else text_of(expected, "expected output")
         return part.casefold() in whole.casefold() if self.ignore_case else part in whole
@@ -67,7 +67,7 @@ class Contains:
 
 @dataclass(frozen=True)
 class Regex:
-    """Scores 1 when ``pattern`` is found in the result (``whole``: when it matches all of it), else 0."""
+    """Scores 1 if ``pattern`` is found in the result (with ``whole``: if it matches all of it), else 0."""
 
     pattern: str
     whole: bool = False
@@ -77,24 +77,24 @@ class Regex:
         try:
             re.compile(self.pattern)
         except re.error as error:
-            raise ConfigurationError(f"the pattern {self.pattern!r} is no regular expression: {error}") from None
+            raise ConfigurationError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from None
 
     def evaluate(self, result: object, expected: object) -> Score:
-        """Return whether it is found, with the match as the explanation."""
+        """Return whether it is found, with the match as explanation."""
         match = (re.fullmatch if self.whole else re.search)(self.pattern, text_of(result, "result"))
         return Score(float(match is not None), match.group()[:200] if match else None, match is not None)
 
 
 @dataclass(frozen=True)
 class JsonValid:
-    """Scores 1 when the result is JSON, and fits ``schema`` (a pydantic model, or any type) if given; else 0."""
+    """Scores 1 if the result is JSON and fits ``schema`` (a Pydantic model or any type) if that is given, else 0."""
 
     schema: Any = None
     name: str = "JsonValid"
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: object, expected: object) -> Score:
-        """Return whether it is, or why not; a result that is no text is checked as it is."""
+        """Return whether it does, or why not; a result that is not a text is validated as it is."""
         try:
             value = json.loads(result) if isinstance(result, str | bytes) else result
         except ValueError as error:
@@ -115,7 +115,10 @@ def _texts(result: object, expected: object) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class LevenshteinSimilarity:
-    """1 - distance / length of the longer; two empty texts are the same (1)."""
+    """1 - edit distance / length of the longer text; 1 for two empty texts.
+
+    ``LevenshteinDistance`` is another name of it: higher scores are better.
+    """
 
     name: str = "LevenshteinSimilarity"
 
@@ -126,9 +129,12 @@ class LevenshteinSimilarity:
         return Levenshtein.normalized_similarity(*_texts(result, expected))
 
 
+LevenshteinDistance = LevenshteinSimilarity
+
+
 @dataclass(frozen=True)
 class BLEU:
-    """Sentence BLEU of sacrebleu (up to 4-grams, exponential smoothing), as a share of 1; 0 when a text is empty."""
+    """Sentence BLEU of sacrebleu (up to 4-grams, exponential smoothing), from 0 to 1; 0 if a text is empty."""
 
     name: str = "BLEU"
 
@@ -144,7 +150,7 @@ class BLEU:
 
 @dataclass(frozen=True)
 class RougeL:
-    """ROUGE-L: F1 of the longest common subsequence of words; 1 when both have no word, 0 when one has none."""
+    """ROUGE-L: F1 of the longest common subsequence of words; 1 if neither has a word, 0 if one has none."""
 
     name: str = "RougeL"
 
@@ -159,7 +165,7 @@ class RougeL:
 
 @dataclass(frozen=True)
 class CosineSimilarity:
-    """Cosine of the word counts, without a model; 1 when both have no word, 0 when one has none."""
+    """Cosine of the word counts, without a model; 1 if neither has a word, 0 if one has none."""
 
     name: str = "CosineSimilarity"
     instant: ClassVar[bool] = True
@@ -176,7 +182,7 @@ class CosineSimilarity:
 
 @dataclass(frozen=True)
 class SemanticSimilarity:
-    """Cosine of the embeddings, by default of the local embedder; a text without a direction scores 0."""
+    """Cosine of the embeddings, by default of the local embedder; 0 if a text has a zero vector."""
 
     embedder: Embedder | None = None
     name: str = "SemanticSimilarity"
@@ -213,17 +219,17 @@ class MetricEvaluator:
     """
 
     def __init__(self, metric: str | SpanOrChunkMetric) -> None:
-        self.instant = isinstance(metric, str)  # of a metric of the user's nothing is known
+        self.instant = isinstance(metric, str)  # a user's metric may be slow
         self._metric = _built_in(metric) if isinstance(metric, str) else metric
         if not callable(getattr(self._metric, "calculate", None)):
-            raise ConfigurationError(f"a {type(metric).__name__} is no metric: give one with name and calculate")
+            raise ConfigurationError(f"a {type(metric).__name__} is not a metric: give one with name and calculate")
         self.name = str(self._metric.name)
 
     def __repr__(self) -> str:
         return f"MetricEvaluator({self.name!r})"
 
     def evaluate(self, result: object, expected: object) -> float:
-        """Return the metric's value; raises ``EvaluatorError`` on what is neither ids nor spans."""
+        """Return the metric's value; raises ``EvaluatorError`` for values that are neither ids nor spans."""
         return float(self._metric.calculate(_items(result, "result"), _items(expected, "expected output")))
 
 
@@ -241,7 +247,7 @@ def _items(value: object, what: str) -> list[object]:
 def _span(record: Row, what: str) -> CharacterSpan:
     try:
         start, end = record["start"], record["end"]
-        # The metrics look at places alone; a span without its text is filled up to fit them.
+        # The metrics use places alone, so that a missing text may be anything of its length.
         return CharacterSpan(record["doc_id"], start, end, record.get("text", "\0" * max(0, end - start)))
     except KeyError as error:
         raise EvaluatorError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
@@ -267,7 +273,7 @@ class Judgement(BaseModel):
     @field_validator("score")
     @classmethod
     def _in_range(cls, score: float) -> float:
-        # Strict schemas know no bounds, so that the answer is checked here.
+        # The strict schemas of services have no bounds.
         if not 0 <= score <= 1:
             raise ValueError(f"{score} is not from 0 to 1")
         return score
@@ -275,11 +281,18 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True)
 class LLMJudge:
-    """Scores from 0 to 1 by a model, with the reason; it passes from ``at_least`` up.
+    """Scores from 0 to 1 by a model, with its reason; passes from ``at_least`` up.
 
-    ``client`` is ``openai.OpenAI`` or any other with ``chat.completions.create``. Without one the service is that of
-    ``OPENAI_BASE_URL``, or OpenAI, with the key ``OPENAI_API_KEY``, and ``timeout`` bounds a request, in seconds.
-    ``settings`` go along with each request, such as a temperature.
+    Args:
+        model: The model's name.
+        criteria: What the answer is judged by.
+        at_least: The lowest score that passes.
+        settings: Further settings of each request, such as a temperature.
+        timeout: Seconds a request may take; for the default client.
+        client: ``openai.OpenAI`` or another client with ``chat.completions.create``. Default: the service at
+            ``OPENAI_BASE_URL``, or OpenAI, with the key ``OPENAI_API_KEY``.
+        retries: How requests are retried.
+        name: The name of the score.
     """
 
     model: str = "gpt-4o-mini"
@@ -299,10 +312,7 @@ class LLMJudge:
         object.__setattr__(self, "client", without_retries(client))
 
     def evaluate(self, result: object, expected: object, row: Row) -> Score:
-        """Return the judge's score, after ``retries`` where another attempt can help.
-
-        Raises ``ServiceError`` when the judge fails, refuses, or answers in another form.
-        """
+        """Return the judge's score; raises ``ServiceError`` if it fails, refuses or gives an invalid answer."""
         from rag_eval.llm.chat import ChatRequest, ask_once, response_format
 
         data = {"question": row.get("input"), "expected_answer": expected, "answer": result}
@@ -314,4 +324,3 @@ class LLMJudge:
 
 _COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
 PLAIN_EVALUATORS: tuple[type, ...] = (*_COMPARING, JsonValid, LLMJudge, MetricEvaluator)
-"""The evaluators that are not made of others."""

@@ -1,17 +1,15 @@
-"""Experiments of a Python file: their settings, and the session in which a command or a flow runs the file.
+"""Experiments in a Python file: their settings, and the session in which a command or a flow runs the file.
 
-Settings stand in ``[tool.rag-eval.experiment]`` of a ``pyproject.toml``, or in ``[experiment]`` of a ``rag-eval.toml``.
+Settings are in ``[tool.rag-eval.experiment]`` of ``pyproject.toml``, or in ``[experiment]`` of ``rag-eval.toml``.
 """
 
 import runpy
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, StrictInt, ValidationError
 
@@ -21,21 +19,22 @@ from rag_eval.experiments.results import ExperimentResult, OutputHandler
 from rag_eval.parts.part_settings import Settings
 from rag_eval.services.orq import OrqSettings
 
-PROJECT_FILES = {"rag-eval.toml": ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
-"""The files that may hold the settings of experiments, and the keys that lead to them."""
+OWN_FILE = "rag-eval.toml"
+PROJECT_FILES = {OWN_FILE: ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
+"""The files that may hold the settings of experiments, and the keys of their tables."""
 
 
 class ExperimentSettings(Settings):
     """The settings of experiments."""
 
     output_dir: Path = Field(default=Path("evaluations"), description="The folder of the results.")
-    concurrency: StrictInt = Field(default=5, ge=1, description="How many calls may be under way at once.")
+    concurrency: StrictInt = Field(default=5, ge=1, description="How many calls may run at once.")
     timeout: float | None = Field(default=None, gt=0, description="Seconds one call may take.")
     retries: StrictInt = Field(default=0, ge=0, description="How often a failing call is tried again.")
     orq: OrqSettings = OrqSettings()
 
     def updated(self, overrides: Mapping[str, object]) -> "ExperimentSettings":
-        """Return the settings with those overrides that are not None; raises ``ConfigurationError``."""
+        """Return the settings with the overrides that are not None; raises ``ConfigurationError``."""
         values = {key: value for key, value in overrides.items() if value is not None}
         try:
             return ExperimentSettings.model_validate(self.model_dump() | values)
@@ -45,40 +44,51 @@ class ExperimentSettings(Settings):
 
 
 def load_settings() -> ExperimentSettings:
-    """Return the settings of the nearest of ``PROJECT_FILES``, folders upwards; else the defaults.
+    """Return the settings of the nearest of ``PROJECT_FILES`` in this folder or above, or the defaults.
 
-    Raises ``ConfigurationError`` with the file and the key when a setting cannot be used.
+    Raises:
+        ConfigurationError: The file or a setting cannot be used.
     """
     here = Path.cwd()
-    for path, keys in (
-        (folder / name, keys) for folder in (here, *here.parents) for name, keys in PROJECT_FILES.items()
-    ):
-        try:
-            table: Any = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
-        for key in keys:
-            table = table.get(key) if isinstance(table, dict) else None
-        if table is None:
-            continue
-        try:
-            return ExperimentSettings.model_validate(table)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join((*keys, *map(str, first["loc"])))
-            known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
-            hint = f"the keys are {', '.join(known.model_fields)}"
-            problem = hint if first["type"] == "extra_forbidden" else first["msg"].lower()
-            raise ConfigurationError(f"{str(path)!r}, {where}: {problem}") from None
+    for folder in (here, *here.parents):
+        for name, keys in PROJECT_FILES.items():
+            path = folder / name
+            table = _table(path, keys) if path.is_file() else None
+            if table is not None:
+                return _checked(table, path, keys)
     return ExperimentSettings()
+
+
+def _table(path: Path, keys: Sequence[str]) -> object:
+    try:
+        table: object = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    if table is None and path.name == OWN_FILE:
+        raise ConfigurationError(f"{str(path)!r} has no [experiment] table: put the settings below that line")
+    return table
+
+
+def _checked(table: object, path: Path, keys: Sequence[str]) -> ExperimentSettings:
+    try:
+        return ExperimentSettings.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join((*keys, *map(str, first["loc"])))
+        known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
+        hint = f"unknown key: the keys are {', '.join(known.model_fields)}"
+        problem = hint if first["type"] == "extra_forbidden" else first["msg"].lower()
+        raise ConfigurationError(f"{str(path)!r}, {where}: {problem}") from None
 
 
 @dataclass
 class Session:
-    """Settings that override those of the calls, and the results of the experiments that were run.
+    """Settings that override those of the calls, and the results of the experiments.
 
-    ``outputs`` replace all others. With ``is_quiet`` nothing is shown on the terminal; without ``raises`` a failing
-    experiment does not end the file.
+    ``outputs`` replace all others. With ``is_quiet`` nothing is printed; without ``raises`` a failed experiment does
+    not end the file.
     """
 
     concurrency: int | None = None
@@ -90,44 +100,36 @@ class Session:
 
 
 _sessions: list[Session] = []
+"""Of the process, since a file may start threads and loops of its own."""
 
 
 def current_session() -> Session:
-    """Return the session under way, or an empty one."""
+    """Return the innermost session, or an empty one."""
     return _sessions[-1] if _sessions else Session()
 
 
-@contextmanager
-def _open(session: Session) -> Iterator[None]:
-    # For the process, since a file may start threads and loops of its own.
-    _sessions.append(session)
-    try:
-        yield
-    finally:
-        _sessions.remove(session)
-
-
 def run_file(path: Path, session: Session) -> list[ExperimentResult]:
-    """Run a file as a script under the session and return its experiments' results; raises ``ExperimentError``."""
+    """Run a file as a script and return the results of its experiments; raises ``ExperimentError``."""
     if not path.is_file():
-        raise ExperimentError(f"the file {str(path)!r} is not there: give a Python file that runs an experiment")
+        raise ExperimentError(f"the file {str(path)!r} is missing: give a Python file that runs an experiment")
     folder = str(path.absolute().parent)
     sys.path.insert(0, folder)  # as Python does for a script
+    _sessions.append(session)
     try:
-        with _open(session):
-            runpy.run_path(str(path), run_name="__main__")
+        runpy.run_path(str(path), run_name="__main__")
     except RagEvalError:
         raise
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
-            raise ExperimentError(f"{str(path)!r} ended with code {leaving.code}") from None
+            raise ExperimentError(f"{str(path)!r} exited with code {leaving.code}") from None
     except Exception as error:
         begin_with_user_code(error)
         raise ExperimentError(f"{str(path)!r}{_line(path, error)}: {message_of(error)}") from error
     finally:
+        _sessions.remove(session)
         sys.path.remove(folder)
     if not session.results:
-        raise ExperimentError(f"{str(path)!r} holds no experiment: call evaluatorq(…) in it, or await experiment(…)")
+        raise ExperimentError(f"{str(path)!r} runs no experiment: call evaluatorq(…) in it, or await experiment(…)")
     return session.results
 
 

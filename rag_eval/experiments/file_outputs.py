@@ -1,4 +1,4 @@
-"""The results of an experiment as a JSON file, as a page to read, and its averages as Markdown."""
+"""Write the results of an experiment as a JSON file and as an HTML page, and its averages as Markdown."""
 
 import os
 import re
@@ -7,13 +7,14 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+from pydantic_core import from_json
 
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.item_log import ItemLog, file_stem
-from rag_eval.experiments.json_lines import decode, encode
+from rag_eval.experiments.json_lines import encode, json_text
 from rag_eval.experiments.results import Average, ExperimentResult, ItemResult, score_key
 from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page
@@ -21,6 +22,12 @@ from rag_eval.reports.wording import LESS_STRICT, brackets, leaves_out_zero, tes
 from rag_eval.stats.comparison import Comparison, compare
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.storage.files import scratch_path, write_atomically
+
+PACKAGE = "rag_eval.experiments"
+MOST_SAMPLES = 2_000
+MOST_FAILURES = 1_000
+LONGEST_TEXT = 4_000
+HEADLINE_FINDINGS = 3
 
 
 class JsonOutput:
@@ -32,16 +39,16 @@ class JsonOutput:
         self._folder = Path(folder)
 
     def handle(self, results: ExperimentResult) -> str:
-        """Write the file whole or not at all; raises ``ArtifactError`` when it cannot be written."""
+        """Write the file atomically; raises ``ArtifactError`` if the disk is full."""
         path = self._folder / f"{result_stem(results)}.json"
         with scratch_path(self._folder) as scratch:
             try:
                 with scratch.open("wb") as file:
                     _write(file, results)
                 try:
-                    os.link(scratch, path)  # takes the name only where it is free, whoever else is at it
+                    os.link(scratch, path)  # fails if the name is taken, by another process too
                 except FileExistsError:
-                    if not _is_of(path, results.run):  # but another of this name that began in the same second
+                    if not _is_of_run(path, results.run):  # of an experiment that started in the same second
                         path = path.with_stem(f"{path.stem}-{results.run[:8]}")
                     os.replace(scratch, path)
             except OSError as error:
@@ -52,18 +59,17 @@ class JsonOutput:
 
 
 def result_stem(result: ExperimentResult) -> str:
-    """Return the name of an experiment's files, without their ending."""
+    """Return the name of an experiment's files without an ending."""
     return f"{file_stem(result.name)}-{result.timestamp:%Y-%m-%dT%H-%M-%S}"
 
 
-def _is_of(path: Path, run: str) -> bool:
-    """Tell whether a file holds this very run, from an attempt that was cut short."""
+def _is_of_run(path: Path, run: str) -> bool:
     with path.open("rb") as file:
         return f'"run":"{run}"'.encode() in file.read(4_096)
 
 
-def summary_record(result: ExperimentResult) -> dict[str, Any]:
-    """Return the summary as in files: execution time in milliseconds, every average with n and interval."""
+def summary_record(result: ExperimentResult) -> dict[str, object]:
+    """Return the summary as it is written to files, with the time in milliseconds."""
     summary = result.summary
     return {
         "totalSamples": summary.total_samples,
@@ -75,8 +81,8 @@ def summary_record(result: ExperimentResult) -> dict[str, Any]:
     }
 
 
-def head_record(result: ExperimentResult) -> dict[str, Any]:
-    """Return the head of the file, before the samples."""
+def head_record(result: ExperimentResult) -> dict[str, object]:
+    """Return what the file says about the experiment before the samples."""
     return {
         "experimentName": result.name,
         "timestamp": result.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -89,16 +95,16 @@ def head_record(result: ExperimentResult) -> dict[str, Any]:
 def _write(file: IO[bytes], result: ExperimentResult) -> None:
     file.write(encode(head_record(result))[:-1] + b',"results":[')
     results = result.results
-    records = results.records() if isinstance(results, ItemLog) else (item.record() for item in results)
+    records = results.records() if isinstance(results, ItemLog) else (encode(item.record()) for item in results)
     for place, record in enumerate(records):
-        file.write((b",\n" if place else b"\n") + encode(record))
+        file.write((b",\n" if place else b"\n") + record)
     file.write(b'\n],"summary":' + encode(summary_record(result)) + b"}\n")
 
 
 def read_result(path: Path) -> ExperimentResult:
-    """Return the results in a JSON file; raises ``ArtifactError`` when it has none."""
+    """Read the results in a JSON file; raises ``ArtifactError`` if it is damaged or missing."""
     try:
-        record = decode(path.read_bytes())
+        record = from_json(path.read_bytes())
         summary = record["summary"]
         return ExperimentResult(
             name=record["experimentName"],
@@ -119,15 +125,10 @@ def read_result(path: Path) -> ExperimentResult:
         raise ArtifactError(f"{str(path)!r} is not the JSON file of an experiment: give one of its results") from None
 
 
-HERE = "rag_eval.experiments"
-MOST_SAMPLES = 2_000
-MOST_FAILURES = 1_000
-
-
 class HtmlOutput:
-    """Writes ``<folder>/<name>-YYYY-MM-DDTHH-MM-SS.html``, named as the JSON file where one was written before.
+    """Writes ``<folder>/<name>-YYYY-MM-DDTHH-MM-SS.html``, beside the JSON file if there is one.
 
-    The page has the first ``samples`` samples and, of the later ones, the first ``failures`` that failed.
+    The page has the first ``samples`` samples, and the first ``failures`` later ones that failed.
     """
 
     name = "html"
@@ -135,41 +136,27 @@ class HtmlOutput:
     def __init__(
         self, folder: str | Path = "evaluations", samples: int = MOST_SAMPLES, failures: int = MOST_FAILURES
     ) -> None:
-        self._folder = Path(folder)
-        self._samples, self._failures = samples, failures
+        self._folder, self._samples, self._failures = Path(folder), samples, failures
 
     def handle(self, results: ExperimentResult) -> str:
-        """Write the page; raises ``ArtifactError`` when it cannot be written."""
+        """Write the page; raises ``ArtifactError`` if it cannot be written."""
         stem = results.path.stem if results.path is not None else f"{result_stem(results)}-{results.run[:8]}"
         path = self._folder / f"{stem}.html"
-        samples, note = self._selected(results)
-        write_atomically(path, experiment_page(results, samples, note).encode("utf-8", "replace"))
+        samples, later = list(islice(results.results, self._samples)), islice(results.results, self._samples, None)
+        has_failures = results.failed > sum(len(item.errors) for item in samples)
+        failures = list(islice((item for item in later if item.errors), self._failures)) if has_failures else []
+        note = None
+        if results.total > len(samples):
+            failed = f" and {len(failures):,} later ones that failed" if failures else ""
+            place = f"; all are in {results.path.name}" if results.path is not None else ""
+            note = f"Showing the first {len(samples):,} of {results.total:,} samples{failed}{place}."
+        page = experiment_page(results, [*samples, *failures], note)
+        write_atomically(path, page.encode("utf-8", "replace"))
         return str(path)
-
-    def _selected(self, result: ExperimentResult) -> tuple[list[ItemResult], str | None]:
-        """Return the samples for the page, and a note on those left out."""
-        samples = list(islice(result.results, self._samples))
-        if result.total <= self._samples:
-            return samples, None
-        left = result.failed - sum(len(item.errors) for item in samples)
-        failures: list[ItemResult] = []
-        for item in islice(result.results, self._samples, None) if left else ():
-            if item.errors:
-                failures.append(item)
-                left -= len(item.errors)
-            if not left or len(failures) == self._failures:
-                break
-        failed = f" and {'the first ' if left else ''}{len(failures):,} later ones that failed" if failures else ""
-        place = f"; all are in {result.path.name}" if result.path is not None else ""
-        return samples + failures, f"Shown are the first {self._samples:,} of {result.total:,} samples{failed}{place}."
-
-
-LONGEST_TEXT = 4_000
-HEADLINE_FINDINGS = 3
 
 
 def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], note: str | None) -> str:
-    """Return the page of an experiment with these samples; ``note`` says which were left out."""
+    """Return the page of an experiment with these samples, and a note on those left out."""
     averages = result.averages.values()
     ends = [end for average in averages for end in (average.low, average.mean, average.high) if end is not None]
     pairs = paired_tasks(result, samples)
@@ -177,9 +164,9 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
     unsure = [pair for pair in pairs.values() if pair.verdict == "no difference shown"]
     return render_page(
         "experiment.html",
-        package=HERE,
-        style=asset("report.css") + asset("experiment.css", HERE),
-        script="\n".join([asset("page.js"), asset("experiment.js", HERE)]),
+        package=PACKAGE,
+        style=asset("report.css") + asset("experiment.css", PACKAGE),
+        script="\n".join([asset("page.js"), asset("experiment.js", PACKAGE)]),
         result=result,
         verdict=experiment_verdict(result, pairs),
         pairs=rows,
@@ -193,7 +180,7 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
 def paired_tasks(result: ExperimentResult, samples: Sequence[ItemResult]) -> dict[tuple[str, str, str], Comparison]:
     """Compare each further task with the first by each evaluator: keys are (evaluator, first, other).
 
-    Compared are the samples of which all tasks have a score; p is corrected for the number of tasks compared.
+    Only samples with a score of every task count. p is corrected for the number of tasks.
     """
     first, *others = result.tasks
     pairs: dict[tuple[str, str, str], Comparison] = {}
@@ -222,44 +209,43 @@ def experiment_verdict(result: ExperimentResult, pairs: Mapping[tuple[str, str, 
             by = f"{evaluator} ({typeset(f'{pair.difference:+.3f}')})"
             differences.setdefault(f"{other} is {pair.verdict} than {first} by", []).append(by)
     if not differences:
-        return f"These {counted(result.total, 'samples')} do not tell the {len(result.tasks)} tasks apart"
+        return f"No significant difference between {len(result.tasks)} tasks on {counted(result.total, 'samples')}"
     findings = [f"{finding} {' and '.join(by)}" for finding, by in differences.items()]
     return "; ".join(findings[:HEADLINE_FINDINGS]) + (" …" if len(findings) > HEADLINE_FINDINGS else "")
 
 
-def _sample(item: ItemResult) -> dict[str, Any]:
+def _sample(item: ItemResult) -> dict[str, object]:
     return {
         "index": item.index + 1,
-        "input": _shown(item.input),
-        "output": "" if item.output is None else _shown(item.output),
-        "results": ["" if result is None else _shown(result) for result in item.task_results],
+        "input": _shortened(item.input),
+        "output": "" if item.output is None else _shortened(item.output),
+        "results": ["" if result is None else _shortened(result) for result in item.task_results],
         "scores": {key: score.value for key, score in item.scores.items()},
         "passed": {key: score.passed for key, score in item.scores.items() if score.passed is not None},
-        "why": {key: _shown(score.explanation) for key, score in item.scores.items() if score.explanation},
-        "errors": [[error.place, _shown(error.message)] for error in item.errors],
+        "why": {key: _shortened(score.explanation) for key, score in item.scores.items() if score.explanation},
+        "errors": [[error.place, _shortened(error.message)] for error in item.errors],
     }
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else encode(value).decode()
+def _shortened(value: object) -> str:
+    text = json_text(value)
     left = len(text) - LONGEST_TEXT
-    return text if left <= 0 else f"{text[:LONGEST_TEXT]}… ({counted(left, 'further characters')} are in the results)"
+    return text if left <= 0 else f"{text[:LONGEST_TEXT]}… ({counted(left, 'more characters')} in the results)"
 
 
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'*+,;=%-]+", re.ASCII)
 
 
 def experiment_markdown(result: ExperimentResult) -> str:
-    """Return a table of the averages with n and interval, the failures, and the places of the results."""
+    """Return a table of the averages, the failures, and the places of the results."""
     lines = [f"## {escape_markdown(result.name)}", "", "| score | mean | 95 % interval | n |", "|---|---:|---:|---:|"]
     for key, average in result.averages.items():
         interval = f"{average.low:.3f} to {average.high:.3f}" if average.low is not None else ""
         lines.append(f"| {escape_markdown(key)} | {average.mean:.3f} | {interval} | {average.n} |")
     lines += ["", f"{counted(result.total, 'samples')} in {result.seconds:.1f} s.", ""]
     lines += [f"- {escape_markdown(place)} failed {counted(count, 'times')}" for place, count in result.errors.items()]
-    return "\n".join([*lines, *(f"- {escape_markdown(name)}: {_place(place)}" for name, place in result.saved.items())])
-
-
-def _place(place: str) -> str:
-    # A page of a server cannot link to a file, and what ends a link would begin markup of the service's own.
-    return f"[open]({place})" if _ADDRESS.fullmatch(place) else escape_markdown(place)
+    for name, place in result.saved.items():
+        # Only a plain web address becomes a link: other characters could end it and begin markup of a service.
+        link = f"[open]({place})" if _ADDRESS.fullmatch(place) else escape_markdown(place)
+        lines.append(f"- {escape_markdown(name)}: {link}")
+    return "\n".join(lines)

@@ -1,51 +1,69 @@
-"""Finished samples on disk, a line each: they survive a kill, and a rerun continues where the last one ended.
-
-Lines stand in the order in which samples were finished; only their positions are held in memory.
-"""
+"""Keep finished samples in an SQLite file, so that an interrupted experiment continues when it is run again."""
 
 import hashlib
-import os
 import re
 import secrets
-import threading
+import sqlite3
 import time
 import weakref
-from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
+
+from pydantic_core import from_json
 
 from rag_eval.errors import ArtifactError
-from rag_eval.experiments.json_lines import decode, encode
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ItemResult, Row
-from rag_eval.storage.locks import try_lock
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30
-HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
-"""The keys of the first line, and of those after it."""
+SCHEMA = """
+PRAGMA trusted_schema = OFF;
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS run (id TEXT, started TEXT);
+CREATE TABLE IF NOT EXISTS samples (place INTEGER PRIMARY KEY, row BLOB, item BLOB, failed INTEGER);
+"""
+# EXCLUSIVE keeps other processes out. Without synchronous writes a kill loses nothing; a power failure may.
 
 
 class ItemLog(Sequence[ItemResult]):
-    """The samples of a run by their place in the data; open it with ``open_log``."""
+    """The samples of a run in the order of the data; open it with ``open_log``.
 
-    def __init__(self, path: Path, release: Callable[[], None]) -> None:
-        self._path, self._release = path, release
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
-        self._reading = threading.Lock()
-        # A program may run experiments without end, and keep none of their results.
-        self.close = weakref.finalize(self, _close, self._descriptor, release)
-        """Close the file and free its name."""
-        header, self._positions = _survey(self._descriptor)
-        self._end = os.fstat(self._descriptor).st_size
-        self.run = str(header["run"])
-        self.started = datetime.fromisoformat(header["started"])
-        self._can_resume = any(position >= 0 for position in self._positions)
+    Raises:
+        sqlite3.DatabaseError: Another process uses the file, or it is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        self.close = weakref.finalize(self, self._database.close)
+        """Close the file; also done when the log is garbage."""
+        try:
+            self._database.executescript(SCHEMA)
+            header = self._database.execute("SELECT id, started FROM run").fetchone()
+            if header is None:
+                header = (secrets.token_hex(8), datetime.now(UTC).isoformat(timespec="milliseconds"))
+                self._database.execute("INSERT INTO run VALUES (?, ?)", header)
+            self._can_resume = len(self) > 0
+            if self._can_resume and self._database.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError(f"{str(path)!r} is damaged")
+        except BaseException:
+            self.close()
+            raise
+        self.run: str = header[0]
+        self.started = datetime.fromisoformat(header[1])
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return int(self._database.execute("SELECT count(*) FROM samples").fetchone()[0])
+
+    def __iter__(self) -> Iterator[ItemResult]:
+        for place, item in self._database.execute("SELECT place, item FROM samples ORDER BY place"):
+            yield ItemResult.of(place, from_json(item))
 
     @overload
     def __getitem__(self, index: int) -> ItemResult: ...
@@ -55,147 +73,80 @@ class ItemLog(Sequence[ItemResult]):
         if isinstance(index, slice):
             return [self[place] for place in range(len(self))[index]]
         place = range(len(self))[index]
-        return ItemResult.of(place, self._read(self._positions[place])["item"])
+        (item,) = self._database.execute("SELECT item FROM samples WHERE place = ?", (place,)).fetchone()
+        return ItemResult.of(place, from_json(item))
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the samples as plain data, in the order of the data."""
-        return (self._read(position)["item"] for position in self._positions)
-
-    def finished(self, index: int, row: Row) -> ItemResult | None:
-        """Return the result of the same row from an interrupted run, unless it had an error; else None."""
-        if not self._can_resume or index >= len(self._positions) or self._positions[index] < 0:
-            return None
-        record = self._read(self._positions[index])
-        if record["row"] != row_digest(row) or "errors" in record["item"]:
-            return None
-        return ItemResult.of(index, record["item"])
-
-    def add(self, item: ItemResult, row: Row) -> None:
-        """Write a finished sample; raises ``ArtifactError`` when that fails."""
-        line = encode({"index": item.index, "row": row_digest(row), "item": item.record()}) + b"\n"
-        try:
-            written = os.write(self._descriptor, line)
-        except OSError as error:
-            raise ArtifactError(f"{str(self._path)!r} cannot be written ({error.strerror}): make room") from None
-        if written != len(line):
-            raise ArtifactError(f"{str(self._path)!r} cannot be written: the disk is full")
-        self._positions.extend([-1] * (item.index + 1 - len(self._positions)))
-        self._positions[item.index] = self._end
-        self._end += len(line)
+    def records(self) -> Iterator[bytes]:
+        """Yield the samples as JSON, in the order of the data."""
+        return (item for (item,) in self._database.execute("SELECT item FROM samples ORDER BY place"))
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
-        return self._end
+        """The size of all samples in bytes."""
+        return int(self._database.execute("SELECT coalesce(sum(length(item)), 0) FROM samples").fetchone()[0])
+
+    def finished(self, index: int, row: Row) -> ItemResult | None:
+        """Return the result of the same row from an interrupted run; None if there is none, or it has an error."""
+        if not self._can_resume:
+            return None
+        query = "SELECT item FROM samples WHERE place = ? AND row = ? AND NOT failed"
+        found = self._database.execute(query, (index, row_digest(row))).fetchone()
+        with suppress(ValueError, KeyError, TypeError):  # a damaged record
+            return ItemResult.of(index, from_json(found[0])) if found else None
+        return None
+
+    def add(self, item: ItemResult, row: Row) -> None:
+        """Store a finished sample; raises ``ArtifactError`` when the disk is full."""
+        values = (item.index, row_digest(row), encode(item.record()), bool(item.errors))
+        try:
+            self._database.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)", values)
+        except sqlite3.OperationalError as error:
+            raise ArtifactError(f"{str(self._path)!r} cannot be written ({error}): make room") from None
 
     def cut(self, count: int) -> None:
-        """Drop the samples beyond the data, which may be shorter than in an interrupted run."""
-        del self._positions[count:]
+        """Drop samples beyond the data, which may be shorter than in the interrupted run."""
+        self._database.execute("DELETE FROM samples WHERE place >= ?", (count,))
 
     def done(self) -> None:
-        """Remove the file's name: the experiment need not be continued, and can still be read from here."""
+        """Remove the file, which this process can still read."""
+        self._database.execute("PRAGMA journal_mode = MEMORY")  # or closing would remove the journal of a later run
         self._path.unlink(missing_ok=True)
-        self._release()
 
     def interrupted(self) -> None:
-        """Close the log, to be continued by a later run; one without a sample is removed."""
-        if not self._positions:
+        """Close the log for a later run to continue; an empty one is removed."""
+        if not len(self):
             self.done()
         self.close()
 
-    def _read(self, position: int) -> dict[str, Any]:
-        size = 4_096
-        while True:
-            with self._reading:  # Windows has no pread; what is added goes to the end wherever this is
-                os.lseek(self._descriptor, position, os.SEEK_SET)
-                block = os.read(self._descriptor, size)
-            end = block.find(b"\n")
-            if end >= 0:
-                record: dict[str, Any] = decode(block[:end])
-                return record
-            if len(block) < size:
-                raise ArtifactError(f"{str(self._path)!r} was cut while it was read: run again")
-            size *= 4
-
 
 def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
-    """Return the log of an interrupted run with this fingerprint, or a new one; raises ``ArtifactError``.
+    """Open the log of an interrupted run with this fingerprint, or a new one.
 
-    Where another process runs the same experiment right now, the log is a new one. Logs that nobody has continued for
-    ``LEFT_DAYS`` are removed: their experiments have other code by now.
+    The log is a new one while another process runs the same experiment. Logs older than ``LEFT_DAYS`` are removed.
+
+    Raises:
+        ArtifactError: The folder cannot be written.
     """
     unfinished = folder / FOLDER
     stem = f"{file_stem(name)}-{fingerprint[:16]}"
     try:
         unfinished.mkdir(parents=True, exist_ok=True)
-        _remove_old(unfinished)
-        for path in (unfinished / f"{stem}.jsonl", unfinished / f"{stem}.{secrets.token_hex(4)}.jsonl"):
-            if (release := _claim(path)) is not None:
-                return ItemLog(path, release)
-    except OSError as error:
-        raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error.strerror}): use another folder") from None
-    raise ArtifactError(f"{str(unfinished)!r} cannot be locked: use another folder")
+        for path in unfinished.iterdir():
+            with suppress(FileNotFoundError):  # another process removed it
+                if path.stat().st_mtime < time.time() - LEFT_DAYS * 86_400:
+                    path.unlink()
+        with suppress(sqlite3.DatabaseError):
+            return ItemLog(unfinished / f"{stem}.sqlite")
+        return ItemLog(unfinished / f"{stem}.{secrets.token_hex(4)}.sqlite")
+    except (OSError, sqlite3.DatabaseError) as error:
+        raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error}): use another folder") from None
 
 
-def _remove_old(unfinished: Path) -> None:
-    for path in unfinished.glob("*.jsonl"):
-        with suppress(FileNotFoundError):  # another process is as tidy
-            if time.time() - path.stat().st_mtime < LEFT_DAYS * 86_400:
-                continue
-            if (release := _claim(path)) is not None:
-                path.unlink()
-                release()
-
-
-def _claim(path: Path) -> Callable[[], None] | None:
-    """Lock a log for this process; return the function that frees it, None while another process has it."""
-    lock = path.with_suffix(".lock")
-    with ExitStack() as held:
-        if not held.enter_context(try_lock(lock)):
-            return None
-        held.enter_context(suppress(OSError))  # Windows keeps a file that is open
-        held.callback(lock.unlink, missing_ok=True)
-        return held.pop_all().close
-
-
-def _close(descriptor: int, release: Callable[[], None]) -> None:
-    os.close(descriptor)
-    release()
-
-
-def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
-    """Return the header and the position of each sample; cut off a line that is incomplete or not ours."""
-    positions: array[int] = array("q")
-    header: dict[str, Any] | None = None
-    end = 0
-    with os.fdopen(os.dup(descriptor), "rb") as lines:
-        lines.seek(0)
-        for line in lines:
-            try:
-                record = decode(line) if line.endswith(b"\n") else None
-            except ValueError:
-                record = None
-            if not isinstance(record, dict) or not (SAMPLE if header else HEADER) <= record.keys():
-                break
-            if header is None:
-                header = record
-            else:
-                index = int(record["index"])
-                positions.extend([-1] * (index + 1 - len(positions)))
-                positions[index] = end
-            end += len(line)
-    os.ftruncate(descriptor, end)
-    if header is None:
-        header = {"run": secrets.token_hex(8), "started": datetime.now(UTC).isoformat(timespec="milliseconds")}
-        os.write(descriptor, encode(header) + b"\n")
-    return header, positions
-
-
-def row_digest(row: Row) -> str:
-    """Return the digest of a row."""
-    return hashlib.blake2b(encode(row), digest_size=16).hexdigest()
+def row_digest(row: Row) -> bytes:
+    """Return a digest that changes with the row."""
+    return hashlib.blake2b(encode(row), digest_size=16).digest()
 
 
 def file_stem(name: str) -> str:
-    """Return an experiment's name as a file name on any system, without the characters that do not fit."""
+    """Return an experiment's name as a file name that is valid on any system."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:100] or "experiment"

@@ -1,10 +1,8 @@
-"""Results of an experiment: scores, samples, averages, the handlers that take them, and minimums to reach."""
+"""Results of an experiment: scores, samples, averages, the interface of outputs, and minimums for averages."""
 
-import asyncio
-import inspect
 import math
 import numbers
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,16 +11,19 @@ from typing import Any, Protocol, SupportsFloat
 from scipy.special import ndtri, stdtrit
 
 from rag_eval.errors import ConfigurationError, EvaluatorError
-from rag_eval.experiments.json_lines import encode, recordable, scalar
+from rag_eval.experiments.json_lines import json_text, redacted
 from rag_eval.formatting import choices, suggestion
 
 Row = Mapping[str, Any]
-"""One sample: ``input``, the expected ``output`` where there is one, and whatever else tasks and evaluators need."""
+"""One row of data: ``input``, the expected ``output`` if there is one, and any other columns."""
+TaskResult = object
+"""What a task returned for a row; None if it failed."""
+LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A score: a finite number, an explanation, and whether it is good enough."""
+    """A finite number, an explanation, and whether it passes."""
 
     value: float
     explanation: str | None = None
@@ -30,43 +31,39 @@ class Score:
 
 
 def score_of(value: object) -> Score:
-    """Read what an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its parts.
+    """Read what an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its fields.
 
-    An explanation becomes text without API keys. Raises ``EvaluatorError`` on anything else, on a number
-    that is not finite, and on a verdict that is neither true nor false.
+    API keys are removed from the explanation.
+
+    Raises:
+        EvaluatorError: Anything else, a number that is not finite, or a verdict that is not a bool.
     """
-    if isinstance(value, Score):
-        return Score(_finite(value.value), _explanation(value.explanation), _verdict(value.passed))
-    value = scalar(value)
+    value = _scalar(value)
     if isinstance(value, bool):
         return Score(float(value), passed=value)
     if isinstance(value, numbers.Real):
-        return Score(_finite(value))
+        return _checked_score(value, None, None)
+    if isinstance(value, Score):
+        return _checked_score(value.value, value.explanation, value.passed)
     if isinstance(value, Mapping):
         score = score_of(next((value[key] for key in ("score", "value") if key in value), None))
         passed = next((value[key] for key in ("passed", "pass", "pass_") if key in value), score.passed)
-        return Score(score.value, _explanation(value.get("explanation", score.explanation)), _verdict(passed))
+        return _checked_score(score.value, value.get("explanation", score.explanation), passed)
     raise EvaluatorError(f"it returned a {type(value).__name__}: return a number, a bool or a Score")
 
 
-def _finite(value: SupportsFloat) -> float:
-    number = float(value)
+def _checked_score(value: SupportsFloat, explanation: object, passed: object) -> Score:
+    number, passed = float(value), _scalar(passed)
     if not math.isfinite(number):
         raise EvaluatorError(f"it returned {number}: return a finite number")
-    return number
+    if passed is not None and not isinstance(passed, bool):
+        raise EvaluatorError(f"passed is a {type(passed).__name__}: return True or False")
+    return Score(number, None if explanation is None else redacted(json_text(explanation)), passed)
 
 
-def _explanation(value: object) -> str | None:
-    if value is None:
-        return None
-    return recordable(value if isinstance(value, str) else encode(value).decode())
-
-
-def _verdict(value: object) -> bool | None:
-    value = scalar(value)
-    if value is None or isinstance(value, bool):
-        return value
-    raise EvaluatorError(f"whether it passed is a {type(value).__name__}: return True or False")
+def _scalar(value: object) -> object:
+    """Return a scalar of numpy as Python's own, and anything else unchanged."""
+    return value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class ItemError:
 
 @dataclass(slots=True)
 class Call:
-    """The duration of a call of a task or an evaluator, with all its attempts; 0 attempts if it was not called."""
+    """The duration of a call with all its attempts."""
 
     seconds: float = 0.0
     attempts: int = 0
@@ -92,43 +89,48 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """A sample: the result of each task (None where it failed) and the scores."""
+    """A sample: a row, the result of each task (None if it failed) and the scores.
+
+    ``columns`` are the row's other columns; ``calls`` have the keys ``task`` and ``task/Evaluator``.
+    """
 
     index: int
     input: object
     output: object
-    task_results: list[object]
+    task_results: list[TaskResult]
     scores: dict[str, Score]
     errors: list[ItemError] = field(default_factory=list)
     seconds: float = 0.0
     id: str | None = None
-    """The row's own ``id``, where it has one."""
+    columns: Mapping[str, object] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
-    """The calls by their place: ``task``, or ``task/Evaluator``."""
 
-    def record(self) -> dict[str, Any]:
-        """Return the sample as plain data, for files."""
-        record: dict[str, Any] = {
-            "input": self.input,
-            "output": self.output,
-            "taskResults": self.task_results,
-            "scores": {key: score.value for key, score in self.scores.items()},
-            "seconds": round(self.seconds, 6),
-        }
+    def record(self) -> dict[str, object]:
+        """Return the sample as it is written to files."""
         details = {
             key: {"explanation": score.explanation, "passed": score.passed}
             for key, score in self.scores.items()
             if score.explanation is not None or score.passed is not None
         }
-        record |= {"scoreDetails": details} if details else {}
-        record |= {"id": self.id} if self.id is not None else {}
-        record |= {"errors": [asdict(error) for error in self.errors]} if self.errors else {}
-        calls = {place: [round(call.seconds, 6), call.attempts] for place, call in self.calls.items()}
-        return record | {"calls": calls}
+        optional: dict[str, object] = {
+            "scoreDetails": details,
+            "id": self.id,
+            "columns": self.columns,
+            "errors": [asdict(error) for error in self.errors],
+        }
+        return {
+            "input": self.input,
+            "output": self.output,
+            "taskResults": self.task_results,
+            "scores": {key: score.value for key, score in self.scores.items()},
+            "seconds": round(self.seconds, 6),
+            **{key: value for key, value in optional.items() if value},
+            "calls": {place: [round(call.seconds, 6), call.attempts] for place, call in self.calls.items()},
+        }
 
     @classmethod
     def of(cls, index: int, record: Mapping[str, Any]) -> "ItemResult":
-        """Return the sample of a record; raises ``KeyError`` or ``TypeError`` on anything else."""
+        """Read a sample from its record; raises ``KeyError`` or ``TypeError`` if the record is damaged."""
         details = record.get("scoreDetails", {})
         return cls(
             index=index,
@@ -139,23 +141,21 @@ class ItemResult:
             errors=[ItemError(**error) for error in record.get("errors", [])],
             seconds=record["seconds"],
             id=record.get("id"),
-            calls={place: Call(*call) for place, call in record.get("calls", {}).items()},
+            columns=record.get("columns", {}),
+            calls={place: Call(*call) for place, call in record["calls"].items()},
         )
 
 
 def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
-    """Return the name of a score: the evaluator's, after the task's where there are several."""
+    """Return the name of a score: the evaluator's, with the task's before it if there are several tasks."""
     return evaluator if len(tasks) == 1 else f"{task}/{evaluator}"
-
-
-LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """The mean of ``n`` scores and its 95 % interval, which one score alone, or n equal ones, do not have.
+    """The mean of ``n`` scores with its 95 % interval, which is missing for one score or for equal scores.
 
-    ``passed`` is how many passed, of the ``judged`` ones that an evaluator said pass or fail about.
+    ``passed`` of the ``judged`` scores passed; the others have no verdict.
     """
 
     mean: float
@@ -167,9 +167,9 @@ class Average:
 
 
 class RunningAverage:
-    """Compute mean and interval of a stream of scores in constant memory (Welford's sums).
+    """Mean and interval of a stream of scores in constant memory (Welford's sums).
 
-    ``bounds`` are the ends of the scores' range; without them it is 0 to 1 as long as every score lies there.
+    ``bounds`` is the range of the scores; by default 0 to 1 as long as every score lies there.
     """
 
     def __init__(self, bounds: tuple[float, float] | None = None) -> None:
@@ -194,12 +194,12 @@ class RunningAverage:
         return Average(self._mean, self.n, low, high, self._passed, self._judged)
 
     def _interval(self) -> tuple[float, float] | tuple[None, None]:
-        """Wilson's interval where every score is 0 or 1, as in pass or fail; else Student's, within the scores' range.
+        """Return Wilson's interval if every score is 0 or 1, otherwise Student's, cut at the range of the scores.
 
-        Student's is mean ± t(n-1) · s/√n. Of two scores of 1 it would say that all are 1, and of a 0 and a 1 that their
-        mean may be 6; Wilson's (m + z²/2n ± z·√(m(1-m)/n + z²/4n²)) / (1 + z²/n) is never empty and stays within 0 to 1
-        (L. Brown, T. Cai, A. DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Equal scores that are
-        neither 0 nor 1 say nothing of their spread.
+        Student's is mean ± t(n-1) · s/√n. For two scores of 1 it would be empty, and for a 0 and a 1 reach to 6.
+        Wilson's, (m + z²/2n ± z·√(m(1-m)/n + z²/4n²)) / (1 + z²/n), is never empty and stays within 0 to 1 (L. Brown,
+        T. Cai, A. DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Equal scores other than 0 and 1
+        have no interval, as their spread is unknown.
         """
         mean, n = self._mean, self.n
         if not self._others and self._bounds is None:
@@ -216,7 +216,7 @@ class RunningAverage:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSummary:
-    """A result in short: the number of samples, the mean of each score, and the time in milliseconds."""
+    """The number of samples, the mean of each score, and the time in milliseconds."""
 
     total_samples: int
     average_scores: dict[str, float]
@@ -225,7 +225,11 @@ class ExperimentSummary:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """A finished experiment; ``results`` are in the order of the data, on disk until they are read."""
+    """A finished experiment.
+
+    ``results`` are in the order of the data and stay on disk until they are read. ``errors`` counts failed calls by
+    place, ``resumed`` the samples taken from an interrupted run. ``saved`` has the place of the results by output.
+    """
 
     name: str
     run: str
@@ -237,9 +241,7 @@ class ExperimentResult:
     errors: dict[str, int]
     seconds: float
     resumed: int = 0
-    """The number of samples that an interrupted run had finished."""
     saved: dict[str, str] = field(default_factory=dict)
-    """The place of the results at each handler, by the handler's name."""
 
     @property
     def experiment_name(self) -> str:
@@ -259,62 +261,45 @@ class ExperimentResult:
 
     @property
     def failed(self) -> int:
-        """The number of calls that failed."""
+        """The number of failed calls."""
         return sum(self.errors.values())
 
     @property
     def failure(self) -> str:
-        """A sentence on what failed."""
+        """A sentence that names the failed calls."""
         places = ", ".join(f"{place} ({count})" for place, count in list(self.errors.items())[:5])
-        return f"{self.name}: {self.failed} of its calls failed, in {places}"
+        return f"{self.name}: {self.failed} calls failed, in {places}"
 
     @property
     def path(self) -> Path | None:
-        """The JSON file, where one was written."""
+        """The JSON file, if one was written."""
         return Path(self.saved["json"]) if "json" in self.saved else None
 
     def outcome(self, item: ItemResult, task: str) -> tuple[dict[str | None, str], dict[str, Score]]:
-        """Return the failures of a task on a sample, by evaluator (None: the task itself), and its scores."""
+        """Return the errors of a task on a sample, by evaluator (None: the task itself), and its scores."""
         failed = {error.evaluator: error.message for error in item.errors if error.task == task}
         keys = {name: score_key(self.tasks, task, name) for name in self.evaluators}
         return failed, {name: item.scores[key] for name, key in keys.items() if key in item.scores}
 
 
+EvaluationResult = ExperimentResult
+
+
 class OutputHandler(Protocol):
-    """An output of an experiment; one without a ``name`` has that of its class."""
+    """An output of an experiment; without a ``name`` it is named after its class.
+
+    Example:
+        class Printed:
+            def handle(self, results):
+                print(results.summary.average_scores)
+    """
 
     def handle(self, results: ExperimentResult, /) -> object:
-        """Take the results; may be async, and may return the place where they are as a text or a path."""
-
-
-def handler_name(handler: OutputHandler) -> str:
-    """Return the name of a handler."""
-    return getattr(handler, "name", None) or type(handler).__name__
-
-
-def handle(handler: OutputHandler, result: ExperimentResult) -> None:
-    """Give the results to a handler and note the place that it returns; raises what it raises."""
-
-    async def awaited(answer: Awaitable[object]) -> object:
-        return await answer
-
-    answer = handler.handle(result)
-    place = asyncio.run(awaited(answer)) if inspect.isawaitable(answer) else answer
-    if isinstance(place, str | Path):
-        result.saved[handler_name(handler)] = str(place)
-
-
-def check_handler(output: object) -> OutputHandler:
-    """Return an output; raises ``ConfigurationError`` on anything but a handler."""
-    if isinstance(output, type) or not callable(getattr(output, "handle", None)):
-        kind = output.__name__ if isinstance(output, type) else type(output).__name__
-        raise ConfigurationError(f"{kind} is no output: give an object with handle(results)")
-    handler: OutputHandler = output  # type: ignore[assignment]
-    return handler
+        """Take the results; may be async, and may return their new place as a text or a path."""
 
 
 def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
-    """Return the minimums of averages, each from ``metric=value``; raises ``ConfigurationError`` on anything else."""
+    """Read minimums of averages from texts such as ``ExactMatch=0.8``; raises ``ConfigurationError``."""
     minimums: dict[str, float] = {}
     for text in texts:
         key, _, value = text.rpartition("=")
@@ -323,7 +308,7 @@ def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
         except ValueError:
             number = math.nan
         if not key.strip() or not math.isfinite(number):
-            raise ConfigurationError(f"{text!r} is no gate: write metric=value, such as ExactMatch=0.8")
+            raise ConfigurationError(f"{text!r} is not a minimum: write metric=value, such as ExactMatch=0.8")
         minimums[key.strip()] = number
     return minimums
 
@@ -334,7 +319,7 @@ def below(results: Sequence[ExperimentResult], minimums: Mapping[str, float]) ->
     for key in minimums:
         if key not in known:
             advice = choices(known, key) if known else "the experiments have no evaluators"
-            raise ConfigurationError(f"there is no average {key!r} to compare{suggestion(key, known)}: {advice}")
+            raise ConfigurationError(f"there is no average {key!r}{suggestion(key, known)}: {advice}")
     return [
         f"{result.name}: {key} is {result.averages[key].mean:.4f}, below {least:g}"
         for key, least in minimums.items()

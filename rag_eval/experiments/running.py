@@ -2,9 +2,10 @@
 
 import asyncio
 import contextvars
+import inspect
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -13,44 +14,30 @@ from typing import Any
 from rag_eval.errors import ConfigurationError, ExperimentFailedError, OutputError, RagEvalError
 from rag_eval.experiments.callables import Experiment, fingerprint
 from rag_eval.experiments.data import Data, stream
-from rag_eval.experiments.engine import Caller, CallThread, Engine, begin_with_user_code, message_of
+from rag_eval.experiments.engine import CallThread, Engine, begin_with_user_code, message_of
 from rag_eval.experiments.experiment_file import ExperimentSettings, current_session, load_settings
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.results import (
-    ExperimentResult,
-    ItemResult,
-    OutputHandler,
-    check_handler,
-    handle,
-    handler_name,
-)
+from rag_eval.experiments.results import ExperimentResult, ItemResult, OutputHandler
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
-
-
-def default_outputs(settings: ExperimentSettings) -> list[OutputHandler]:
-    """Return a JSON file and a page beside it, orq.ai where ``ORQ_API_KEY`` is set, and the terminal at the end."""
-    outputs: list[OutputHandler] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
-    if os.environ.get("ORQ_API_KEY"):
-        from rag_eval.experiments.service_outputs import OrqOutput
-
-        outputs.append(OrqOutput(settings.orq))
-    return [*outputs, TerminalOutput()]
-
 
 LOOK_SECONDS = 0.2
 
 
 def evaluatorq(name: str | Experiment, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
-    """Run an experiment and wait for it; takes what ``experiment`` takes, inside a running event loop too."""
+    """Run an experiment and wait for it, inside a running event loop too; the arguments are those of ``experiment``.
+
+    Example:
+        evaluatorq("Greeting", data=[{"input": "Hi"}], tasks=[answer], evaluators=[CosineSimilarity])
+    """
     try:
         asyncio.get_running_loop()
-        within = True
+        is_in_loop = True
     except RuntimeError:
-        within = False
-    # Outside of the handler, so that an error of the experiment is not chained to this one.
-    return _beside(name, parts, options) if within else asyncio.run(experiment(name, parts, **options))
+        is_in_loop = False
+    # Called outside of the handler, so that errors of the experiment are not chained to this one.
+    return _run_in_thread(name, parts, options) if is_in_loop else asyncio.run(experiment(name, parts, **options))
 
 
 Evaluatorq = evaluatorq
@@ -60,28 +47,41 @@ async def experiment(
     name: str | Experiment,
     parts: Mapping[str, Any] | None = None,
     *,
-    data: Data | Any | None = None,
-    tasks: Sequence[Any] | None = None,
-    evaluators: Sequence[Any] | None = None,
+    data: Data | None = None,
+    tasks: Sequence[object] | None = None,
+    evaluators: Sequence[object] | None = None,
     concurrency: int | None = None,
     timeout: float | None = None,
     retries: int | None = None,
     retry_delay: float = 1.0,
     output_dir: str | Path | None = None,
-    outputs: Sequence[Any] | None = None,
+    outputs: Sequence[OutputHandler] | None = None,
     raise_errors: bool = True,
 ) -> ExperimentResult:
     """Run every task on every row and every evaluator on every result.
 
-    ``name`` may be an ``Experiment``, or ``parts`` a mapping with data, tasks and evaluators. ``concurrency`` bounds
-    the calls under way over the whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing
-    one is tried again, after ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it
-    is run again. Outputs are by default the terminal, a JSON file and a page in ``output_dir`` (./evaluations), and
-    orq.ai where ``ORQ_API_KEY`` is set.
+    An interrupted experiment continues when it is run again.
 
-    Raises ``ConfigurationError`` on parts that cannot be used, ``DataError`` when the data cannot be read,
-    ``OutputError`` when an output fails, and, after all results are kept and unless ``raise_errors`` is off,
-    ``ExperimentFailedError`` when a task or an evaluator failed, whose cause is the first error.
+    Args:
+        name: The name, or an ``Experiment``, which has the next four.
+        parts: A mapping with ``data``, ``tasks`` and ``evaluators``, instead of the arguments of these names.
+        data: The rows, see ``Data``.
+        tasks: Callables of a row.
+        evaluators: Callables of a result and the expected output, or objects with ``evaluate``.
+        concurrency: How many calls may run at once. Default: 5.
+        timeout: How many seconds one call may take.
+        retries: How often a failing call is tried again. Default: 0.
+        retry_delay: Seconds before the first retry, doubled for each further one up to 30.
+        output_dir: The folder of the results. Default: ./evaluations.
+        outputs: Where the results go. Default: a JSON file, an HTML page, orq.ai if ``ORQ_API_KEY`` is set, and the
+            terminal.
+        raise_errors: Whether failed calls raise ``ExperimentFailedError`` at the end.
+
+    Raises:
+        ConfigurationError: A part or a setting cannot be used.
+        DataError: The data cannot be read.
+        OutputError: An output failed.
+        ExperimentFailedError: A call failed; its cause is the first error. The results are saved.
     """
     chosen = _chosen(name, parts or {}, {"data": data, "tasks": tasks, "evaluators": evaluators})
     session = current_session()
@@ -95,7 +95,11 @@ async def experiment(
     )
     if session.outputs is not None:
         outputs = session.outputs
-    handlers = default_outputs(settings) if outputs is None else [check_handler(output) for output in outputs]
+    handlers = _default_outputs(settings) if outputs is None else list(outputs)
+    for output in handlers:
+        if isinstance(output, type) or not callable(getattr(output, "handle", None)):
+            kind = output.__name__ if isinstance(output, type) else type(output).__name__
+            raise ConfigurationError(f"{kind} is not an output: give an object with handle(results)")
     handlers = [handler for handler in handlers if not (session.is_quiet and isinstance(handler, TerminalOutput))]
     retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
     result, first_error = await _run(chosen, settings, retry, handlers)
@@ -105,11 +109,20 @@ async def experiment(
     return result
 
 
+def _default_outputs(settings: ExperimentSettings) -> list[OutputHandler]:
+    outputs: list[OutputHandler] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
+    if os.environ.get("ORQ_API_KEY"):
+        from rag_eval.experiments.service_outputs import OrqOutput
+
+        outputs.append(OrqOutput(settings.orq))
+    return [*outputs, TerminalOutput()]
+
+
 async def _run(
     chosen: Experiment, settings: ExperimentSettings, retry: RetryPolicy, outputs: Sequence[OutputHandler]
 ) -> tuple[ExperimentResult, Exception | None]:
     """Return the result, and the first error of a call."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     log = open_log(settings.output_dir, chosen.name, fingerprint(chosen.name, chosen.tasks, chosen.evaluators))
     terminals = [output for output in outputs if isinstance(output, TerminalOutput)]
 
@@ -122,7 +135,7 @@ async def _run(
     try:
         for terminal in terminals:
             terminal.started(chosen.name, chosen.total)
-        await engine.run(rows, [Caller(settings.timeout, retry) for _ in range(settings.concurrency)])
+        await engine.run(rows, settings.concurrency, settings.timeout, retry)
     except BaseException:
         for terminal in terminals:
             terminal.stopped()
@@ -139,11 +152,10 @@ async def _run(
         results=log,
         averages={key: running.average() for key, running in engine.averages.items() if running.n},
         errors={place: count for place, count in engine.errors.items() if count},
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - started,
         resumed=engine.resumed,
     )
-    # On a daemon thread: a service that does not answer must not hold up who gives up on it.
-    thread = CallThread()
+    thread = CallThread()  # a daemon, so that Ctrl-C need not wait for a service that hangs
     written = thread.call(_write_outputs, outputs, result, log)
     thread.close()
     await written
@@ -151,43 +163,54 @@ async def _run(
 
 
 def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, log: ItemLog) -> None:
-    """Give the results to every output, and raise the first failure when all had their turn."""
+    """Call every output, and then raise the first failure."""
     failures: list[Exception] = []
     for output in outputs:
+        name = getattr(output, "name", None) or type(output).__name__
         try:
-            handle(output, result)
+            place = output.handle(result)
+            if inspect.isawaitable(place):
+                place = asyncio.run(_awaited(place))
         except RagEvalError as error:
             failures.append(error)
         except Exception as error:  # noqa: BLE001  # raised below
             begin_with_user_code(error)
-            failures.append(OutputError(f"the output {handler_name(output)} failed: {message_of(error)}"))
+            failures.append(OutputError(f"the output {name} failed: {message_of(error)}"))
             failures[-1].__cause__ = error
+        else:
+            if isinstance(place, str | Path):
+                result.saved[name] = str(place)
     if failures:
         log.interrupted()
         raise failures[0]
     log.done()
 
 
+async def _awaited(value: Awaitable[object]) -> object:
+    return await value
+
+
 def _chosen(name: str | Experiment, parts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Experiment:
-    """Return the experiment, each of whose parts is in the mapping or the argument of its name."""
-    named = {part: value for part, value in arguments.items() if value is not None}
+    """Return the experiment of a name with its parts, given as a mapping or as arguments."""
+    given = {part: value for part, value in arguments.items() if value is not None}
     if isinstance(name, Experiment):
-        if parts or named:
-            raise ConfigurationError(f"{name.name}: its parts are given twice: once in the Experiment, once beside it")
+        if parts or given:
+            raise ConfigurationError(f"{name.name}: give data, tasks and evaluators to the Experiment alone")
         return name
     if unknown := set(parts) - set(arguments):
-        known = ", ".join(arguments)
-        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {known}")
-    if twice := [part for part in named if part in parts]:
-        raise ConfigurationError(f"{name}: {twice[0]} is given twice: once as an argument, once in the mapping")
-    chosen = {"evaluators": [], **parts, **named}
+        raise ConfigurationError(f"{name}: unknown {', '.join(sorted(unknown))}: give {', '.join(arguments)}")
+    if twice := set(given) & set(parts):
+        raise ConfigurationError(f"{name}: {min(twice)} is given twice, as an argument and in the mapping")
+    chosen = {"evaluators": [], **parts, **given}
     if missing := [part for part in arguments if part not in chosen]:
         raise ConfigurationError(f"{name}: {missing[0]} is missing: an experiment has {', '.join(arguments)}")
     return Experiment(name, **chosen)
 
 
-def _beside(name: str | Experiment, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
-    """Run on a thread with a loop of its own: a notebook's loop cannot be waited for from within."""
+def _run_in_thread(
+    name: str | Experiment, parts: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> ExperimentResult:
+    """Run in a loop on another thread, since a notebook's loop cannot be waited for from within."""
     running: list[asyncio.Task[ExperimentResult]] = []
 
     async def cancellable() -> ExperimentResult:
@@ -202,7 +225,7 @@ def _beside(name: str | Experiment, parts: Mapping[str, Any] | None, options: di
             while not wait({done}, LOOK_SECONDS).done and (outer is None or outer.cancelling() == cancelled_before):
                 pass
         finally:
-            # Left early by Ctrl-C, which comes to this thread, or to its task: the other would go on, and go on paying.
+            # Ctrl-C ends this thread or cancels its task; the experiment must not continue on the other.
             for task in running if not done.done() else ():
                 with suppress(RuntimeError):  # it has just ended
                     task.get_loop().call_soon_threadsafe(task.cancel)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
-from typing import IO, Any
+from typing import IO
 
 from rag_eval.errors import GroundTruthError, RagEvalError
 from rag_eval.experiments.item_log import ItemLog
@@ -23,20 +23,21 @@ from rag_eval.services.langsmith_experiments import (
 from rag_eval.services.orq import OrqSettings, post_experiment
 
 LARGEST_BYTES = 100_000_000
+"""The largest results for orq.ai, which takes an experiment as one request."""
 
 
-def _sent(result: ExperimentResult, send: Callable[[], str], options: str) -> str:
-    """Return the address of what was sent, or why it was not, where a JSON file holds the results; else raise."""
+def _sent(result: ExperimentResult, send: Callable[[], str], options: str = "") -> str:
+    """Return the address of the results, or the reason if they were not sent and a JSON file holds them."""
     try:
         return send()
     except RagEvalError as error:
         if result.path is None:
             raise
-        return f"not sent: {error}; rag-eval publish {result.path}{options} sends it"
+        return f"not sent: {error}; to send it later: rag-eval publish {result.path}{options}"
 
 
 class LangSmithOutput:
-    """Sends the results of rows that are examples of a dataset, as ``LangSmithDataset(dataset)`` reads them.
+    """Sends results to LangSmith, of rows that ``LangSmithDataset(dataset)`` gave.
 
     Each task becomes an experiment with feedback from each evaluator; a sample whose task failed is a failed run. The
     key and the endpoint are ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``.
@@ -44,22 +45,24 @@ class LangSmithOutput:
 
     name = "LangSmith"
 
-    def __init__(self, dataset: str, patience: RetryPolicy = BRIEF) -> None:
-        self._dataset, self._patience = dataset, patience
+    def __init__(self, dataset: str, retries: RetryPolicy = BRIEF) -> None:
+        self._dataset, self._retries = dataset, retries
 
     def handle(self, results: ExperimentResult) -> str:
         """Send the experiments; return the address that compares them, or why they were not sent."""
         options = f" --dataset {self._dataset}"
-        return _sent(results, lambda: send_to_langsmith(results, self._dataset, self._patience), options)
+        return _sent(results, lambda: send_to_langsmith(results, self._dataset, self._retries), options)
 
 
-def send_to_langsmith(result: ExperimentResult, dataset: str, patience: RetryPolicy = PATIENT) -> str:
+def send_to_langsmith(result: ExperimentResult, dataset: str, retries: RetryPolicy = PATIENT) -> str:
     """Send each task as an experiment on a dataset and return the address that compares them.
 
-    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when no row is an example of the dataset, and
-    ``ServiceError`` when LangSmith fails.
+    Raises:
+        ConfigurationError: There is no key.
+        GroundTruthError: No row is an example of the dataset.
+        ServiceError: LangSmith fails.
     """
-    with closing(LangSmithService.connect(patience)) as service:
+    with closing(LangSmithService.connect(retries)) as service:
         examples = {str(example.id): example for example in read_examples(service, dataset)}
         urls = []
         for task in result.tasks:
@@ -67,8 +70,8 @@ def send_to_langsmith(result: ExperimentResult, dataset: str, patience: RetryPol
             rows = [(examples[outcome.id], outcome) for outcome in outcomes]
             if not rows:
                 raise GroundTruthError(
-                    f"no example of the LangSmith dataset {dataset!r} is a row of {result.name!r}: read the rows of an "
-                    "experiment with LangSmithDataset, or name another dataset"
+                    f"no row of {result.name!r} is an example of the LangSmith dataset {dataset!r}: read the rows "
+                    "with LangSmithDataset, or name another dataset"
                 )
             metadata = {"experiment": result.name, "task": task, "run": result.run, "evaluators": result.evaluators}
             experiment = ExperimentUpload(
@@ -100,45 +103,43 @@ def _row_outcome(result: ExperimentResult, item: ItemResult, task: str) -> RowOu
 
 
 class OrqOutput:
-    """Sends the results, unless they have more than ``largest`` bytes; with a stream ``dry_run`` only prints them."""
+    """Sends results to orq.ai, or with ``dry_run`` only prints them there."""
 
     name = "orq.ai"
 
     def __init__(
-        self,
-        settings: OrqSettings | None = None,
-        dry_run: IO[str] | None = None,
-        policy: RetryPolicy = PATIENT,
-        largest: int = LARGEST_BYTES,
+        self, settings: OrqSettings | None = None, dry_run: IO[str] | None = None, retries: RetryPolicy = BRIEF
     ) -> None:
-        self._settings, self._dry_run = settings or OrqSettings(), dry_run
-        self._policy, self._largest = policy, largest
+        self._settings, self._dry_run, self._retries = settings or OrqSettings(), dry_run, retries
 
     def handle(self, results: ExperimentResult) -> str:
-        """Send the experiment; return its address, or why it was not sent.
-
-        orq.ai takes an experiment as one request, which is built in memory.
-        """
-        if isinstance(results.results, ItemLog) and results.results.size > self._largest:
-            return f"not sent: the results are larger than {self._largest:,} bytes"
+        """Send the experiment; return its address, or why it was not sent."""
+        if isinstance(results.results, ItemLog) and results.results.size > LARGEST_BYTES:
+            return f"not sent: the results are larger than {LARGEST_BYTES:,} bytes"
         if self._dry_run is not None:
             text = json.dumps(orq_payload(results), indent=2, ensure_ascii=False)
-            self._dry_run.write(text.encode("utf-8", "replace").decode() + "\n")
+            self._dry_run.write(text + "\n")
             return "not sent (dry run)"
-        return _sent(results, lambda: send_to_orq(results, self._settings, self._policy), "")
+        return _sent(results, lambda: send_to_orq(results, self._settings, self._retries))
 
 
-def send_to_orq(result: ExperimentResult, settings: OrqSettings, policy: RetryPolicy = PATIENT) -> str:
+OrqOutputHandler = OrqOutput
+
+
+def send_to_orq(result: ExperimentResult, settings: OrqSettings, retries: RetryPolicy = BRIEF) -> str:
     """Send an experiment to orq.ai and return its address; raises ``ServiceError``."""
-    return post_experiment(orq_payload(result), service_id("orq", result.run), settings, policy)
+    return post_experiment(orq_payload(result), service_id("orq", result.run), settings, retries)
 
 
-def orq_payload(result: ExperimentResult) -> dict[str, Any]:
-    """Return the experiment as orq.ai's runner sends it."""
-    ended = result.timestamp + timedelta(seconds=result.seconds)
+def orq_payload(result: ExperimentResult) -> dict[str, object]:
+    """Return the experiment in the format of orq.ai's own runner.
+
+    The inputs of a data point are the row's input, its other columns and its id.
+    """
     rows = []
     for item in result.results:
-        inputs = item.input if isinstance(item.input, dict) else {"input": item.input}
+        inputs = dict(item.input) if isinstance(item.input, Mapping) else {"input": item.input}
+        inputs |= {**item.columns, **({"id": item.id} if item.id is not None else {})}
         data_point = {"inputs": inputs} | ({"expectedOutput": item.output} if item.output is not None else {})
         jobs = [
             _job_result(result, item, task, output)
@@ -148,18 +149,18 @@ def orq_payload(result: ExperimentResult) -> dict[str, Any]:
     return {
         "_name": result.name,
         "_createdAt": result.timestamp.isoformat(),
-        "_endedAt": ended.isoformat(),
+        "_endedAt": (result.timestamp + timedelta(seconds=result.seconds)).isoformat(),
         "_evaluationDuration": round(result.seconds * 1_000),
         "metadata": {"run": result.run, "errors": result.errors, "resumedSamples": result.resumed},
         "results": rows,
     }
 
 
-def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: object) -> dict[str, Any]:
+def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: object) -> dict[str, object]:
     failed, scores = result.outcome(item, task)
 
-    def traced(evaluator: str | None) -> dict[str, Any]:
-        """Return the error of a call and its trace: milliseconds, attempts and error."""
+    def traced(evaluator: str | None) -> dict[str, object]:
+        """Return the error of a call, and its duration in milliseconds and attempts."""
         call = item.calls.get(task if evaluator is None else f"{task}/{evaluator}", Call())
         error = failed.get(evaluator, "")
         duration = round(call.seconds * 1_000, 3)
@@ -167,12 +168,14 @@ def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: o
 
     evaluator_scores = []
     for name in result.evaluators:
-        score: dict[str, Any] = {"value": None, "explanation": ""}
         if name in scores:
             score = {"value": scores[name].value, "explanation": scores[name].explanation or ""}
             score |= {"pass": scores[name].passed} if scores[name].passed is not None else {}
-        if name in scores or name in failed:
             evaluator_scores.append({"evaluatorName": name, "score": score, **traced(name)})
+        elif name in failed:
+            evaluator_scores.append(
+                {"evaluatorName": name, "score": {"value": None, "explanation": ""}, **traced(name)}
+            )
     return {
         "jobName": task,
         "output": output if output is None or isinstance(output, str | int | float) else encode(output).decode(),

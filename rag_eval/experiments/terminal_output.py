@@ -1,90 +1,85 @@
 """Show an experiment on a terminal: progress, then a table of samples and a summary."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from rag_eval.experiments.json_lines import encode
+from rag_eval.experiments.json_lines import json_text
 from rag_eval.experiments.results import Average, ExperimentResult, ItemError, ItemResult
 from rag_eval.formatting import counted
 
+SHOWN_SAMPLES = 20
 WIDEST_TEXT = 32
 NARROWEST_TEXT = 10
 WIDEST_TASK = 14
-WIDEST_NAME = 24
-WIDEST_LINE = 22
-"""The widest line of a name and its score."""
+WIDEST_SCORE = 24
 FRAME = 3
-"""The cells of a column beside its text."""
+"""The width of a column's padding and border."""
 
 
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
-    """Return a table with a line for each task of each sample: input and output, the task's result and the scores.
+    """Return a table of the first samples, with a line for each task.
 
-    Scores share a column where the evaluators do not all fit beside each other; then outputs are left out.
+    If the evaluators do not fit beside each other, their scores share a column and outputs are left out.
     """
     items = list(islice(result.results, samples))
-    names = [min(len(name), WIDEST_NAME) for name in result.evaluators]
-    heads = [len("Sample"), *([min(WIDEST_TASK, max(map(len, result.tasks)))] if len(result.tasks) > 1 else [])]
-    scores = [max(len("failed"), size) for size in names]
     texts = ["Input", "Output", "Result"] if any(item.output is not None for item in items) else ["Input", "Result"]
-    is_apart = _text_width(width, heads, texts, scores) >= NARROWEST_TEXT
-    if not is_apart:
-        texts = ["Input", "Result"]
-        scores = [min(WIDEST_LINE, max(map(len, result.evaluators)) + len(" failed"))]
-    text_width = max(NARROWEST_TEXT, min(WIDEST_TEXT, _text_width(width, heads, texts, scores)))
+    heads = {"Sample": len("Sample")}
+    heads |= {"Task": min(WIDEST_TASK, max(map(len, result.tasks)))} if len(result.tasks) > 1 else {}
+    scores = {name: max(len("failed"), min(len(name), WIDEST_SCORE)) for name in result.evaluators}
+
+    def room(scores: Mapping[str, int]) -> int:
+        """Return the width that is left for each text."""
+        frame = FRAME * (len(heads) + len(texts) + len(scores)) + 1
+        return (width - sum(heads.values()) - sum(scores.values()) - frame) // len(texts)
+
+    if is_stacked := room(scores) < NARROWEST_TEXT:
+        texts, scores = ["Input", "Result"], {"Scores": WIDEST_SCORE}
+    widths = heads | dict.fromkeys(texts, max(NARROWEST_TEXT, min(WIDEST_TEXT, room(scores))))
     table = Table()
-    table.add_column("Sample", min_width=len("Sample"))
-    if len(result.tasks) > 1:
-        table.add_column("Task", width=heads[1], no_wrap=True, overflow="ellipsis")
-    for title in texts:
-        table.add_column(title, width=text_width, no_wrap=True, overflow="ellipsis")
-    for title, size in zip(result.evaluators if is_apart else ["Scores"], scores, strict=True):
-        table.add_column(Text(title), justify="right", width=size, overflow="fold")
+    for title, size in widths.items():
+        table.add_column(title, width=size, no_wrap=True, overflow="ellipsis")
+    for title, size in scores.items():
+        wraps: OverflowMethod = "ellipsis" if is_stacked else "fold"
+        table.add_column(Text(title), width=size, justify="left" if is_stacked else "right", overflow=wraps)
     for item in items:
-        for cells in _lines(item, result, texts, is_apart=is_apart):
-            table.add_row(*map(Text, cells))
+        for cells in _cells(item, result):
+            values = [cells.pop(f"score {name}") for name in result.evaluators]
+            if is_stacked:
+                pairs = zip(values, result.evaluators, strict=True)
+                values = ["\n".join(f"{value:<6} {name}"[:WIDEST_SCORE] for value, name in pairs)]
+            table.add_row(*(Text(cell) for cell in [*(cells[title] for title in widths), *values]))
     return table
 
 
-def _text_width(width: int, heads: Sequence[int], texts: Sequence[str], scores: Sequence[int]) -> int:
-    """Return the width that is left for each text."""
-    columns = len(heads) + len(texts) + len(scores)
-    return (width - sum(heads) - sum(scores) - FRAME * columns - 1) // len(texts)
-
-
-def _lines(item: ItemResult, result: ExperimentResult, titles: list[str], *, is_apart: bool) -> Iterator[list[str]]:
-    longest = WIDEST_LINE - len(" failed")
+def _cells(item: ItemResult, result: ExperimentResult) -> Iterator[dict[str, str]]:
     for place, task in enumerate(result.tasks):
         failed, scores = result.outcome(item, task)
-        texts = {"Result": one_line(f"✗ {failed[None]}" if None in failed else item.task_results[place])}
+        cells = {"Sample": "", "Input": "", "Output": ""}
         if place == 0:
-            texts |= {"Input": one_line(item.input), "Output": one_line("" if item.output is None else item.output)}
-        head = [str(item.index + 1) if place == 0 else "", *([one_line(task)] if len(result.tasks) > 1 else [])]
-        values = [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
-        if not is_apart:
-            names = (name if len(name) <= longest else name[: longest - 1] + "…" for name in result.evaluators)
-            values = ["\n".join(f"{name} {value:>6}" for name, value in zip(names, values, strict=True))]
-        yield [*head, *(texts.get(title, "") for title in titles), *values]
+            output = "" if item.output is None else one_line(item.output)
+            cells = {"Sample": str(item.index + 1), "Input": one_line(item.input), "Output": output}
+        cells["Task"] = one_line(task)
+        cells["Result"] = one_line(f"✗ {failed[None]}" if None in failed else item.task_results[place])
+        for name in result.evaluators:
+            cells[f"score {name}"] = f"{scores[name].value:.2f}" if name in scores else "failed"
+        yield cells
 
 
 def one_line(value: object) -> str:
     """Return a value on one line, shortened, without control characters."""
-    text = value if isinstance(value, str) else encode(value).decode()
+    text = json_text(value)
     line = _printable(text[: 4 * WIDEST_TEXT])
-    return line if len(line) <= WIDEST_TEXT and len(text) <= WIDEST_TEXT else line[: WIDEST_TEXT - 1] + "…"
+    return line if len(text) <= WIDEST_TEXT else line[: WIDEST_TEXT - 1] + "…"
 
 
 def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
-SHOWN_SAMPLES = 20
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 class TerminalOutput:
@@ -100,7 +95,7 @@ class TerminalOutput:
         self._progress: Progress | None = None
 
     def started(self, name: str, total: int | None) -> None:
-        """Begin; ``total`` is the number of samples, if it is known."""
+        """Start a progress bar for ``total`` samples, if that is known."""
         self._failed, self._first = 0, {}
         if not self._console.is_terminal:
             return
@@ -110,7 +105,7 @@ class TerminalOutput:
         self._task = self._progress.add_task(name.replace("[", "\\["), total=total, failed="")
 
     def sample(self, item: ItemResult) -> None:
-        """Show that a sample is finished."""
+        """Count a finished sample."""
         self._failed += len(item.errors)
         for error in item.errors:
             known = self._first.get(error.place)
@@ -119,51 +114,49 @@ class TerminalOutput:
         if self._progress is not None:
             self._progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
 
-    def handle(self, results: ExperimentResult) -> None:
-        """Show the results."""
-        self.stopped()
-        with suppress(SystemExit):  # how rich leaves when the other end of a pipe is closed
-            self._show(results)
-
-    def _show(self, result: ExperimentResult) -> None:
-        mark, failed = ("✗", f" with {counted(result.failed, 'failures')}") if result.failed else ("✓", "")
-        self._print(f"{mark} {result.name} completed{failed} in {result.seconds:.1f}s\n")
-        self._console.print(sample_table(result, SHOWN_SAMPLES, self._console.width))
-        hidden = result.total - SHOWN_SAMPLES
-        if hidden > 0:
-            self._print(f"… and {hidden:,} more")
-        self._print("\nSummary:")
-        self._print(f"• Total Samples: {result.total:,}")
-        for key, average in result.averages.items():
-            self._print(f"• Average {key}: {shown_average(average)}")
-        for place, count in result.errors.items():
-            self._print(f"• {self._failure(place, count)}")
-        if result.resumed:
-            self._print(f"• Continued: {counted(result.resumed, 'samples')} finished before")
-        self._print(f"• Execution Time: {result.seconds:.1f}s")
-        for name, place in result.saved.items():
-            self._print(f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}")
-
     def stopped(self) -> None:
         """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
-    def _failure(self, place: str, count: int) -> str:
-        """Return the place, the number and the first message of failures."""
-        index, error = self._first[place]
-        what = f"task {error.task}" if error.evaluator is None else f"evaluator {error.evaluator} of {error.task}"
-        times = "once" if count == 1 else counted(count, "times")
-        return f"{what} failed {times}, first in sample {index + 1}: {error.message}"
+    def handle(self, results: ExperimentResult) -> None:
+        """Print the results."""
+        self.stopped()
+        with suppress(SystemExit):  # rich exits when the other end of a pipe is closed
+            head, *lines = self._lines(results)
+            self._print(head)
+            self._console.print(sample_table(results, SHOWN_SAMPLES, self._console.width))
+            for line in lines:
+                self._print(line)
+
+    def _lines(self, result: ExperimentResult) -> Iterator[str]:
+        """Yield the line above the table and those below it."""
+        mark, failed = ("✗", f" with {counted(result.failed, 'failures')}") if result.failed else ("✓", "")
+        yield f"{mark} {result.name} completed{failed} in {result.seconds:.1f}s\n"
+        if result.total > SHOWN_SAMPLES:
+            yield f"… and {result.total - SHOWN_SAMPLES:,} more"
+        yield "\nSummary:"
+        yield f"• Total Samples: {result.total:,}"
+        for key, average in result.averages.items():
+            yield f"• Average {key}: {shown_average(average)}"
+        for place, count in result.errors.items():
+            index, error = self._first[place]
+            times = "once" if count == 1 else counted(count, "times")
+            yield f"• {place} failed {times}, first in sample {index + 1}: {error.message}"
+        if result.resumed:
+            yield f"• Continued: {counted(result.resumed, 'samples')} finished before"
+        yield f"• Execution Time: {result.seconds:.1f}s"
+        for name, place in result.saved.items():
+            yield f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}"
 
     def _print(self, line: str) -> None:
-        # Names and addresses come from services and files: nothing in them steers the terminal.
+        # Names and addresses come from services and files; they must not steer the terminal.
         self._console.print(Text("\n".join(map(_printable, line.split("\n")))), soft_wrap=True)
 
 
 def shown_average(average: Average) -> str:
-    """Return an average in words: the mean, its interval, n, and how many passed."""
+    """Return a mean with its interval, n, and how many passed."""
     interval = f" [{average.low:.3f}, {average.high:.3f}]" if average.low is not None else ""
     passed = f", {average.passed} of {average.judged} passed" if average.judged else ""
     return f"{average.mean:.3f}{interval} (n = {average.n}{passed})"

@@ -18,13 +18,19 @@ import rag_eval
 from rag_eval.errors import ConfigurationError, DataError, ExperimentError, ExperimentFailedError, OutputError
 from rag_eval.experiments import (
     CosineSimilarity,
+    EvaluationResult,
+    Evaluator,
     Evaluatorq,
     ExactMatch,
     Experiment,
     ExperimentResult,
     JsonOutput,
+    LevenshteinDistance,
+    OrqOutputHandler,
+    OutputHandler,
     Score,
     SemanticSimilarity,
+    TaskResult,
     TerminalOutput,
     convert_orq_evaluator,
     evaluatorq,
@@ -66,6 +72,17 @@ def test_the_published_call_runs_with_its_names_and_shapes(capsys: pytest.Captur
     assert rag_eval.Evaluatorq is evaluatorq
     assert rag_eval.Experiment is Experiment
     assert from_orq is convert_orq_evaluator
+    assert rag_eval.CosineSimilarity is CosineSimilarity
+
+
+def test_the_published_names_are_there() -> None:
+    evaluator: Evaluator[str] = LevenshteinDistance()
+    assert evaluator.evaluate("kitten", "kitten") == 1.0
+    assert EvaluationResult is ExperimentResult
+    handler: OutputHandler = OrqOutputHandler()
+    assert handler.handle
+    made: TaskResult = evaluatorq("named", data=HELLO, tasks=[str], outputs=[]).results[0].task_results[0]
+    assert made == str(HELLO[0])
 
 
 def test_a_task_with_several_parameters_takes_the_fields_that_they_name() -> None:
@@ -91,7 +108,7 @@ def test_a_field_that_the_row_lacks_fails_that_sample_in_a_sentence() -> None:
     result = quietly([lambda input, output: input], data=data, raise_errors=False)
     assert [item.task_results for item in result.results] == [["a"], [None]]
     (error,) = result.results[1].errors
-    assert error.message == "the row has no 'output', which the task asks for: its fields are input, id"
+    assert error.message == "the row has no column 'output', which the task needs: it has input, id"
 
 
 def test_an_experiment_is_described_once_and_run_often() -> None:
@@ -100,7 +117,7 @@ def test_an_experiment_is_described_once_and_run_often() -> None:
     again = asyncio.run(experiment(described, outputs=[]))
     assert (first.name, first.summary.average_scores) == ("twice", {"ExactMatch": 1.0})
     assert again.summary.average_scores == first.summary.average_scores
-    with pytest.raises(ConfigurationError, match="twice: its parts are given twice"):
+    with pytest.raises(ConfigurationError, match="twice: give data, tasks and evaluators to the Experiment"):
         evaluatorq(described, tasks=[str])
     with pytest.raises(ConfigurationError, match="has no name"):
         Experiment(" ", HELLO, [str])
@@ -145,7 +162,7 @@ def test_a_handler_that_fails_is_named_after_the_others_had_their_turn() -> None
 
 @pytest.mark.parametrize("wrong", [3, Plain, object(), print])
 def test_what_is_no_output_is_said_before_anything_is_called(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no output: give an object with handle\(results\)"):
+    with pytest.raises(ConfigurationError, match=r"is not an output: give an object"):
         evaluatorq("wrong", data=HELLO, tasks=[str], outputs=[wrong])
 
 
@@ -323,7 +340,7 @@ def test_the_errors_have_their_kinds() -> None:
         quietly([str], data=rows)
     assert isinstance(raised.value, ExperimentError)
     assert isinstance(raised.value.__cause__, OSError)
-    with pytest.raises(DataError, match=r"'gone\.csv' is not there"):
+    with pytest.raises(DataError, match=r"'gone\.csv' is missing"):
         quietly([str], data="gone.csv")
     with pytest.raises(ExperimentFailedError) as failed:
         quietly([lambda row: 1 // row["input"]], data=[{"input": 1}, {"input": 0}])

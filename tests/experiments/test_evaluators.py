@@ -118,12 +118,12 @@ def test_json_is_checked_against_a_model() -> None:
 
 @pytest.mark.parametrize("evaluator", [Contains(), LevenshteinSimilarity(), CosineSimilarity(), RougeL()])
 def test_what_is_no_text_is_said(evaluator: Any) -> None:
-    with pytest.raises(EvaluatorError, match="the result is a list and not a text"):
+    with pytest.raises(EvaluatorError, match="the result is a list, not a text"):
         score(evaluator, ["a"], "a")
 
 
 def test_a_pattern_that_is_none_is_said() -> None:
-    with pytest.raises(ConfigurationError, match="no regular expression"):
+    with pytest.raises(ConfigurationError, match="not a regular expression"):
         Regex("(")
 
 
@@ -202,7 +202,7 @@ def test_evaluators_of_orq_are_used_as_they_are() -> None:
     (named,) = named_evaluators([from_orq({"name": "plain", "scorer": plain})])
     assert not named.is_async  # it may take its time, and is called on a thread
     assert score(from_orq({"name": "plain", "scorer": plain}), "x", "y") == Score(0.0, passed=False)
-    with pytest.raises(ConfigurationError, match="no evaluator of orq"):
+    with pytest.raises(ConfigurationError, match="not an evaluator of orq"):
         from_orq({"name": "same"})
 
 

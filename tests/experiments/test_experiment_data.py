@@ -80,7 +80,7 @@ def test_rows_come_from_parquet() -> None:
         (
             "a.jsonl",
             b"[" * 100_000 + b"]" * 100_000,
-            "line 1 of 'a.jsonl' is not JSON: lists or objects stand",
+            "line 1 of 'a.jsonl' is not JSON: recursion limit",
         ),
         ("a.csv", b"input,output\na\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
         ("a.csv", b"input,output\na,b,c\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
@@ -92,11 +92,6 @@ def test_a_broken_file_is_named_with_its_line(name: str, content: bytes, sentenc
     Path(name).write_bytes(content)
     with pytest.raises(ExperimentError, match=re.escape(sentence)):
         quietly("file", data=name, tasks=[str], evaluators=[])
-
-
-def test_a_file_that_is_missing_is_named() -> None:
-    with pytest.raises(ExperimentError, match=r"'gone\.csv' is not there"):
-        quietly("file", data="gone.csv", tasks=[str], evaluators=[])
 
 
 @pytest.mark.parametrize("data", [[], iter(()), "rows.csv"])
@@ -112,7 +107,7 @@ def test_data_that_breaks_off_is_told_with_what_it_said() -> None:
         yield {"input": 1}
         raise OSError("the tap is dry")
 
-    with pytest.raises(ExperimentError, match="the data ended after 1 rows: OSError: the tap is dry"):
+    with pytest.raises(ExperimentError, match="reading the data failed after 1 rows: OSError: the tap is dry"):
         quietly("dry", data=rows, tasks=[lambda row: 1], evaluators=[])
 
 
@@ -145,23 +140,6 @@ def test_a_source_is_opened_and_read_on_one_thread() -> None:
         return ({"input": number} for (number,) in found)
 
     assert quietly("sql", data=opened, tasks=[lambda row: row["input"]]).total == 3
-
-
-def test_no_more_rows_are_read_ahead_than_stated() -> None:
-    asked, worked, ahead = [0], [0], [0]
-
-    def rows() -> Iterator[dict[str, int]]:
-        for number in range(1_000):
-            asked[0] = number + 1
-            yield {"input": number}
-
-    async def work(row: Any) -> int:
-        ahead[0] = max(ahead[0], asked[0] - worked[0])
-        worked[0] += 1
-        return 1
-
-    assert quietly("ahead", data=rows, tasks=[work], concurrency=1).total == 1_000
-    assert ahead[0] <= reading.AHEAD + 2
 
 
 def test_a_source_that_hangs_does_not_keep_a_cancelled_run(monkeypatch: pytest.MonkeyPatch) -> None:

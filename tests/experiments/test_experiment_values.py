@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from rag_eval.experiments.composition import Weighted
 from rag_eval.experiments.evaluators import MetricEvaluator
 from rag_eval.experiments.file_outputs import JsonOutput
-from rag_eval.experiments.json_lines import decode, encode
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq
 
@@ -69,15 +70,14 @@ def tower() -> list[Any]:
 @pytest.mark.parametrize(
     ("returned", "recorded"),
     [
-        (ring(), ["…", "…"]),
-        (knot(), {"next": ["…"]}),
+        (knot(), "Node(next=[...])"),
         (Unspeakable(), "<Unspeakable>"),
         (Model, "<class 'tests.experiments.test_experiment_values.Model'>"),
         ([Model()], [{"number": 1}]),
         (object(), "<object object>"),
         (10**30 + 1, 10**30 + 1),
-        ({(1, 2): {"a"}, "half": "\ud83d"}, {"(1, 2)": ["a"], "half": "\ud83d"}),
-        (b"\xff", "b'\\xff'"),
+        ({(1, 2): {"a"}, "half": "\ud83d"}, {"(1, 2)": ["a"], "half": "?"}),
+        (b"\xff", "_w=="),
     ],
 )
 def test_any_result_is_recorded(returned: Any, recorded: Any) -> None:
@@ -85,11 +85,12 @@ def test_any_result_is_recorded(returned: Any, recorded: Any) -> None:
     assert result.failed == 0
     assert result.results[0].task_results == [recorded]
     assert result.path is not None
-    assert decode(result.path.read_bytes().replace(b"\n", b""))["results"][0]["taskResults"] == [recorded]
+    assert from_json(result.path.read_bytes().replace(b"\n", b""))["results"][0]["taskResults"] == [recorded]
 
 
 def test_what_is_too_deep_is_cut() -> None:
-    assert decode(encode(tower())) is not None
+    assert b"..." in encode(ring())
+    assert from_json(encode(tower())) is not None
     assert run([lambda row: tower()]).failed == 0
 
 
@@ -97,7 +98,7 @@ def test_what_is_too_deep_is_cut() -> None:
 def test_a_verdict_is_true_or_false(returned: Any) -> None:
     result = run([str], [lambda a, b: returned])
     assert result.averages == {}
-    assert result.results[0].errors[0].message.startswith("whether it passed is a")
+    assert result.results[0].errors[0].message.startswith("passed is a")
 
 
 def test_a_verdict_of_numpy_is_one_and_an_explanation_is_text() -> None:

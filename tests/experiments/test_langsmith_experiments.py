@@ -67,7 +67,7 @@ def run(name: str = "voices", outputs: Sequence[OutputHandler] = ()) -> Any:
         data=LangSmithDataset("questions"),
         tasks=[shout, whisper],
         evaluators=[ExactMatch, fussy],
-        outputs=outputs or [LangSmithOutput("questions", patience=QUICK)],
+        outputs=outputs or [LangSmithOutput("questions", retries=QUICK)],
         raise_errors=False,
     )
 
@@ -129,9 +129,9 @@ def test_every_task_is_an_experiment_and_every_evaluator_feedback(server: LangSm
 
 def test_what_is_not_taken_is_published_from_the_file(server: LangSmithServer) -> None:
     server.fail_after(2, "POST", "/runs/multipart", 500)
-    result = run(outputs=[JsonOutput(), LangSmithOutput("questions", patience=QUICK)])
+    result = run(outputs=[JsonOutput(), LangSmithOutput("questions", retries=QUICK)])
     assert "not sent: LangSmith did not take the experiment" in result.saved["LangSmith"]
-    assert result.saved["LangSmith"].endswith(f"; rag-eval publish {result.path} --dataset questions sends it")
+    assert result.saved["LangSmith"].endswith(f"rag-eval publish {result.path} --dataset questions")
     server.heal()
     command = ["publish", str(result.path), "--dataset", "questions"]
     for _ in range(2):
@@ -141,8 +141,8 @@ def test_what_is_not_taken_is_published_from_the_file(server: LangSmithServer) -
 
 
 def test_rows_of_elsewhere_are_refused_in_a_sentence() -> None:
-    output = LangSmithOutput("questions", patience=QUICK)
-    with pytest.raises(GroundTruthError, match="no example of the LangSmith dataset 'questions' is a row of 'else'"):
+    output = LangSmithOutput("questions", retries=QUICK)
+    with pytest.raises(GroundTruthError, match="no row of 'else' is an example of the LangSmith dataset 'questions'"):
         evaluatorq("else", data=[{"id": "x", "input": 1}], tasks=[str], outputs=[output])
 
 

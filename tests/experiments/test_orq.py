@@ -18,12 +18,12 @@ from rag_eval.cli.main import app
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.data import OrqDataset
 from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.file_outputs import JsonOutput
+from rag_eval.experiments.file_outputs import JsonOutput, read_result
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.service_outputs import OrqOutput, orq_payload
 from rag_eval.experiments.terminal_output import TerminalOutput
-from rag_eval.retry import RetryPolicy
-from rag_eval.services.orq import OrqSettings
+from rag_eval.retry import BRIEF, RetryPolicy
+from rag_eval.services.orq import CONNECT_SECONDS, OrqSettings
 from tests.doubles.loopback import Request, refused_url
 from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
 
@@ -76,7 +76,7 @@ def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("status", [429, 500, 503, None])
 def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -> None:
     orq.fail("POST", RECEIVE, status=status, retry_after=0.01 if status == 429 else None, times=2)
-    assert run(outputs=[OrqOutput(policy=QUICK)]).saved["orq.ai"].startswith(orq.url)
+    assert run(outputs=[OrqOutput(retries=QUICK)]).saved["orq.ai"].startswith(orq.url)
     assert len(orq.experiments) == 1
     assert len({request.headers["idempotency-key"] for request in orq.requests}) == 1
 
@@ -84,7 +84,7 @@ def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -
 def test_a_service_that_is_silent_is_given_up(orq: OrqServer) -> None:
     orq.fail("POST", RECEIVE, hang=True, times=9)
     quick = RetryPolicy(max_retries=1, backoff=0.01, max_backoff=0.02, give_up_after=5)
-    result = run(outputs=[JsonOutput(), OrqOutput(OrqSettings(timeout=0.2), policy=quick)])
+    result = run(outputs=[JsonOutput(), OrqOutput(OrqSettings(timeout=0.2), retries=quick)])
     assert "after 2 attempts" in result.saved["orq.ai"]
 
 
@@ -98,9 +98,9 @@ def test_what_is_not_taken_is_kept_and_can_be_published(
         orq.fail("POST", RECEIVE, status=400)
     else:
         monkeypatch.setenv("ORQ_BASE_URL", refused_url())
-    result = run(outputs=[JsonOutput(), OrqOutput(policy=QUICK), TerminalOutput()])
-    assert result.saved["orq.ai"].startswith("not sent: orq.ai d")
-    assert result.saved["orq.ai"].endswith(f"; rag-eval publish {result.path} sends it")
+    result = run(outputs=[JsonOutput(), OrqOutput(retries=QUICK), TerminalOutput()])
+    assert result.saved["orq.ai"].startswith("not sent: orq.ai ")
+    assert result.saved["orq.ai"].endswith(f"to send it later: rag-eval publish {result.path}")
     monkeypatch.setenv("ORQ_API_KEY", KEY)
     monkeypatch.setenv("ORQ_BASE_URL", orq.url)
     for target in (result.path, result.path.parent):
@@ -119,9 +119,9 @@ def test_what_is_not_taken_is_kept_and_can_be_published(
 
 def test_without_a_file_of_the_results_a_failure_raises_and_the_next_run_only_sends(orq: OrqServer) -> None:
     orq.fail("POST", RECEIVE, status=400)
-    with pytest.raises(ServiceError, match=r"orq\.ai does not take these results"):
-        run(outputs=[OrqOutput(policy=QUICK)])
-    assert run(outputs=[OrqOutput(policy=QUICK)]).resumed == 2
+    with pytest.raises(ServiceError, match=r"orq\.ai refuses these results"):
+        run(outputs=[OrqOutput(retries=QUICK)])
+    assert run(outputs=[OrqOutput(retries=QUICK)]).resumed == 2
     assert len(orq.experiments) == 1
 
 
@@ -146,8 +146,8 @@ class ProxiedOrqServer(OrqServer):
 def test_an_answer_that_is_not_json_is_not_asked_for_again(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with ProxiedOrqServer() as server:
         monkeypatch.setenv("ORQ_BASE_URL", server.url)
-        result = run(outputs=[OrqOutput(policy=QUICK)])
-        assert result.saved["orq.ai"] == "sent, but its answer is not a JSON object: check the address"
+        result = run(outputs=[OrqOutput(retries=QUICK)])
+        assert result.saved["orq.ai"] == "sent, but the answer is not a JSON object: check the address"
         assert len(server.experiments) == len(server.requests) == 1
 
 
@@ -155,13 +155,13 @@ def test_half_a_character_of_a_model_is_sent(orq: OrqServer) -> None:
     result = evaluatorq("half", data=[{"input": "\ud83d"}], tasks=[lambda row: row["input"]])
     assert result.saved["orq.ai"].startswith(orq.url)
     (sent,) = orq.experiments.values()
-    assert sent["results"][0]["jobResults"][0]["output"] == "\ud83d"
+    assert sent["results"][0]["jobResults"][0]["output"] == "?"
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
-        ("ORQ_API_KEY", "schlüssel-für-tests", "ORQ_API_KEY has characters that no key has: check it"),
+        ("ORQ_API_KEY", "schlüssel-für-tests", "ORQ_API_KEY has characters that are not valid"),
         ("ORQ_BASE_URL", "my.orq.ai", "its address is not valid): check ORQ_BASE_URL"),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_wrong_setting_is_said_at_once(
 ) -> None:
     monkeypatch.setenv(variable, value)
     never = RetryPolicy(max_retries=9, backoff=600.0, max_backoff=600.0, give_up_after=9_999)
-    told = run(outputs=[JsonOutput(), OrqOutput(policy=never)]).saved["orq.ai"]
+    told = run(outputs=[JsonOutput(), OrqOutput(retries=never)]).saved["orq.ai"]
     assert sentence in told
     assert value not in told
     assert orq.requests == []
@@ -190,11 +190,30 @@ def test_a_dry_run_prints_what_would_be_sent(orq: OrqServer) -> None:
     assert orq.requests == []
 
 
-def test_what_is_too_large_for_one_request_stays_here(orq: OrqServer) -> None:
-    result = run(outputs=[JsonOutput("out"), OrqOutput(largest=100)])
-    assert result.saved["orq.ai"] == "not sent: the results are larger than 100 bytes"
-    assert result.path.is_file()
-    assert orq.requests == []
+def test_an_unreachable_service_is_given_up_after_three_attempts(
+    orq: OrqServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORQ_BASE_URL", refused_url())
+    assert "after 3 attempts" in run(outputs=[JsonOutput(), OrqOutput()]).saved["orq.ai"]
+    assert 3 * CONNECT_SECONDS + BRIEF.backoff * (1 + 2) <= BRIEF.give_up_after == 15
+
+
+def test_the_other_columns_and_the_id_of_a_row_are_sent(orq: OrqServer) -> None:
+    data = [
+        {"id": 7, "input": "a", "output": "b", "topic": "ferries", "tags": ["x"]},
+        {"id": "q2", "input": {"question": "c"}, "topic": None},
+        {"question": "d"},
+    ]
+    result = evaluatorq("columns", data=data, tasks=[lambda row: "x"], outputs=[JsonOutput(), OrqOutput()])
+    (sent,) = orq.experiments.values()
+    assert [row["dataPoint"] for row in sent["results"]] == [
+        {"inputs": {"input": "a", "topic": "ferries", "tags": ["x"], "id": "7"}, "expectedOutput": "b"},
+        {"inputs": {"question": "c", "topic": None, "id": "q2"}},
+        {"inputs": {"question": "d"}},
+    ]
+    assert [row["dataPoint"] for row in orq_payload(read_result(result.path))["results"]] == [
+        row["dataPoint"] for row in sent["results"]
+    ]
 
 
 def test_a_dataset_is_read_page_by_page(orq: OrqServer) -> None:

@@ -68,8 +68,8 @@ def test_scores_stand_in_columns_where_they_fit_and_else_below_each_other() -> N
     assert wide[3].count("1.00") == 2
     narrow = table(80, [concise, thorough_and_with_a_long_name], EVALUATORS)
     assert "Scores" in narrow[1]
-    assert "ExactMatch   1.00" in narrow[3]
-    assert any("✗ ValueEr" in line and "ExactMatch failed" in line for line in narrow)
+    assert "1.00   ExactMatch" in narrow[3]
+    assert any("✗ ValueEr" in line and "failed ExactMatch" in line for line in narrow)
 
 
 def test_what_outputs_and_names_hold_does_not_steer_the_terminal() -> None:

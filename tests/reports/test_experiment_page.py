@@ -85,7 +85,7 @@ def test_a_page_of_many_samples_carries_the_first_and_what_failed() -> None:
     texts = ["boom" if number in (7, 40, 60, 80) else f"text {number}" for number in range(100)]
     data = [{"input": text, "output": text} for text in texts]
     small = Path(run(data, [shout], samples=10, failures=2).saved["html"]).read_text()
-    assert "Shown are the first 10 of 100 samples and the first 2 later ones that failed; all are in Voices-i-" in small
+    assert "Showing the first 10 of 100 samples and 2 later ones that failed; all are in Voices-i-" in small
     assert small.count('"index":') == 12
     all_failed = Path(run(data, [shout], samples=10, failures=50).saved["html"]).read_text()
     assert "first 10 of 100 samples and 3 later ones that failed" in all_failed
