@@ -1,10 +1,10 @@
-"""The review page: its data, who may ask for it, its requests, and serving it on this machine only."""
+"""The review page: its data, access to it, and a server that only this machine can reach."""
 
 import hmac
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,13 +30,11 @@ from rag_eval.types.ids import text_sha256
 if TYPE_CHECKING:
     from uvicorn import Server
 
-
 Data = dict[str, object]
-"""An answer to the page, as JSON has it."""
 
 
 def state(session: ReviewSession) -> Data:
-    """Return the whole list: every query with its status, and the documents there are."""
+    """Return all queries with their status, and the names of the documents."""
     return {
         "file": session.files.path.name,
         "revision": session.revision,
@@ -47,7 +45,6 @@ def state(session: ReviewSession) -> Data:
 
 
 def _row(session: ReviewSession, entry: Entry) -> Data:
-    """Return a query as the list shows it."""
     return {
         "id": entry.record.query_id,
         "text": entry.record.query,
@@ -59,7 +56,7 @@ def _row(session: ReviewSession, entry: Entry) -> Data:
 
 
 def query(session: ReviewSession, query_id: str) -> Data:
-    """Return a query with all its passages, each with its grade and what is wrong with it."""
+    """Return a query with its passages, their grades and faults."""
     entry = session.entry(query_id)
     return {
         "row": _row(session, entry),
@@ -89,12 +86,12 @@ def _passage(session: ReviewSession, passage: Passage) -> Data:
 
 
 def document(session: ReviewSession, doc_id: str) -> Data:
-    """Return a document's text; raises ``ReviewConflictError`` when there is none of this id."""
-    found = session.documents.get(doc_id)
-    if found is None:
+    """Return the text of a document; raise ``ReviewConflictError`` if there is no such document."""
+    shown = session.documents.get(doc_id)
+    if shown is None:
         raise ReviewConflictError(f"the document {doc_id!r} is not in the folder")
     # JSON, since a browser would drop a byte-order mark from plain text.
-    return {"id": doc_id, "text": found.content, "digest": text_sha256(found.content)}
+    return {"id": doc_id, "text": shown.content, "digest": text_sha256(shown.content)}
 
 
 class _Message(BaseModel):
@@ -140,16 +137,20 @@ def _undo(session: ReviewSession, _: bytes) -> Data:
     return {"nothing": True} if query_id is None else query(session, query_id)
 
 
-Answer = Callable[[ReviewSession, Any], Data]
-READS: dict[str, Answer] = {
+READS: dict[str, Callable[[ReviewSession, str], Data]] = {
     "state": lambda session, _: state(session),
     "revision": lambda session, _: {"revision": session.refresh()},
     "query": query,
     "document": document,
 }
-"""What the page asks for, with the id of what it asks about."""
-CHANGES: dict[str, Answer] = {"decide": _decide, "judge": _judge, "span": _put_span, "undo": _undo}
-"""What the page posts, with the body of the request."""
+"""GET requests, answered from their parameter ``id``."""
+CHANGES: dict[str, Callable[[ReviewSession, bytes], Data]] = {
+    "decide": _decide,
+    "judge": _judge,
+    "span": _put_span,
+    "undo": _undo,
+}
+"""POST requests, answered from their body."""
 
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -168,43 +169,48 @@ SECURITY_HEADERS = {
 
 
 class Guard:
-    """Decides on requests by their headers."""
+    """Refuses requests from other machines, from other pages, and without the token."""
 
     def __init__(self, token: str, port: int) -> None:
         self._token = token.encode()
-        # Cookies are shared by all ports of a host: two reviews at once must not take each other's.
+        # Cookies are shared by all ports of a host, and several reviews may run at once.
         self.cookie = f"rag_eval_review_{port}"
 
-    def is_token(self, given: str) -> bool:
-        """Whether this is the token, told in the same time whatever it is."""
-        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
+    def is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), self._token)
 
-    def refusal(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-        """Why a request for anything but the first page is refused; None when it is let in."""
-        reason = self.foreign(method, headers)
-        if reason is not None:
-            return reason
-        if not self.is_token(cookies.get(self.cookie, "")):
-            return "open the address that rag-eval truth review printed: it holds the key to this page"
-        return None
+    async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Answer the first request with a cookie, and later ones if they have it."""
+        token = request.query_params.get("token")
+        is_first = request.url.path == "/" and request.method == "GET" and token is not None
+        response: Response
+        if (refusal := self._foreign(request)) is not None:
+            response = PlainTextResponse(f"{refusal}\n", status_code=403)
+        elif not self.is_token((token or "") if is_first else request.cookies.get(self.cookie, "")):
+            told = "open the address that rag-eval truth review printed: it holds the key to this page\n"
+            response = PlainTextResponse(told, status_code=403)
+        elif is_first:
+            # The redirect keeps the token out of the history of the browser.
+            response = RedirectResponse("/", status_code=303)
+            response.set_cookie(self.cookie, token or "", httponly=True, samesite="strict")
+        else:
+            response = await call_next(request)
+        response.headers.update(SECURITY_HEADERS)
+        return response
 
-    def foreign(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Why a request does not come from this machine and, where it changes something, from the page; else None."""
-        host = headers.get("host", "")
-        if _hostname(f"//{host}") not in LOOPBACK_NAMES:
+    @staticmethod
+    def _foreign(request: Request) -> str | None:
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if _hostname(host) not in LOOPBACK_NAMES:
             return "this page is served to 127.0.0.1 and localhost only"
-        origin = headers.get("origin")
-        if origin is None and method in ("GET", "HEAD"):
-            return None
-        if origin != f"http://{host}":
-            return "this request comes from another page"
-        return None
+        is_read = origin is None and request.method in ("GET", "HEAD")
+        return None if is_read or origin == f"http://{host}" else "this request comes from another page"
 
 
-def _hostname(address: str) -> str | None:
+def _hostname(host: str) -> str | None:
     try:
-        parts = urlsplit(address)
-        _ = parts.port  # raises on a port that is none
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises ValueError on an invalid port
     except ValueError:
         return None
     return None if parts.username is not None or parts.path else parts.hostname
@@ -216,88 +222,63 @@ CONFLICT, IMPOSSIBLE = 409, 422
 PICTURE_WIDTH = 900
 
 
-class ReviewApp:
-    """The page's requests, one at a time, on a session."""
+def review_app(session: ReviewSession, guard: Guard) -> Starlette:
+    """Return the application that shows and changes a session, one request at a time."""
+    lock = threading.Lock()
 
-    def __init__(self, session: ReviewSession, guard: Guard) -> None:
-        self._session = session
-        self._guard = guard
-        self._lock = threading.Lock()
-
-    def application(self) -> Starlette:
-        routes = [
-            Route("/", self._page),
-            *(Route(f"/api/{name}", self._endpoint(answer)) for name, answer in READS.items()),
-            *(Route(f"/api/{name}", self._endpoint(answer), methods=["POST"]) for name, answer in CHANGES.items()),
-            Route("/api/picture", self._picture),
-            Mount("/static", StaticFiles(directory=STATIC)),
-        ]
-        return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guarded)])
-
-    async def _guarded(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        is_first = request.url.path == "/" and request.method == "GET" and "token" in request.query_params
-        if is_first:
-            refusal = self._guard.foreign(request.method, request.headers)
-            if refusal is None and not self._guard.is_token(request.query_params["token"]):
-                refusal = "this key does not fit: open the address that rag-eval truth review printed"
-        else:
-            refusal = self._guard.refusal(request.method, request.headers, request.cookies)
-        if refusal is not None:
-            response: Response = PlainTextResponse(refusal + "\n", status_code=403)
-        elif is_first:
-            # The address without the token is the one that stays in the browser's history.
-            response = RedirectResponse("/", status_code=303)
-            response.set_cookie(self._guard.cookie, request.query_params["token"], httponly=True, samesite="strict")
-        else:
-            response = await call_next(request)
-        response.headers.update(SECURITY_HEADERS)
-        return response
-
-    async def _page(self, request: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
-
-    async def _picture(self, request: Request) -> Response:
-        name, page = request.query_params.get("id", ""), request.query_params.get("page", "")
-        return await run_in_threadpool(self._drawn, name, int(page) if page.isdecimal() and len(page) < 8 else 0)
-
-    def _drawn(self, doc_id: str, page: int) -> Response:
-        """A page of a document; drawn while other requests go on."""
-        with self._lock:
-            found = self._session.documents.get(doc_id)
+    def answer(make: Callable[[], Data]) -> Response:
         try:
-            if found is None or found.path is None:
-                return _problem(CONFLICT, f"the document {doc_id!r} is not in the folder")
-            return Response(page_picture(found.path, page, PICTURE_WIDTH), media_type="image/png")
+            with lock:
+                return JSONResponse(make())
+        except ReviewConflictError as error:
+            return _problem(CONFLICT, str(error))
         except RagEvalError as error:
             return _problem(IMPOSSIBLE, str(error))
+        except UnicodeEncodeError:
+            return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
+        except ValidationError as error:
+            return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
 
-    def _endpoint(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    def read(name: str) -> Route:
+        def respond(request: Request) -> Response:
+            return answer(lambda: READS[name](session, request.query_params.get("id", "")))
+
+        return Route(f"/api/{name}", respond)
+
+    def change(name: str) -> Route:
         async def respond(request: Request) -> Response:
-            data = b""
+            body = b""
             try:
                 async for part in request.stream():
-                    data += part
-                    if len(data) > LARGEST_BODY:
+                    body += part
+                    if len(body) > LARGEST_BODY:
                         return _problem(413, "this is too much for one decision")
             except ClientDisconnect:
                 return _problem(400, "the request was not finished")
-            given = data if request.method == "POST" else request.query_params.get("id", "")
-            return await run_in_threadpool(self._answer, answer, given)
+            return await run_in_threadpool(answer, lambda: CHANGES[name](session, body))
 
-        return respond
+        return Route(f"/api/{name}", respond, methods=["POST"])
 
-    def _answer(self, answer: Answer, given: str | bytes) -> Response:
-        with self._lock:
-            try:
-                return JSONResponse(answer(self._session, given))
-            except ReviewConflictError as error:
-                return _problem(CONFLICT, str(error))
-            except RagEvalError as error:
-                return _problem(IMPOSSIBLE, str(error))
-            except UnicodeEncodeError:
-                return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
-            except ValidationError as error:
-                return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
+    def picture(request: Request) -> Response:
+        doc_id, page = request.query_params.get("id", ""), request.query_params.get("page", "")
+        with lock:
+            shown = session.documents.get(doc_id)
+        if shown is None or shown.path is None:
+            return _problem(CONFLICT, f"the document {doc_id!r} is not in the folder")
+        try:
+            number = int(page) if page.isdecimal() and len(page) < 8 else 0
+            return Response(page_picture(shown.path, number, PICTURE_WIDTH), media_type="image/png")
+        except RagEvalError as error:
+            return _problem(IMPOSSIBLE, str(error))
+
+    def page(_: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    routes = [Route("/", page), *map(read, READS), *map(change, CHANGES), Route("/api/picture", picture)]
+    return Starlette(
+        routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+    )
 
 
 def _problem(status: int, sentence: str) -> Response:
@@ -316,10 +297,20 @@ def serve_review(
     *,
     on_start: Callable[[str], object],
 ) -> None:
-    """Serve the page until the process is interrupted; ``on_start`` is called with its address, which has the key.
+    """Serve the page until the process is interrupted.
 
-    Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and
-    ``ConfigurationError`` when the port is taken.
+    Args:
+        truth: The ground-truth file.
+        corpus: The folder of the documents.
+        glob: The patterns of their files.
+        loaders: Loaders by file extension.
+        port: The port; 0 takes a free one.
+        on_start: Called with the address, which contains the token.
+
+    Raises:
+        GroundTruthError: If the ground truth cannot be reviewed.
+        CorpusError: If the folder cannot be read.
+        ConfigurationError: If the port is taken.
     """
     session = ReviewSession(truth, DocumentFolder(corpus, glob, loaders))
     with closing(listening_socket(port)) as listener:
@@ -329,13 +320,13 @@ def serve_review(
 
 
 def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Server, str]":
-    """Return a server for a session on a socket that listens already, not yet running, and the page's address."""
+    """Return a server for a listening socket, not yet running, and the address of the page."""
     import uvicorn
 
     port = listener.getsockname()[1]
     token = secrets.token_urlsafe(32)
     config = uvicorn.Config(
-        ReviewApp(session, Guard(token, port)).application(),
+        review_app(session, Guard(token, port)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -348,7 +339,7 @@ def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Ser
 
 
 def listening_socket(port: int) -> socket.socket:
-    """Return a socket that only this machine can reach; raises ``ConfigurationError`` when the port is taken."""
+    """Return a socket that only this machine can reach; raise ``ConfigurationError`` if the port is taken."""
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

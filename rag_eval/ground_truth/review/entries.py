@@ -1,7 +1,7 @@
-"""Files of a review: the ground truth and the queries that were rejected, read and saved together.
+"""The files of a review: the ground truth and the rejected queries, read and saved together.
 
-An accepted query is marked in its metadata. A rejected one is moved to ``truth.rejected.jsonl`` beside
-``truth.jsonl``. Between the writes of a move it is in both files, and counts as not rejected.
+An accepted query is marked in its metadata. A rejected one moves to ``truth.rejected.jsonl`` next to ``truth.jsonl``.
+A query in both files, after an interrupted move, is not rejected.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Literal
 
 from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
-from rag_eval.ground_truth.records import Place, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.records import AlternativeLine, Place, TokenLevelLine, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import (
     BYTE_ORDER_MARK,
     header_line,
@@ -29,7 +29,7 @@ Status = Literal["open", "accepted", "rejected"]
 
 
 def lock_path(truth: Path) -> Path:
-    """Return the file whose lock is held by whoever changes the ground truth."""
+    """Return the lock file of a ground-truth file."""
     path = truth.resolve()
     return path.with_name(f".{path.name}.lock")
 
@@ -40,14 +40,10 @@ def rejected_path(truth: Path) -> Path:
 
 
 class Entry:
-    """The line of a query and what it says.
-
-    Raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when the line is no query.
-    """
+    """The line of a query; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` if it is none."""
 
     def __init__(self, line: str, side: Side) -> None:
         self.put(line, side)
-        self.written = side
 
     def put(self, line: str, side: Side) -> None:
         """Replace the line and the file it belongs to."""
@@ -63,13 +59,18 @@ class Entry:
 
     @property
     def version(self) -> str:
-        """The digest of the query and its spans, so that a decision names what was seen."""
+        """The digest of the query and its spans, to recognise a decision on an earlier state."""
         return text_sha256(self.record.model_dump_json(include={"query", "relevant_spans", "unanswerable"}))[:16]
+
+    @property
+    def members(self) -> list[AlternativeLine]:
+        """All spans and alternatives."""
+        return [member for span in self.record.relevant_spans for member in span.members]
 
     @property
     def places(self) -> set[Place]:
         """The places of all spans and alternatives."""
-        return {member.place for span in self.record.relevant_spans for member in span.members}
+        return {member.place for member in self.members}
 
 
 def _is_header(line: str) -> bool:
@@ -81,11 +82,8 @@ def _is_header(line: str) -> bool:
 
 
 class _LineFile:
-    """The lines of a file, and whether it is still as it was read."""
-
     def __init__(self, path: Path) -> None:
-        # A link stays a link: the file it points to is the one that is replaced.
-        self.path = path.resolve()
+        self.path = path.resolve()  # a link stays a link
         self._bytes = self._on_disk()
         try:
             self.lines = (self._bytes or b"").decode("utf-8").split("\n")
@@ -101,9 +99,9 @@ class _LineFile:
         return self._on_disk() == self._bytes
 
     def save(self, lines: list[str]) -> None:
-        """Replace the lines at once; a file that does not exist and gets no lines is not created."""
+        """Replace the lines at once; do not create a file without lines."""
         if not self.is_current:
-            raise ReviewConflictError(f"{self.path.name} was changed at this very moment: decide again")
+            raise ReviewConflictError(f"{self.path.name} has just been changed: decide again")
         data = ("\n".join(lines) + "\n").encode("utf-8") if lines else b""
         if data != (self._bytes or b""):
             write_atomically(self.path, data)
@@ -116,20 +114,20 @@ class _LineFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ArtifactError(f"{str(self.path)!r} cannot be read ({error.strerror}): check its rights") from None
+            raise ArtifactError(
+                f"{str(self.path)!r} cannot be read ({error.strerror}): check its permissions"
+            ) from None
 
 
 class ReviewFiles:
-    """The ground truth under review and its rejected queries.
+    """The ground truth under review and its rejected queries; spans without offsets get them.
 
-    Spans that are quoted get their offsets. Raises ``GroundTruthError`` when the file is missing or chunk-level.
+    Raises ``GroundTruthError`` if the file is missing or chunk-level.
     """
 
     def __init__(self, truth: Path, documents: CorpusDocuments) -> None:
         if truth_type(read_truth_text(truth)) == "chunk-level":
-            raise GroundTruthError(
-                f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
-            )
+            raise GroundTruthError(f"{str(truth)!r} holds chunk ids: only spans can be reviewed")
         self.path = truth
         self._quotes = Quotes(documents)
         self._placed: dict[str, str] = {}
@@ -137,17 +135,13 @@ class ReviewFiles:
 
     def read(self) -> None:
         """Read both files again."""
-        self._files: dict[Side, _LineFile] = {
-            "truth": _LineFile(self.path),
-            "rejected": _LineFile(rejected_path(self.path)),
-        }
+        self._files = {"truth": _LineFile(self.path), "rejected": _LineFile(rejected_path(self.path))}
         self.entries: dict[QueryId, Entry] = {}
         self.broken: list[str] = []
-        # What each file holds: queries, and lines that stay as they are.
         self._slots = {"truth": self._read("truth"), "rejected": self._read("rejected")}
-        # A query rejected earlier goes to the end of the truth if it is accepted.
+        # A rejected query that is accepted goes to the end of the ground truth.
         self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
-        self.is_sampled = any(one.sampled for entry in self.entries.values() for one in entry.judged)
+        self.is_sampled = any(passage.sampled for entry in self.entries.values() for passage in entry.judged)
 
     @property
     def is_current(self) -> bool:
@@ -156,7 +150,7 @@ class ReviewFiles:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock of the files and bring the entries up to date; an error leaves the files as they are."""
+        """Hold the lock of the files and bring the entries up to date; discard the changes on an error."""
         with wait_for_lock(lock_path(self.path)):
             try:
                 if not self.is_current:
@@ -166,22 +160,20 @@ class ReviewFiles:
                 self.read()
                 raise
 
-    def save(self) -> None:
-        """Write the entries to their files."""
-        known = {id(slot) for slot in self._slots["rejected"]}
-        rejected = (entry for entry in self.entries.values() if entry.side == "rejected")
-        self._slots["rejected"] += [entry for entry in rejected if id(entry) not in known]
-        # The file that a query moves to is written first, so that none is ever in neither.
-        for is_last in (False, True):
-            for side, file in self._files.items():
-                file.save(self._lines(side, is_last))
-        for entry in self.entries.values():
-            entry.written = entry.side
+    def save(self, changed: Entry) -> None:
+        """Write the files, first the one that the changed entry belongs to, so that it is never in neither."""
+        if changed.side == "rejected" and not any(slot is changed for slot in self._slots["rejected"]):
+            self._slots["rejected"].append(changed)
+        sides: list[Side] = ["truth", "rejected"] if changed.side == "truth" else ["rejected", "truth"]
+        for side in sides:
+            slots = [slot for slot in self._slots[side] if isinstance(slot, str) or slot.side == side]
+            is_used = bool(self._files[side].lines) or any(isinstance(slot, Entry) for slot in slots)
+            lines = [slot.line if isinstance(slot, Entry) else slot for slot in slots]
+            self._files[side].save(lines if is_used else [])
 
     def _read(self, side: Side) -> list[Entry | str]:
         slots: list[Entry | str] = []
         for number, line in enumerate(self._files[side].lines, start=1):
-            # Wrong spans are no obstacle: a review corrects them.
             try:
                 if line not in self._placed:
                     self._placed[line] = placed_line(line, self._quotes)
@@ -192,7 +184,7 @@ class ReviewFiles:
                     slots.append(entry)
                     continue
                 if side == "rejected":
-                    continue  # the move to this file was not finished
+                    continue  # the move to this file was interrupted
                 fault = f"the id {query_id} is taken"
             except (ValueError, RecursionError, RagEvalError) as error:
                 fault = line_faults(error)[0]
@@ -200,14 +192,3 @@ class ReviewFiles:
             if line.strip() and not _is_header(line):
                 self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
         return slots or [header_line("token-level")]
-
-    def _lines(self, side: Side, is_last: bool) -> list[str]:
-        slots = [
-            slot
-            for slot in self._slots[side]
-            if isinstance(slot, str) or slot.side == side or (slot.written == side and not is_last)
-        ]
-        entries = [slot for slot in slots if isinstance(slot, Entry)]
-        if not self._files[side].lines and not entries:
-            return []  # no file for nothing but its header
-        return [slot.line if isinstance(slot, Entry) else slot for slot in slots]
