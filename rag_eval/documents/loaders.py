@@ -1,6 +1,6 @@
-"""Loaders: what a reader sees of an HTML page, a Word document or a notebook, as text, and where on it.
+"""Loaders for HTML pages, Word documents and notebooks: the text that a reader sees.
 
-Headings are written as in Markdown, so that chunkers and contexts which know headings find them, and tables row by row.
+Headings are written as in Markdown, so that chunkers and contexts recognise them, and tables row by row.
 """
 
 import io
@@ -19,14 +19,17 @@ from rag_eval.errors import UnreadableDocumentError
 from rag_eval.parts import part
 
 MOST_EXPANDED = 200_000_000
-"""How many bytes the text of a Word document may have when it is unpacked."""
+"""The maximum size of an unpacked Word document in bytes."""
 
 
 @dataclass(frozen=True)
 class LoadedText:
-    """The text of a document, and where its pages, cells or other elements begin: (character, name), in order.
+    """The text of a document.
 
-    ``boxes`` says where its words are on its pages, where that is known: in the order of the text, or packed.
+    Args:
+        text: The text.
+        places: The offsets and names of pages, cells or other elements, in order.
+        boxes: Where the words are on their pages, in the order of the text, or packed.
     """
 
     text: str
@@ -35,41 +38,41 @@ class LoadedText:
 
 
 class Loader(Protocol):
-    """Reads the text of a file of one format."""
+    """Reads the text of files of a format."""
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text; raises ``UnreadableDocumentError`` if the bytes have none."""
+        """Return the text of a file. Raises ``UnreadableDocumentError`` if it has none."""
 
 
 _BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))
 
 
 class _Pieces:
-    """A text that grows, in which lines end without blanks, and an empty line at most is left between what is added."""
+    """A growing text, without blanks at line ends and with at most one empty line between parts."""
 
     def __init__(self) -> None:
         self.places: list[tuple[int, str]] = []
         self._parts: list[str] = []
         self._length = 0
-        self._breaks = 2  # how many line ends the text has at its end, the beginning counting as a break
+        self._breaks = 2  # the number of line breaks at the end, as if some preceded the text
 
     def add(self, text: str) -> None:
-        """Add a text as it is."""
+        """Append a text unchanged."""
         if text:
             self._parts.append(text)
             self._length += len(text)
             self._breaks = 0
 
     def words(self, text: str) -> None:
-        """Add a text with its runs of blanks as one, and none at the beginning of a line."""
+        """Append a text with single blanks, and none at the start of a line."""
         plain = re.sub(r"[ \t\r\n\f\xa0]+", " ", text)
         ends_blank = self._parts and self._parts[-1][-1:] in " \n"
         self.add(plain.removeprefix(" ") if self._breaks or ends_blank else plain)
 
     def line(self, breaks: int = 1) -> None:
-        """End the line, and with 2 leave an empty one."""
+        """End the line and, with 2 breaks, leave an empty line."""
         if self._parts and self._parts[-1] in _BEGINNINGS:
-            return  # nothing stands in the item or the heading yet
+            return  # the item or heading is still empty
         if self._parts and not self._breaks:
             last = self._parts[-1]
             self._parts[-1] = last.rstrip(" ")
@@ -81,11 +84,11 @@ class _Pieces:
             self._breaks += missing
 
     def mark(self, name: str) -> None:
-        """Note that an element begins here."""
+        """Record that an element starts here."""
         self.places.append((self._length, name))
 
     def loaded(self) -> LoadedText:
-        """Return what was added."""
+        """Return the text."""
         text = "".join(self._parts).rstrip()
         return LoadedText(f"{text}\n" if text else "", [place for place in self.places if place[0] < max(1, len(text))])
 
@@ -100,7 +103,7 @@ _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
     | {"body", "colgroup", "html"}
 )
-"""What holds no text, or the whole page, which a script then shows: it hides nothing."""
+"""Elements that never hide text: those without text, and those that contain the whole page, which a script shows."""
 _GROUPS = frozenset({"tbody", "tfoot", "thead"})
 _CELLS = _GROUPS | {"tr", "td", "th"}
 _ENDED_BY = {
@@ -113,9 +116,9 @@ _ENDED_BY = {
     "tr": _GROUPS | {"tr"},
     **dict.fromkeys(_GROUPS, _GROUPS),
 }
-"""What need not be closed, and which tags end it then; the end of what it is in does too."""
+"""Elements whose end tag is optional, and the start tags that end them. The end of their parent does too."""
 _NESTING = ("ul", "ol", "menu", "dl", "table")
-"""In these the tags that would end an element outside do not."""
+"""Elements inside of which those start tags do not end an element outside."""
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
@@ -128,8 +131,8 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces = _Pieces()
-        self._hidden = ""  # the tag whose end shows text again
-        self._within = Counter[str]()  # what is open of the hidden, with it
+        self._hidden = ""  # the hidden element
+        self._within = Counter[str]()  # the open elements in it, including itself
         self._preformatted = 0
         self._cells = 0
 
@@ -142,7 +145,7 @@ class _Page(HTMLParser):
         if tag in _SKIPPED or (tag not in _VOID and _is_hidden(tag, dict(attrs))):
             self._hidden, self._within = tag, Counter([tag])
             if tag in _ENDED_BY:
-                self.pieces.words(" ")  # it ends what is before it
+                self.pieces.words(" ")  # it ends the previous element
             return
         self._start(tag)
 
@@ -198,12 +201,12 @@ class _Page(HTMLParser):
 
 @part
 class HtmlLoader:
-    """The text of a page without its scripts, styles and what is hidden."""
+    """Loads the text of a page without scripts, styles and hidden elements."""
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text; bytes that are no UTF-8 are read by the page's own charset, or as Windows-1252.
+        """Return the text. Pages that are not UTF-8 are decoded in their own charset, or as Windows-1252.
 
-        Raises ``UnreadableDocumentError`` on bytes that are no text.
+        Raises ``UnreadableDocumentError`` on binary data.
         """
         page = _Page()
         page.feed(_decoded(data))
@@ -212,14 +215,14 @@ class HtmlLoader:
 
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-BINARY = "is no text: it has bytes that no text has"
+BINARY = "is not text: it contains binary data"
 _CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
 MOST_CONTROLS = 0.05
-"""The share of control characters from which on bytes are no text."""
+"""The share of control characters above which data is binary."""
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether bytes are not text in any encoding; UTF-16 counts as text with a byte-order mark only."""
+    """Return whether data is not text in any encoding. UTF-16 is text only with a byte-order mark."""
     if data.startswith(_UTF_16):
         return False
     return b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > MOST_CONTROLS * len(data)
@@ -242,25 +245,25 @@ def _decoded(data: bytes) -> str:
 
 @part
 class DocxLoader:
-    """The paragraphs, lists and tables of a Word document, without its comments and what was deleted."""
+    """Loads the paragraphs, lists and tables of a Word document, without comments and deleted text."""
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text; raises ``UnreadableDocumentError`` on what is no Word document, or is too large unpacked."""
+        """Return the text. Raises ``UnreadableDocumentError`` if it is not a Word document, or too large."""
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("word/document.xml") as file:
                 xml = file.read(MOST_EXPANDED + 1)
         except KeyError:
-            raise UnreadableDocumentError("is no Word document: it has no word/document.xml") from None
+            raise UnreadableDocumentError("is not a Word document: it has no word/document.xml") from None
         except Exception as error:  # noqa: BLE001  # zipfile, zlib and lzma each raise their own on damaged data
-            raise UnreadableDocumentError(f"is no Word document that can be unpacked ({error})") from None
+            raise UnreadableDocumentError(f"is not a Word document, or damaged ({error})") from None
         if len(xml) > MOST_EXPANDED:
-            raise UnreadableDocumentError(f"has more than {MOST_EXPANDED:,} bytes when it is unpacked")
-        if b"<!DOCTYPE" in xml or b"\0" in xml:  # entities, perhaps in UTF-16, are how XML is made to explode
-            raise UnreadableDocumentError("has a DOCTYPE or is no UTF-8, as no Word document is")
+            raise UnreadableDocumentError(f"has more than {MOST_EXPANDED:,} bytes when unpacked")
+        if b"<!DOCTYPE" in xml or b"\0" in xml:  # XML bombs use entities, perhaps in UTF-16
+            raise UnreadableDocumentError("has a DOCTYPE or is not UTF-8, unlike any Word document")
         try:
             root = ElementTree.fromstring(xml)  # noqa: S314  # without a DOCTYPE there are no entities
         except (ElementTree.ParseError, ValueError) as error:
-            raise UnreadableDocumentError(f"is a Word document whose XML is broken ({error})") from None
+            raise UnreadableDocumentError(f"is a Word document with broken XML ({error})") from None
         pieces = _Pieces()
         for body in root:
             if _local(body) == "body":
@@ -269,7 +272,7 @@ class DocxLoader:
 
 
 def _local(element: ElementTree.Element) -> str:
-    """Return the name of an element without its namespace, of which Word has two."""
+    """Return the name of an element without its namespace, because Word uses two."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -278,7 +281,7 @@ _GONE = ("del", "moveFrom", "Fallback")
 
 
 def _inside(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Yield the children of an element, including those inside mere wrappers."""
+    """Yield the children of an element, including those in wrappers."""
     for child in parent:
         if _local(child) in _AROUND:
             yield from _inside(child)
@@ -317,7 +320,7 @@ def _style(style: ElementTree.Element | None) -> str:
 
 
 def _paragraph(parent: ElementTree.Element) -> str:
-    """Return the text of a paragraph, or of a whole cell, without what was deleted or moved away."""
+    """Return the text of a paragraph or a cell without what was deleted or moved away."""
     written = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
     pieces = []
     for child in parent:
@@ -331,26 +334,28 @@ def _paragraph(parent: ElementTree.Element) -> str:
 
 @part
 class NotebookLoader:
-    """The cells of a Jupyter notebook: Markdown as it is, code between fences, and the text that it printed."""
+    """Loads the cells of a Jupyter notebook: Markdown, code between fences, and printed text."""
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text, with where each cell begins; raises ``UnreadableDocumentError`` on what is no notebook."""
+        """Return the text and the offsets of the cells. Raises ``UnreadableDocumentError`` if it is not a notebook."""
         try:
             cells = json.loads(data)["cells"]
             pieces = _Pieces()
             for number, cell in enumerate(cells, start=1):
                 text = _joined(cell["source"]).rstrip()
-                printed = [text, *_outputs(cell)] if cell["cell_type"] == "code" else [text]
+                blocks = [text]
+                if cell["cell_type"] == "code":
+                    code = f"```python\n{text}\n```" if text.strip() else ""
+                    blocks = [code, *(f"```\n{output}\n```" for output in _outputs(cell) if output.strip())]
                 pieces.line(2)
                 pieces.mark(f"cell {number}")
-                for n, text_or_output in enumerate(printed):
-                    if text_or_output.strip():
+                for block in blocks:
+                    if block.strip():
                         pieces.line(2)
-                        fence = "```python" if n == 0 else "```"
-                        pieces.add(f"{fence}\n{text_or_output}\n```" if cell["cell_type"] == "code" else text_or_output)
+                        pieces.add(block)
             return pieces.loaded()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise UnreadableDocumentError("is no notebook of Jupyter's version 4") from None
+            raise UnreadableDocumentError("is not a Jupyter notebook of version 4") from None
 
 
 def _joined(source: object) -> str:

@@ -1,9 +1,8 @@
-"""The text of a PDF as a reader sees it, and where on its pages each word is.
+"""The text of a PDF in reading order, and the place of each word on its pages.
 
-A PDF draws glyphs at places, in any order. Of the boxes of the glyphs words are made here, of words the lines, columns
-and tables of a page in ``rag_eval.documents.reading_order``, which says in what order they are read. What is the same
-for all pages is found over all of them: the size of the body, whose larger neighbours are headings, and the lines that
-run along the top and the bottom.
+A PDF draws glyphs at places, in any order. This module groups glyphs into words; ``rag_eval.documents.reading_order``
+groups words into lines, columns and tables. The size of the body text, which headings exceed, and the headers and
+footers are found by looking at all pages.
 """
 
 import ctypes
@@ -30,43 +29,44 @@ from rag_eval.parts import part
 
 MOST_PAGES = 5_000
 MARGIN = 0.12
-"""Running lines are in this share of a page, at its top or its bottom."""
+"""The share of a page, at its top and bottom, where headers and footers are."""
 RUNNING = 3
-"""On so many pages a line must come again at its height to be one that runs along them."""
+"""The number of pages on which a line must recur at the same height to be a header or footer."""
 HEADING = 1.15
-"""So much larger than the body a heading is, at least."""
+"""The minimum size of a heading, relative to the body text."""
 LONGEST_HEADING = 200
 MOST_BLANKS = 80
-"""Between two words of code, or before them."""
+"""The maximum number of blanks between two words of code, or before them."""
 MOST_PIXELS = 4_000
 SIZE, BASELINE = (Word._fields.index(name) - 1 for name in ("size", "baseline"))
-"""Columns of what a page knows of its words besides their texts."""
+"""Columns of ``_Page.numbers``."""
 
 Indices = NDArray[np.int64]
 
 
 @part
 class PdfLoader:
-    """The text layer of a PDF in the order in which it is read, with where each word is on its page."""
+    """Loads the text layer of a PDF in reading order, with the place of each word on its page."""
 
     running_lines: bool = Field(
         default=False,
-        description="Whether headers, footers and page numbers that run along the pages stay in the text.",
+        description="Keep headers, footers and page numbers in the text.",
     )
     packages = ("pypdfium2",)
 
     def load(self, data: bytes) -> LoadedText:
-        """Return the text, where each page begins, and the boxes of its words.
+        """Return the text, the start of each page, and the boxes of the words.
 
-        Raises ``UnreadableDocumentError`` on one that is broken, encrypted, has no text layer or too many pages, and
-        ``ConfigurationError`` without pypdfium2.
+        Raises:
+            UnreadableDocumentError: The file is broken or encrypted, or has no text layer or too many pages.
+            ConfigurationError: pypdfium2 is not installed.
         """
         with _opened(data) as document:
             if len(document) > MOST_PAGES:
-                raise UnreadableDocumentError(f"has {len(document):,} pages, more than {MOST_PAGES:,}: divide it")
+                raise UnreadableDocumentError(f"has {len(document):,} pages, more than {MOST_PAGES:,}: split it")
             pages = [_page(document, number) for number in range(len(document))]
         if not any(page.texts for page in pages):
-            raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
+            raise UnreadableDocumentError("has no text layer: it is a scan, run OCR on it first")
         if not self.running_lines:
             pages = _without_running_lines(pages)
         body = _body_size(pages)
@@ -77,17 +77,17 @@ class PdfLoader:
 
 
 def draw_page(data: bytes, page: int, width: int = 800) -> bytes:
-    """Return a page of a PDF, which counts from 1, as a PNG of this width; raises as ``PdfLoader.load``."""
+    """Return a page of a PDF, counted from 1, as a PNG of this width. Raises as ``PdfLoader.load``."""
     with _opened(data) as document:
         if not 1 <= page <= len(document):
-            raise UnreadableDocumentError(f"has {len(document):,} pages, and page {page:,} was asked for")
+            raise UnreadableDocumentError(f"has {len(document):,} pages and no page {page:,}")
         across, down = document[page - 1].get_size()
         scale = min(width, MOST_PIXELS) / max(across, 1.0)
         scale = min(scale, MOST_PIXELS / max(down, 1.0))
         bitmap = document[page - 1].render(scale=scale, rev_byteorder=True, maybe_alpha=False)
         pixels = np.asarray(bitmap.to_numpy())[:, :, :3]
     high, wide, _ = pixels.shape
-    rows = np.zeros((high, 1 + 3 * wide), np.uint8)  # each begins with its filter, which is none
+    rows = np.zeros((high, 1 + 3 * wide), np.uint8)  # each row starts with its filter, 0
     rows[:, 1:] = pixels.reshape(high, -1)
     header = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
@@ -107,7 +107,7 @@ def _opened(data: bytes) -> Any:
         return pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         is_locked = "password" in str(error).lower()
-        reason = "is encrypted: remove its password" if is_locked else f"is no PDF that can be read ({error})"
+        reason = "is encrypted: remove its password" if is_locked else f"is not a PDF, or damaged ({error})"
         raise UnreadableDocumentError(reason) from None
 
 
@@ -115,13 +115,13 @@ def _opened(data: bytes) -> Any:
 
 _BLANKS = np.array([0xA0, 0xFEFF, 0xFFFF], np.uint32)
 _HYPHENS = str.maketrans(dict.fromkeys("\x02\ufffe\u00ad\u2010", "-"))
-"""A hyphen that pdfium takes for one of a line end is U+0002 or U+FFFE."""
+"""pdfium returns U+0002 or U+FFFE for hyphens at line ends."""
 _FORMS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
-"""Ligatures and the shapes of Arabic letters, which stand for letters."""
+"""Ligatures and presentation forms of Arabic letters."""
 
 
 class _Page(NamedTuple):
-    """The words of a page, in the order in which its file draws them: texts, and what ``Word`` has besides."""
+    """The words of a page in the order of the file: their texts, and the other fields of ``Word``."""
 
     texts: list[str]
     numbers: NDArray[np.float32]
@@ -153,7 +153,7 @@ def _page(document: Any, number: int) -> _Page:
         text.close()
         page.close()
     except pypdfium2.PdfiumError:
-        pass  # a page that is broken has no text; the others have theirs
+        pass  # a broken page has no text
     return _Page(texts, np.array(rows, np.float32).reshape(-1, len(Word._fields) - 1), size)
 
 
@@ -162,7 +162,7 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
 
     count, handle = text.count_chars(), text.raw
     rectangles = (raw.FS_RECTF * count)()
-    # A call a glyph: by map that is a fraction of what a loop costs.
+    # One call per glyph: map is much faster than a loop.
     codes = np.fromiter(map(raw.FPDFText_GetUnicode, repeat(handle), range(count)), np.uint32, count)
     is_known = np.fromiter(map(raw.FPDFText_GetLooseCharBox, repeat(handle), range(count), rectangles), bool, count)
     boxes = np.frombuffer(rectangles, np.float32).reshape(-1, 4).astype(np.float64)
@@ -202,7 +202,7 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
         raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
         raw.FPDFText_GetCharOrigin(handle, int(seen[first]), x, y)
         up = hypot(matrix.c * xx + matrix.d * yx, matrix.c * xy + matrix.d * yy)
-        points = max(0.1, abs(raw.FPDFText_GetFontSize(handle, int(seen[first])) * up))  # text may be flat
+        points = max(0.1, abs(raw.FPDFText_GetFontSize(handle, int(seen[first])) * up))  # flat text has no height
         baseline = x.value * xy + y.value * yy + y0
         part, is_turned = letters[first:last], first in turned
         if is_rtl := has_rtl and is_right_to_left(part):
@@ -211,24 +211,24 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
         word = _FORMS.sub(
             lambda ligature: unicodedata.normalize("NFKC", ligature[0]), "".join(part).translate(_HYPHENS)
         )
-        if not is_turned:  # the boxes of some fonts are much higher than their letters
+        if not is_turned:  # some fonts have boxes much higher than their letters
             top, bottom = max(top, baseline - 1.1 * points), min(bottom, baseline + 0.4 * points)
         top, bottom = min(top, bottom), max(top, bottom)
         yield Word(word, left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
 
 
 def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
-    """Return for each glyph whether it is too far from the last to be of the same word."""
+    """Return for each glyph whether it is too far from the previous one to be in the same word."""
     left, right, heights = low[:, 0], high[:, 0], high[:, 1] - low[:, 1]
     middle, higher = (low[:, 1] + high[:, 1]) / 2, np.maximum(heights[1:], heights[:-1])
-    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gap where text runs right, and left
+    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gaps of text to the right, and to the left
     is_near = (np.minimum(np.abs(ahead), np.abs(back)) < 0.3 * higher) | ((ahead < 0) & (back < 0))
     is_far: NDArray[np.bool_] = np.r_[False, ~is_near | (np.abs(np.diff(middle)) > 0.6 * higher)]
     return is_far
 
 
 def _shown(page: Any) -> tuple[Floats, Floats]:
-    """Return the size of a page in points, and the matrix from its coordinates to those as shown."""
+    """Return the size of a page in points, and the matrix from its coordinates to those of its display."""
     from pypdfium2 import raw
 
     size, fine = np.array(page.get_size()), 2**20
@@ -244,10 +244,10 @@ def _shown(page: Any) -> tuple[Floats, Floats]:
 
 
 def _without_running_lines(pages: list[_Page]) -> list[_Page]:
-    """Return the pages without their headers, footers and page numbers.
+    """Return the pages without headers, footers and page numbers.
 
-    That is a line among the two outermost of a margin, no larger than the body, which on ``RUNNING`` pages or more is
-    at the same height and either has the same text but for numbers, or a number that grows with the pages.
+    These are the two outermost lines of a margin if they are no larger than the body text, and recur at the same height
+    on at least ``RUNNING`` pages with the same text except for numbers, or with a number that increases with the pages.
     """
     body = _body_size(pages)
     pages_of: dict[tuple[object, ...], set[int]] = {}
@@ -272,7 +272,7 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
 
 
 def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
-    """Yield the two outermost lines in each margin of a page: whether it is the top, and the numbers of their words."""
+    """Yield the two outermost lines of each margin: whether it is the top one, and the numbers of the words."""
     if not page.texts:
         return
     heights, sizes = page.numbers[:, BASELINE], page.numbers[:, SIZE]
@@ -301,26 +301,26 @@ def _body_size(pages: list[_Page]) -> float:
 # Text.
 
 _OPEN = "\0"
-"""Stands for a hyphen at a line end until all words are known; a PDF has no such character."""
+"""A placeholder for a hyphen at a line end until all words are known. A PDF cannot contain this character."""
 _ITEM = re.compile(r"[•◦▪●○■‣∙·*–—-]|\d{1,3}[.)]")
-"""What an item of a list begins with."""
+"""The start of a list item."""
 _FIRSTS = frozenset(
     ["all", "anti", "cross", "ex", "half", "ill", "multi", "non", "post", "pre", "self", "semi", "well"]
 )
-"""What hyphens often follow inside of a line."""
-_HYPHENATED = re.compile(f"(?<![a-zà-ÿ])([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")  # a long word is looked at once
+"""Words that are often followed by a hyphen inside a line."""
+_HYPHENATED = re.compile(f"(?<![a-zà-ÿ])([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")  # matches every word once
 
 
 class _Writer:
-    """Writes lines as text, and notes where each page begins and each word is."""
+    """Writes lines as text, and records the start of each page and the box of each word."""
 
     def __init__(self, body: float, levels: dict[int, int]) -> None:
         self._body, self._levels = body, levels
         self._pieces: list[str] = []
         self._length = 0
         self._places: list[tuple[int, str]] = []
-        self._boxes: list[tuple[float, ...]] = []  # of the page
-        self._packed: list[Floats] = []  # of those before it: a fraction of the memory
+        self._boxes: list[tuple[float, ...]] = []  # of this page
+        self._packed: list[Floats] = []  # of the previous pages, as arrays to save memory
         self._last: Line | None = None
         self._spacing: dict[int, float] = {}
 
@@ -371,16 +371,16 @@ class _Writer:
             self._add(word.text)
 
     def _level(self, line: Line) -> int:
-        """Return the level of a heading; 0 for any other line."""
+        """Return the level of a heading, or 0 for other lines."""
         is_heading = line.size >= HEADING * self._body and not line.is_row and not line.words[0].is_turned
         return self._levels.get(round(line.size), 0) if is_heading and is_title(line) else 0
 
     def _between(self, before: Line, line: Line, level: int, *, is_same_page: bool) -> str:
-        """Return what is written between two lines: a blank if the second continues the first, which had no room."""
+        """Return the text between two lines: a blank if the second continues the first, otherwise line breaks."""
         first, last = line.words[0], before.words[-1]
         if self._level(before) != level:
             return "\n\n"
-        step = line.baseline - before.baseline if is_same_page else -1.0  # back to the top
+        step = line.baseline - before.baseline if is_same_page else -1.0  # back at the top
         is_same_block, size = is_same_page and before.block == line.block, max(line.size, before.size)
         is_near = is_same_block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
         if level:
@@ -391,7 +391,7 @@ class _Writer:
         goes_on = first.text[0].islower() and last.text[-1] not in ".!?:;"
         if re.search("[a-zà-ÿ]-$", last.text) and re.match("[a-zà-ÿ]", first.text) and (is_near or step < 0 or goes_on):
             return _OPEN
-        if not is_near:  # the next column or page, or another paragraph
+        if not is_near:  # another column, page or paragraph
             is_next = not is_same_block or step < 0
             return "\n" if is_next and goes_on else "\n\n"
         if (line.pitch and before.pitch) or _ITEM.fullmatch(first.text):
@@ -405,7 +405,7 @@ class _Writer:
         return " " if is_wrapped and abs(line.size - before.size) < 0.15 * size else "\n"
 
     def loaded(self) -> LoadedText:
-        """Return what was added, words that line ends divide joined where that is sure."""
+        """Return the text, with hyphenated words joined where that is certain."""
         text, gone = _joined("".join(self._pieces))
         boxes = np.concatenate(self._packed)
         boxes[:, :2] -= np.searchsorted(gone, boxes[:, :2])
@@ -419,13 +419,13 @@ def _blanks(width: float, pitch: float) -> str:
 
 
 def is_title(line: Line) -> bool:
-    """Return whether a line may be a heading: it has letters, and is not a paragraph."""
+    """Return whether a line may be a heading: it has letters and is not a paragraph."""
     text = str(line)
     return len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
 
 
 def _levels(pages: list[_Page], body: float) -> dict[int, int]:
-    """Return the levels of headings by their size, the largest first; none if much of a document is large."""
+    """Return the levels of headings by size, or none if much of the document is in large letters."""
     sizes: Counter[int] = Counter()
     length = 0
     for page in pages:
@@ -439,13 +439,13 @@ def _levels(pages: list[_Page], body: float) -> dict[int, int]:
 
 
 def _joined(text: str) -> tuple[str, Indices]:
-    """Join the words that line ends divide if that is safe; return the text and where characters were removed."""
+    """Join hyphenated words where that is safe. Return the text and the places of removed characters."""
     words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", _HYPHENATED.sub(" ", text)))
     gone = []
 
     def joined(halves: re.Match[str]) -> str:
         first, second = halves[1], halves[2]
-        # Halves that are words of their own, such as well and known, may be written with a hyphen.
+        # Halves that are words, such as well and known, may be written with a hyphen.
         is_compound = first in _FIRSTS or (words[first] > 0 and words[second] > 0)
         is_divided = words[f"{first}-{second}"] == 0 and not is_compound
         if words[first + second] > 0 or is_divided:

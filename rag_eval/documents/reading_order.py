@@ -1,8 +1,8 @@
-"""The order in which the words of a page are read: lines, columns and tables.
+"""The reading order of the words of a page: lines, columns and tables.
 
-Words that a file draws side by side are segments. A gutter is a strip without text that has segments on both sides of
-it in at least two lines; segments across it end what it divides. Where both sides are text they are columns, read one
-after the other; where their lines are at the same heights they are a table, read row by row.
+Words that a file draws side by side are a segment. A gutter is a strip without text that has segments on both sides in
+at least two lines; segments across it end it. If both sides are text, they are columns, read one after the other. If
+their lines are at the same heights, they are a table, read row by row.
 """
 
 import re
@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 GUTTER = 0.8
-"""How wide a gutter is at least, in sizes of the text."""
+"""The minimum width of a gutter, relative to the size of the text."""
 DEEPEST = 8
 _LABEL = re.compile(r"\W{1,2}|[(\[]?[\dA-Za-z]{1,3}[.):\]]{1,2}")
-"""What stands before an item of a list, or after an equation, and is no column of its own."""
+"""The label of a list item or an equation, which is not a column."""
 
 
 class Word(NamedTuple):
-    """A word and its box, in points from the upper left corner of its page.
+    """A word and its box, in points from the top left corner of its page.
 
-    ``pitch`` is how wide each of its glyphs is, where all are as wide; ``is_turned`` says that it does not run along a
-    horizontal line, or upside down.
+    ``pitch`` is the width of its glyphs if they are equally wide. ``is_turned`` is whether it is not horizontal, or
+    upside down.
     """
 
     text: str
@@ -45,9 +45,9 @@ class Word(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """Words as they are read, one after the other; ``cells`` are the numbers of those that begin another cell of a row.
+    """Words in reading order. ``cells`` are the numbers of the words that start another cell of a row.
 
-    ``left`` and ``right`` are the edges of the column that it is in, which ``block`` tells from others of the page.
+    ``left`` and ``right`` are the edges of its column, which ``block`` identifies on the page.
     """
 
     words: list[Word]
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def pitch(self) -> float:
-        """How wide each glyph is, where all words have the same; 0 where they do not."""
+        """The width of the glyphs if all words have the same, otherwise 0."""
         known = [word.pitch for word in self.words if len(word.text) > 1]
         is_fixed = len(known) > 0 and min(known) > 0 and max(known) - min(known) < 0.05 * max(known)
         return max(known) if is_fixed and sum(len(word.text) for word in self.words) > 5 else 0.0
@@ -81,7 +81,7 @@ class Line:
 
 
 class Segment(NamedTuple):
-    """Words that a file draws one after the other on one line."""
+    """Words that a file draws one after the other on a line."""
 
     words: list[Word]
     left: float
@@ -95,13 +95,13 @@ OnLine = TypeVar("OnLine", Word, Segment)
 
 
 def is_right_to_left(letters: Sequence[str]) -> bool:
-    """Return whether most letters are of a script that runs from right to left."""
+    """Return whether most letters belong to a right-to-left script."""
     kinds = [unicodedata.bidirectional(letter) for letter in letters]
     return sum(kind in ("R", "AL") for kind in kinds) > kinds.count("L")
 
 
 def in_clusters(letters: Iterable[str]) -> list[str]:
-    """Return letters, each with the marks that follow it."""
+    """Return letters, each with the combining marks that follow it."""
     clusters: list[str] = []
     for letter in letters:
         if clusters and unicodedata.combining(letter):
@@ -116,7 +116,7 @@ def _is_rtl(words: Iterable[Word]) -> bool:
 
 
 def lines_in_order(words: Sequence[Word]) -> list[Line]:
-    """Return the lines of a page as they are read; words that are turned come last, as the file draws them."""
+    """Return the lines of a page in reading order. Turned words come last, in the order of the file."""
     order = _Order(_is_rtl(words))
     order.read(_segments([word for word in words if not word.is_turned]))
     turned = [word for word in words if word.is_turned]
@@ -147,7 +147,7 @@ def _segment(words: list[Word]) -> Segment:
 
 
 def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
-    """Return what has a baseline and a size by line, from the top; raised and lowered text belongs to its line."""
+    """Group items with a baseline and a size into lines from the top. Superscripts and subscripts join their line."""
     rows: list[list[OnLine]] = []
     largest = None
     for item in sorted(segments, key=lambda item: (item.baseline, item.left)):
@@ -161,7 +161,7 @@ def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
 
 
 class _Order:
-    """Reads the segments of a page; ``lines`` are those read so far."""
+    """Reads the segments of a page. ``lines`` are those read so far."""
 
     def __init__(self, is_rtl: bool) -> None:
         self.lines: list[Line] = []
@@ -169,7 +169,7 @@ class _Order:
         self._is_rtl = is_rtl
 
     def read(self, segments: list[Segment], depth: int = 0) -> None:
-        """Read segments: what gutters divide part by part, the rest line by line."""
+        """Read segments: recursively what gutters divide, the rest line by line."""
         parts = _divided(segments) if len(segments) > 3 and depth < DEEPEST else None
         if parts is None:
             self._read_lines(segments)
@@ -196,7 +196,7 @@ class _Order:
 
 
 def _in_order(words: list[Word]) -> list[Word]:
-    """Return the words of a line in reading order: from the left, or from the right, with runs of the other way."""
+    """Return the words of a line in reading order, with runs in the opposite direction."""
     across = sorted(words, key=lambda word: word.left + word.right)
     if not any(word.is_rtl for word in words):
         return across
@@ -219,7 +219,7 @@ def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
 
 
 def _turned(run: list[Word]) -> list[Word]:
-    """Return a run reversed if it has letters: numbers between words of the other direction follow these."""
+    """Return a run reversed if it has letters. Numbers between words in the other direction keep their order."""
     return run[::-1] if any(letter.isalpha() for word in run for letter in word.text) else run
 
 
@@ -235,7 +235,7 @@ Part = tuple[str, list[Segment], list[Segment]]
 
 
 def _divided(segments: list[Segment]) -> list[Part] | None:
-    """Return what the best gutter divides, from the top: columns, tables, and the rest; None without a gutter."""
+    """Return the parts that the best gutter divides, from the top, or None without a gutter."""
     numbers = np.array([(segment.left, segment.right, segment.baseline, segment.size) for segment in segments])
     left, right, height = numbers[:, 0], numbers[:, 1], numbers[:, 2]
     size = float(np.median(numbers[:, 3]))
@@ -247,7 +247,7 @@ def _divided(segments: list[Segment]) -> list[Part] | None:
 
 
 def _gutters(left: Floats, right: Floats, height: Floats, size: float) -> list[float]:
-    """Return where gutters may end, those first that divide the most and are crossed the least."""
+    """Return where gutters may end, first those that divide the most and are crossed the least."""
     scored = []
     for place in np.unique(np.round(left / 2) * 2)[1:].tolist():
         if min(np.sum(left >= place - 1.5), np.sum(right <= place - GUTTER * size)) < 2:
@@ -262,7 +262,7 @@ def _gutters(left: Floats, right: Floats, height: Floats, size: float) -> list[f
 
 
 def _parts(segments: list[Segment], sides: NDArray[np.int64], bands: NDArray[np.int64], size: float) -> list[Part]:
-    """Return what a gutter divides, band by band; neighbours that are neither columns nor tables are one part."""
+    """Return what a gutter divides, band by band. Neighbouring plain parts are joined."""
     by_band: dict[int, tuple[list[Segment], ...]] = {}
     for segment, side, band in zip(segments, sides.tolist(), bands.tolist(), strict=True):
         by_band.setdefault(band, ([], [], []))[side].append(segment)
@@ -281,7 +281,7 @@ def _band_parts(first: list[Segment], second: list[Segment], across: list[Segmen
     if kind == "plain":
         return [("plain", [*first, *second, *across], [])]
     before: list[Segment] = []
-    if kind == "table":  # which begins where both sides do
+    if kind == "table":  # it starts where both sides have text
         top = max(min(segment.baseline for segment in side) for side in (first, second)) - 0.35 * size
         before = [segment for segment in (*first, *second) if segment.baseline < top]
         first, second = ([segment for segment in side if segment.baseline >= top] for side in (first, second))
@@ -293,7 +293,7 @@ def _sides(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return for each segment whether it is left (-1) or right (1) of a gutter or across it (0), and its band.
 
-    A band is what is above the next segments across; these are the last of it.
+    A band extends to the next segments across the gutter, which belong to it.
     """
     sides = np.where(left >= place - 1.5, 1, np.where(right <= place - GUTTER * size, -1, 0))
     across = np.sort(height[sides == 0])
@@ -316,22 +316,22 @@ class _Side:
 
     @property
     def fill(self) -> float:
-        """The share of its width that its usual row fills."""
+        """The share of the width that its median row fills."""
         return float(np.median(self.rights - self.lefts)) / max(1.0, float(self.rights.max() - self.lefts.min()))
 
     @property
     def length(self) -> float:
-        """The characters of its usual row."""
+        """The number of characters of its median row."""
         return float(np.median([sum(segment.length for segment in row) for row in self.rows]))
 
     @property
     def flush(self) -> float:
-        """The share of its rows that end at its right edge."""
+        """The share of rows that end at the right edge."""
         return float(np.mean(np.abs(self.rights - self.rights.max()) < 1.5))
 
     @property
     def is_even(self) -> bool:
-        """Whether most of its rows have the same left edge, or the same middle."""
+        """Whether most rows have the same left edge or the same middle."""
         middles = np.array([(row[0].left + row[0].right) / 2 for row in self.rows])
         return any(np.mean(np.abs(places - np.median(places)) < 1.5) > 0.75 for places in (self.lefts, middles))
 
@@ -346,13 +346,13 @@ class _Side:
 
 
 def _is_code(segments: Iterable[Segment]) -> bool:
-    """Return whether most words have equally wide letters; digits are equally wide in most fonts."""
+    """Return whether most words are monospaced. Digits do not count, because they are in most fonts."""
     words = [word for segment in segments for word in segment.words if sum(map(str.isalpha, word.text)) > 1]
     return sum(word.pitch > 0 for word in words) > 0.6 * len(words)
 
 
 def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
-    """Return what two sides of a gutter are: columns, a table, or plain, which is neither."""
+    """Return what two sides of a gutter are: columns, a table, or plain."""
     if len(first) < 2 or len(second) < 2:
         return "plain"
     left, right = _Side(first), _Side(second)
@@ -361,7 +361,7 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
     if len(fewer) < 2 or is_above or left.has_labels or right.has_labels or _is_code([*first, *second]):
         return "plain"
     is_wide = (right.lefts.min() - left.rights.max()) / size > 2 * GUTTER
-    # Wide blanks of justified text may stand one below the other, in a few lines.
+    # In a few lines of justified text, wide blanks may be aligned by chance.
     is_long = len(fewer) > (2 if is_wide else 5)
     aligned = np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size)
     is_text = min(left.fill, right.fill) > 0.7 and min(left.length, right.length) > 17

@@ -1,4 +1,4 @@
-"""Watch a folder of documents and report its changes once nothing happens in it for a moment."""
+"""Watch a folder of documents, and report changes when they have settled."""
 
 import threading
 import time
@@ -10,14 +10,14 @@ from rag_eval.errors import EmptyCorpusError
 from rag_eval.storage.files import file_sha256, kept_sha256, matching_files
 
 REST_SECONDS = 1.0
-"""Report a change after this long without another."""
+"""The time without changes after which changes are reported."""
 LONGEST_SECONDS = 30.0
-"""Report changes after this long even if they go on."""
+"""The time after which changes are reported even if they continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusChange:
-    """The documents that were added, changed and removed, by their path in the folder."""
+    """The added, changed and removed documents, by their path in the folder."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -32,9 +32,9 @@ class CorpusChange:
 
 
 class CorpusWatch:
-    """A folder compared with its last accepted state, by content.
+    """Compares a folder, by content, with its last accepted state.
 
-    ``known`` has the digests of that state by document; by default it is the folder as it is now.
+    ``known`` has the digests of that state by document. By default, it is the current state.
     """
 
     def __init__(self, folder: Path, glob: str | Sequence[str], known: Mapping[str, str] | None = None) -> None:
@@ -45,16 +45,14 @@ class CorpusWatch:
         self._seen = self._known
 
     def changes(self, stop: threading.Event) -> Iterator[CorpusChange]:
-        """Yield the difference to the accepted state each time the folder is at rest, until ``stop`` is set.
+        """Yield the difference from the accepted state whenever changes have settled, until ``stop`` is set.
 
-        A change that is not accepted is yielded again, together with later ones.
-
-        Raises:
-            CorpusFolderError: The folder was removed.
+        Changes that are not accepted are yielded again, together with later ones. Raises ``CorpusFolderError`` if the
+        folder was removed.
         """
         from watchfiles import watch
 
-        touched, begun = {self.folder}, time.monotonic()  # it may have changed before the watching begins
+        touched, begun = {self.folder}, time.monotonic()  # it may have changed before watching starts
         timeout = int(1000 * REST_SECONDS)
         for events in watch(
             self.folder,
@@ -74,7 +72,7 @@ class CorpusWatch:
             begun = time.monotonic()
 
     def compare(self, touched: set[Path]) -> CorpusChange:
-        """Return the difference to the accepted state; ``touched`` files are read whatever their time says."""
+        """Return the difference from the accepted state. ``touched`` files are read even if their time is unchanged."""
         self._seen, known = self._digests(touched), self._known
         change = CorpusChange(
             added=tuple(name for name in self._seen if name not in known),
@@ -86,7 +84,7 @@ class CorpusWatch:
         return change
 
     def accept(self) -> None:
-        """Accept the state that was last compared."""
+        """Accept the state that was compared last."""
         self._known = self._seen
 
     def _digests(self, touched: set[Path] | frozenset[Path]) -> dict[str, str]:
@@ -98,7 +96,7 @@ class CorpusWatch:
 
 
 def _digest(path: Path, is_touched: bool) -> str:
-    """Return the digest of a file; an empty text if it was removed meanwhile."""
+    """Return the digest of a file, or an empty text if it was just removed."""
     try:
         return file_sha256(path) if is_touched else kept_sha256(path)
     except OSError:

@@ -389,7 +389,7 @@ def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     refused = in_process("init", "docs", cwd=tmp_path)
     assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
     assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
-    assert "'docs/a.pdf' is no PDF" in refused.stderr
+    assert "'docs/a.pdf' is not a PDF" in refused.stderr
     ugly = tmp_path / "docs" / "x.\n- evil"
     ugly.write_text("x")
     (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon and waits for nobody, as it is late.")

@@ -52,7 +52,7 @@ WRONG_CHUNKERS = {
     "{type: recursive-token, separators: [[a], b]}": "chunkers.separators[0]: expected text, found a list",
     "{type: recursive-token, separators: a}": "chunkers.separators: expected a list, found the text 'a'",
     "{type: recursive-token, encoding: klingon}": (
-        "chunkers: the encoding 'klingon' is not known: use one of cl100k_base, o200k_base"
+        "chunkers: the encoding 'klingon' is unknown: use one of cl100k_base, o200k_base"
     ),
     "[markdown, {type: recursive-token, chunk_size: [200, 100], chunk_overlap: [0, 100]}]": (
         "chunkers[1]: chunk_overlap is 100 and chunk_size is 100: the overlap must be smaller, or no chunk gets ahead"

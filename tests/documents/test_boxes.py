@@ -121,7 +121,7 @@ def test_a_page_is_drawn_in_the_process_of_the_loaders(tmp_path: Path) -> None:
     assert pixels.mean() > 240
     assert dark[:, 0].max() < 60, "two lines at the top"
     for page in (0, 3):
-        with pytest.raises(UnreadableDocumentError, match=f"has 2 pages, and page {page} was asked for"):
+        with pytest.raises(UnreadableDocumentError, match=f"has 2 pages and no page {page}"):
             page_picture(pdf(PAGES), page)
-    with pytest.raises(UnreadableDocumentError, match="is no PDF"):
+    with pytest.raises(UnreadableDocumentError, match="is not a PDF"):
         page_picture(b"none", 1)
