@@ -26,8 +26,8 @@ from rag_eval.pipeline.hits import hits_table
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.foreign_retrieval import takes_arguments
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
+from rag_eval.retrieval.retrievers import VectorRAGRetriever
 from rag_eval.retrieval.searching import VectorSearch
-from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.services.langsmith_experiments import row_outcomes
 from rag_eval.stores import STORE

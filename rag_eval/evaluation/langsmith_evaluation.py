@@ -16,7 +16,7 @@ from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
-from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.retrieval.retrievers import VectorRAGRetriever
 from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, read_examples

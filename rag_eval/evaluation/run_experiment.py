@@ -33,8 +33,8 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts.objects import is_reference
 from rag_eval.pipeline.search_steps import SearchDepth
-from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
+from rag_eval.retrieval.retrievers import HybridRetriever
 from rag_eval.tables import ResultTable, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus

@@ -38,12 +38,13 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import WordScoring
 from rag_eval.retrieval.fusion import Fusion
 from rag_eval.retrieval.passages import Passages, Place
-from rag_eval.retrieval.retriever import Numbers, Reranker, Retriever, checked_hits
+from rag_eval.retrieval.retriever import Reranker, Retriever, checked_hits
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Selection
 from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
+from rag_eval.stores.ranking import Numbers
 from rag_eval.tables import (
     PASSAGES,
     PLACE,

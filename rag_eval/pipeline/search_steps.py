@@ -19,16 +19,15 @@ from rag_eval.pipeline.hits import IDENTITY, hits_at
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, IndexRef, QueriesRef
 from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.retrieval.bm25 import BM25Index, Postings, search_words, word_statistics
+from rag_eval.retrieval.bm25 import BM25Index, Postings, word_statistics
 from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
 from rag_eval.retrieval.queries import Rewriter
-from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.retrieval.scoring import VectorSums
 from rag_eval.retrieval.searching import SingleSearch, VectorSearch, WordSearch
-from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
+from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_filters
 from rag_eval.retrieval.tokenizers import Tokenizer
-from rag_eval.retrieval.vector import search_vectors
-from rag_eval.stores.exact_search import Mask, unit_vectors
+from rag_eval.stores.exact_search import unit_vectors
+from rag_eval.stores.ranking import Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.tables import (
     CHUNKS,
@@ -330,9 +329,7 @@ def nearest(
     with _searchable(store, index, workspace) as filled:
 
         def ask(some: pa.Table) -> Ranking:
-            return eligible.search(
-                some.num_rows, lambda rows, among: search_vectors(filled, vectors[rows], count, table.num_rows, among)
-            )
+            return eligible.search(some.num_rows, lambda rows, among: filled.search_many(vectors[rows], count, among))
 
         ranking, effort = timed(searches, ask, used, warm_up=workspace is not None)
         if isinstance(filled, BuiltInStore) and not filled.is_exact:
@@ -360,7 +357,7 @@ def _search_words(
     eligible = Eligible.of(searches, allowed, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
-        return search_words(words, (texts[row] for row in rows), depth, among, order)
+        return words.search((texts[row] for row in rows), depth, among, order)
 
     ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask), warm_up=workspace is not None)
     return hits_at("words", table, searches, ranking), effort
@@ -381,13 +378,7 @@ def _search_chunks(
     eligible = Eligible.of(searches, allowed, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
-        def best(count: int) -> Ranking:
-            found = retriever.search_chunks(read, [texts[row] for row in rows], count)
-            return Ranking.of(
-                (np.array([n for n, _ in pairs], np.int64), np.array([s for _, s in pairs])) for pairs in found
-            )
-
-        return best(depth) if among is None else search_deeper(best, len(rows), among, depth)
+        return retriever.search_chunks(read, [texts[row] for row in rows], depth, among)
 
     ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask))
     return hits_at(label(retriever), table, searches, ranking), _with_lacking(effort, eligible, ranking, depth)

@@ -1,4 +1,4 @@
-"""Finding chunks for queries and ordering them; a part is added by its file and its line here."""
+"""Retrieval: searching chunks, fusing, selecting and reranking them. A part is added by its file and a line here."""
 
 from rag_eval.parts import Kind
 
@@ -22,7 +22,7 @@ TOKENIZER = Kind(
     },
     foreign="rag_eval.retrieval.tokenizers:ForeignTokenizer",
 )
-"""What gives the words of a text to BM25."""
+"""Splits a text into words for BM25."""
 
 FUSION = Kind(
     "fusion",
@@ -33,7 +33,7 @@ FUSION = Kind(
     },
     foreign="rag_eval.retrieval.fusion:ForeignFusion",
 )
-"""What makes one ranking of several."""
+"""Makes one ranking of several."""
 
 RETRIEVER = Kind(
     "retriever",
@@ -45,14 +45,14 @@ RETRIEVER = Kind(
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignRetriever",
     completes=True,
 )
-"""What ranks chunks for queries."""
+"""Ranks chunks for queries."""
 
 SYSTEM = Kind(
     "system",
     {"http": "rag_eval.retrieval.http:HttpSystem", "hits": "rag_eval.retrieval.recorded_hits:RecordedHits"},
-    foreign="rag_eval.retrieval.systems:ForeignSystem",
+    foreign="rag_eval.retrieval.foreign_retrieval:ForeignSystem",
 )
-"""Whole retrieval systems, which are given documents and asked queries."""
+"""Whole retrieval systems, which take documents and answer queries."""
 
 REWRITER = Kind(
     "rewriter",
@@ -65,7 +65,7 @@ REWRITER = Kind(
     foreign="rag_eval.retrieval.queries:ForeignQueries",
     nothing="Each question is searched as it is asked.",
 )
-"""What is searched in the place of a question."""
+"""Returns the texts to search in the place of a question."""
 
 SELECTION = Kind(
     "selection",
@@ -73,7 +73,7 @@ SELECTION = Kind(
     nothing="All documents are searched, and all hits are kept.",
     implied="select",
 )
-"""Which chunks may be found, and which are kept."""
+"""Decides which chunks may be found, and which hits are kept."""
 
 PASSAGE = Kind(
     "passage",
@@ -86,4 +86,4 @@ PASSAGE = Kind(
     foreign="rag_eval.retrieval.passages:ForeignPassage",
     nothing="The chunk that was found.",
 )
-"""What is returned for a hit."""
+"""Returns the text around a hit."""

@@ -1,4 +1,4 @@
-"""Rerankers and retrievers of other libraries and of users, recognised by their methods."""
+"""Rerankers, retrievers and systems of other libraries and of users, recognised by their methods."""
 
 import importlib
 import inspect
@@ -6,30 +6,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part, settled, signature_of
 from rag_eval.retrieval.retriever import C, place_of
 from rag_eval.retrieval.tokenizers import words
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
-
-AnyChunk = Chunk | PositionAwareChunk
+from rag_eval.stores.foreign_stores import NUMBER, langchain_documents
+from rag_eval.stores.ranking import Mask, Ranking, search_deeper
+from rag_eval.stores.store import AnyChunk
+from rag_eval.types.documents import Corpus
+from rag_eval.types.evidence import Query
 
 RERANKERS = (
     "an object with rerank(query, chunks), a LangChain compressor (compress_documents), a LlamaIndex postprocessor "
     "(postprocess_nodes), a Haystack ranker (run), one of the package rerankers (rank), "
-    "or a function of a query and chunks that gives them in a better order, or a score for each"
+    "or a function of a query and chunks that returns them in a better order, or a score for each"
 )
 RETRIEVERS = (
     "an object with search(query, k), a LangChain retriever (invoke), a LlamaIndex retriever (retrieve), "
     "a Haystack retriever (run), or a function of a query and k"
 )
-_NUMBER = "rag_eval_number"
 
 
 class ForeignReranker(Foreign):
-    """A reranker that is not built in. Chunks that it leaves out follow in the order they had.
+    """A reranker that is not built in. Chunks that it omits follow in the order they had.
 
-    Raises ``ConfigurationError`` when the object is no reranker.
+    Raises ``ConfigurationError`` if the object is no reranker.
     """
 
     kind = "reranker"
@@ -48,12 +51,12 @@ class ForeignReranker(Foreign):
             numbers = self._shape(self, query, chunks)
         order: dict[int, None] = dict.fromkeys(numbers)
         if not all(isinstance(number, int) and 0 <= number < len(chunks) for number in order):
-            raise ConfigurationError(f"the reranker {self.label} gave chunks that it was not given")
+            raise ConfigurationError(f"the reranker {self.label} returned chunks that it was not given")
         numbers = [*order, *(number for number in range(len(chunks)) if number not in order)]
         return [chunks[number] for number in numbers[:top_k]]
 
     def positions(self, answer: object, chunks: Sequence[AnyChunk]) -> list[int]:
-        """Return the numbers of chunks that were given back, or those of all chunks by the scores that were."""
+        """Return the positions of the chunks in an answer, or of all chunks if it has a score for each."""
         is_listed = isinstance(answer, Iterable) and not isinstance(answer, str | Mapping)
         listed: list[Any] = list(answer) if is_listed else [answer]  # type: ignore[call-overload]  # just checked
         if len(listed) == len(chunks) and all(isinstance(score, Real) for score in listed):
@@ -63,8 +66,8 @@ class ForeignReranker(Foreign):
             return [places[place_of(chunk)] for chunk in listed]
         except (AttributeError, KeyError):
             raise ConfigurationError(
-                f"the reranker {self.label} gave {preview(repr(answer))} for {len(chunks)} chunks: "
-                "give chunks of these, or a score for each"
+                f"the reranker {self.label} returned {preview(repr(answer))} for {len(chunks)} chunks: "
+                "return some of these chunks, or a score for each"
             ) from None
 
 
@@ -74,10 +77,9 @@ def _rerank_by_users(part: ForeignReranker, query: str, chunks: Sequence[AnyChun
 
 
 def _rerank_by_langchain(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
-    document = importlib.import_module("langchain_core.documents").Document
-    documents = [document(page_content=chunk.content, metadata={_NUMBER: n}) for n, chunk in enumerate(chunks)]
+    documents = langchain_documents(chunks)
     found = part.ask(with_depth(part.source, len(chunks)).compress_documents, documents, query)
-    return [document.metadata.get(_NUMBER) for document in found]
+    return [document.metadata.get(NUMBER) for document in found]
 
 
 def _rerank_by_llama_index(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
@@ -90,9 +92,9 @@ def _rerank_by_llama_index(part: ForeignReranker, query: str, chunks: Sequence[A
 
 def _rerank_by_haystack(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
     document = importlib.import_module("haystack").Document
-    documents = [document(content=chunk.content, meta={_NUMBER: number}) for number, chunk in enumerate(chunks)]
+    documents = [document(content=chunk.content, meta={NUMBER: number}) for number, chunk in enumerate(chunks)]
     found = part.ask(part.source.run, documents=documents, query=query, top_k=len(chunks))
-    return [document.meta.get(_NUMBER) for document in found["documents"]]
+    return [document.meta.get(NUMBER) for document in found["documents"]]
 
 
 def _rerank_by_rerankers(part: ForeignReranker, query: str, chunks: Sequence[AnyChunk]) -> list[int]:
@@ -108,11 +110,11 @@ RERANKER_SHAPES: dict[str, Callable[[ForeignReranker, str, Sequence[AnyChunk]], 
     "__haystack_input__": _rerank_by_haystack,
     "rank": _rerank_by_rerankers,
 }
-"""The method by which a reranker is recognised, and what gives the numbers of the chunks in its order."""
+"""The method that identifies a reranker, and the function that returns the positions of the chunks in its order."""
 
 
 def with_depth(source: Any, depth: int) -> Any:
-    """Return a copy of an object that keeps so many hits; itself where it keeps all, or cannot be copied."""
+    """Return a copy of an object that returns so many hits; the object itself if it has no such setting."""
     settings: dict[str, Any] = {
         name: depth for name in ("top_n", "similarity_top_k", "k") if isinstance(getattr(source, name, None), int)
     }
@@ -127,24 +129,24 @@ def with_depth(source: Any, depth: int) -> Any:
     return source
 
 
-def _best_words(source: Any, query: str, k: int) -> list[tuple[int, float]]:
+def _search_rank_bm25(source: Any, query: str, k: int) -> list[tuple[int, float]]:
     scores = [float(score) for score in source.get_scores(words(query))]
     best = sorted(range(len(scores)), key=lambda number: (-scores[number], number))[:k]
     return [(number, scores[number]) for number in best if scores[number] > 0]
 
 
-SEARCH_SHAPES: dict[str, Callable[[Any, str, int], Any]] = {
+SEARCH_SHAPES: dict[str, Callable[[Any, str, int], object]] = {
     "search": lambda source, query, k: source.search(query, k),
     "invoke": lambda source, query, k: with_depth(source, k).invoke(query),  # LangChain
     "retrieve": lambda source, query, k: with_depth(source, k).retrieve(query),  # LlamaIndex
     "__haystack_input__": lambda source, query, k: source.run(query=query, top_k=k)["documents"],
-    "get_scores": _best_words,  # rank_bm25
+    "get_scores": _search_rank_bm25,
 }
-"""The method by which what can be searched is recognised, and how it is asked."""
+"""The method that identifies an object that can be searched, and how to call it."""
 
 
-def searcher(source: Any) -> Callable[[str, int], Any] | None:
-    """Return how an object is searched with a query and k; None where it cannot be."""
+def searcher(source: Any) -> Callable[[str, int], object] | None:
+    """Return a function that searches an object with a query and k; None if it cannot be searched."""
     shape = next((shape for method, shape in SEARCH_SHAPES.items() if hasattr(source, method)), None)
     if shape is None:
         return source if callable(source) and not inspect.isclass(source) else None
@@ -152,11 +154,11 @@ def searcher(source: Any) -> Callable[[str, int], Any] | None:
 
 
 class ForeignRetriever(Foreign):
-    """A retriever over chunks that is not built in: a class or a factory that is given the chunks, or an object.
+    """A retriever of chunks that is not built in: a class or a factory that takes the chunks, or an object.
 
-    What has ``index(chunks)`` is given them by it. Other classes are called with the chunks' texts (LangChain's by
-    ``from_texts``, those of rank_bm25 with their words), and factories with the chunks.
-    Raises ``ConfigurationError`` when the object is no retriever.
+    The chunks are passed to ``index(chunks)`` if there is one. Other classes are called with the chunks' texts
+    (LangChain's by ``from_texts``, those of rank_bm25 with their words), and factories with the chunks.
+    Raises ``ConfigurationError`` if the object is no retriever.
     """
 
     kind = "retriever"
@@ -169,23 +171,33 @@ class ForeignRetriever(Foreign):
                 "object with index(chunks) and search(query, k)"
             )
 
-    def search_chunks(self, chunks: Sequence[AnyChunk], texts: Sequence[str], k: int) -> list[list[tuple[int, float]]]:
-        """Return for every text the numbers of the best k chunks with their scores, best first.
+    def search_chunks(
+        self, chunks: Sequence[AnyChunk], texts: Sequence[str], k: int, among: Mask | None = None
+    ) -> Ranking:
+        """Return the best k chunks for every text, of those that ``among`` allows.
 
-        Where no scores are told, a score is 1 / rank. Raises ``ConfigurationError`` on what was not given to it.
+        If the retriever returns no scores, a score is 1 / rank. Raises ``ConfigurationError`` on chunks that it was not
+        given.
         """
         with self.lock:
             search = searcher(self.ask(self._filled, chunks))
             if search is None:
-                raise ConfigurationError(f"the retriever {self.label} made nothing to search: give {RETRIEVERS}")
-            depth = min(k, len(chunks))
-            found = []
-            for text in texts:
-                answer = self.ask(search, text, depth)
-                if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
-                    raise ConfigurationError(f"the retriever {self.label} gave {preview(repr(answer))}: give a list")
-                found.append(self._read(list(answer)[:depth], chunks))
-            return found
+                raise ConfigurationError(f"the retriever {self.label} cannot be searched: give {RETRIEVERS}")
+            find = search
+
+            def best(depth: int) -> Ranking:
+                depth, found = min(depth, len(chunks)), []
+                for text in texts:
+                    answer = self.ask(find, text, depth)
+                    if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
+                        raise ConfigurationError(
+                            f"the retriever {self.label} returned {preview(repr(answer))}: return a list"
+                        )
+                    scores = self._read(list(answer)[:depth], chunks)
+                    found.append((np.array([*scores], np.int64), np.array([*scores.values()], np.float64)))
+                return Ranking.of(found)
+
+            return search_deeper(best, len(texts), k, among)
 
     def _filled(self, chunks: Sequence[AnyChunk]) -> Any:
         source, texts = self.source, [chunk.content for chunk in chunks]
@@ -196,28 +208,29 @@ class ForeignRetriever(Foreign):
             return retriever
         if callable(getattr(made, "from_texts", None)):
             settings = getattr(source, "keywords", {})
-            return made.from_texts(texts, metadatas=[{_NUMBER: number} for number in range(len(texts))], **settings)
+            return made.from_texts(texts, metadatas=[{NUMBER: number} for number in range(len(texts))], **settings)
         if callable(getattr(made, "get_scores", None)):
             return source([words(text) for text in texts])
         return source(chunks)
 
-    def _read(self, answer: list[Any], chunks: Sequence[AnyChunk]) -> list[tuple[int, float]]:
+    def _read(self, answer: list[Any], chunks: Sequence[AnyChunk]) -> dict[int, float]:
+        """Return the score of each chunk by its number."""
         by_text: dict[str, list[int]] = {}
         for number, chunk in enumerate(chunks):
             by_text.setdefault(chunk.content, []).append(number)
         by_place = {place_of(chunk): number for number, chunk in enumerate(chunks)}
-        found: dict[int, float] = {}
+        scores: dict[int, float] = {}
         for rank, hit in enumerate(answer, start=1):
             chunk, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, None)
             score = getattr(chunk, "score", None) if score is None else score
             place = _number_of(getattr(chunk, "node", getattr(chunk, "chunk", chunk)), by_text, by_place)
             if place is None or not 0 <= place < len(chunks):
                 raise ConfigurationError(
-                    f"the retriever {self.label} gave {preview(repr(hit))}: give chunks that it was given, their "
+                    f"the retriever {self.label} returned {preview(repr(hit))}: return chunks that it was given, their "
                     "numbers or their texts"
                 )
-            found.setdefault(place, 1 / rank if score is None else float(score))
-        return list(found.items())
+            scores.setdefault(place, 1 / rank if score is None else float(score))
+        return scores
 
 
 def _number_of(
@@ -225,21 +238,26 @@ def _number_of(
 ) -> int | None:
     if isinstance(chunk, int) and not isinstance(chunk, bool):
         return chunk
-    for metadata in (getattr(chunk, "metadata", None), getattr(chunk, "meta", None)):
-        if isinstance(metadata, Mapping) and isinstance(metadata.get(_NUMBER), int):
-            return int(metadata[_NUMBER])
+    if isinstance(recorded := metadata_of(chunk).get(NUMBER), int):
+        return recorded
     try:
         return by_place[place_of(chunk)]
     except (AttributeError, KeyError, ConfigurationError):
         numbers = by_text.get(chunk if isinstance(chunk, str) else text_of(chunk) or "", [])
-    # Equal texts are given one after another, in the order of their places.
+    # Equal texts are taken one after another, in the order of their places.
     return numbers.pop(0) if len(numbers) > 1 else next(iter(numbers), None)
 
 
 def text_of(answer: object) -> str | None:
-    """Return the text of something retrieved: a node, a document or a chunk of any library."""
+    """Return the text of a node, a document or a chunk of any library."""
     texts = (getattr(answer, name, None) for name in ("page_content", "content", "text"))
     return next((text for text in texts if isinstance(text, str)), None)
+
+
+def metadata_of(answer: object) -> Mapping[str, Any]:
+    """Return the metadata of a node, a document or a chunk of any library."""
+    records = (getattr(answer, name, None) for name in ("metadata", "meta"))
+    return next((record for record in records if isinstance(record, Mapping)), {})
 
 
 def takes_arguments(function: Any, count: int) -> bool:
@@ -249,3 +267,29 @@ def takes_arguments(function: Any, count: int) -> bool:
         return signature is not None and signature.bind(*range(count)) is not None
     except TypeError:
         return False
+
+
+class ForeignSystem(Foreign):
+    """A whole retrieval system that is not built in, searched with a query and k.
+
+    Raises ``ConfigurationError`` if the object cannot be searched.
+    """
+
+    kind = "system"
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        search = searcher(source)
+        if search is None:
+            raise ConfigurationError(f"{preview(repr(source))} cannot be searched: give {RETRIEVERS}")
+        self._search: Callable[[str, int], object] = search
+
+    def index(self, corpus: Corpus) -> None:
+        """Pass the documents to the system if it has ``index``."""
+        index = getattr(self.source, "index", None)
+        if callable(index):
+            self.ask(index, corpus)
+
+    def search_many(self, queries: Sequence[Query], k: int) -> list[object]:
+        """Return the system's answer to every query; raises ``ConfigurationError`` if it raises."""
+        return [self.ask(self._search, query.text, k) for query in queries]

@@ -1,23 +1,18 @@
-"""What a retriever and a reranker are, the checks of what they give, and a corpus cut into chunks for them.
+"""The interfaces of retrievers and rerankers, the checks of what they return, and the chunks of a corpus for them."""
 
-Search, fusion and reranking work on rankings: what a stage finds, as numbers of chunks. Tables of hits and lists of
-``Hit`` are made from them at the end.
-"""
-
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from numbers import Integral
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.foreign_chunkers import as_chunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.stores.ranking import Ranking
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query
@@ -29,7 +24,7 @@ C_co = TypeVar("C_co", bound=Chunk | PositionAwareChunk, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Hit(Generic[C_co]):
-    """A retrieved chunk and the score that put it at its rank; scores of different retrievers do not compare."""
+    """A retrieved chunk and its score; scores of different retrievers cannot be compared."""
 
     chunk: C_co
     score: float
@@ -40,8 +35,8 @@ class Retriever(Protocol[C_co]):
     """Finds chunks for queries.
 
     A retriever of ``PositionAwareChunk`` serves token-level evaluation, one of ``Chunk`` chunk-level evaluation. A
-    ``Chunk`` must have ``metadata["ordinal"]``, its number within its document from 0, which tells it from a chunk of
-    the same text elsewhere.
+    ``Chunk`` must have ``metadata["ordinal"]``, its number within its document from 0, because chunks may have the same
+    text.
     """
 
     @property
@@ -49,7 +44,7 @@ class Retriever(Protocol[C_co]):
         """The retriever and its settings."""
 
     def index(self, corpus: Corpus) -> None:
-        """Make a corpus searchable, in place of any before."""
+        """Index a corpus, in place of any before."""
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[C_co]]]:
         """Return the k best chunks of each query, best first; fewer where there are fewer."""
@@ -57,7 +52,7 @@ class Retriever(Protocol[C_co]):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Puts candidates into a better order."""
+    """Orders candidates by their relevance to a query."""
 
     @property
     def name(self) -> str:
@@ -72,22 +67,25 @@ LEAST_CANDIDATES = 50
 
 
 def candidates_for(k: int, fetch_k: int | None) -> int:
-    """Return how many candidates to fetch for a final k: ``fetch_k``, or ten times k and at least 50."""
+    """Return the number of candidates for a final k: ``fetch_k``, or ten times k and at least 50."""
     return max(k, DEEPER * k, LEAST_CANDIDATES) if fetch_k is None else max(k, fetch_k)
 
 
-def place_of(chunk: Chunk | PositionAwareChunk) -> tuple[str, int, int]:
+ChunkPlace = tuple[str, int, int]
+"""A document and a span of characters, or the number of a chunk twice."""
+
+
+def place_of(chunk: Chunk | PositionAwareChunk) -> ChunkPlace:
     """Return what identifies a chunk: its place, or its number within its document.
 
-    Raises ``ConfigurationError`` on a ``Chunk`` without ``metadata["ordinal"]``.
+    Raises ``ConfigurationError`` if a ``Chunk`` has no ``metadata["ordinal"]``.
     """
     if isinstance(chunk, PositionAwareChunk):
         return chunk.doc_id, chunk.start, chunk.end
     ordinal = chunk.metadata.get("ordinal")
     if not isinstance(ordinal, int):
         raise ConfigurationError(
-            f"chunk {chunk.id} of {chunk.doc_id!r} has no ordinal in its metadata: number the chunks of a document "
-            "from 0, as metadata['ordinal']"
+            f"chunk {chunk.id} of {chunk.doc_id!r} has no metadata['ordinal']: number a document's chunks from 0"
         )
     return chunk.doc_id, ordinal, ordinal
 
@@ -100,7 +98,7 @@ _MEMBERS = {
 
 
 def check_part(part: object, what: str) -> None:
-    """Raise ``ConfigurationError`` unless the object has the members of one; a class of such objects is none."""
+    """Raise ``ConfigurationError`` unless the object has the members of one."""
     members = _MEMBERS[what]
     if isinstance(part, type) or not all(hasattr(part, member) for member in members):
         raise ConfigurationError(f"{preview(repr(part))} is not a {what}: give an object with {', '.join(members)}")
@@ -113,75 +111,37 @@ def check_k(k: int, what: str = "k") -> None:
 
 
 def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[list[Hit[Any]]]:
-    """Return the answer of a retriever as a list of hits for every query, with chunks of these kinds.
+    """Return what a retriever found as a list of hits for each query, with chunks of these kinds.
 
-    Raises ``ConfigurationError``, naming the retriever, when it is anything else.
+    Raises ``ConfigurationError``, naming the retriever, if it is anything else.
     """
     lists = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else None
     if lists is None or not all(isinstance(hits, Iterable) and not isinstance(hits, str) for hits in lists):
-        raise ConfigurationError(f"{name} gave {preview(repr(found))}: a retriever must give a list of hits a query")
+        raise ConfigurationError(
+            f"{name} returned {preview(repr(found))}: a retriever must return a list of hits for each query"
+        )
     if len(lists) != queries:
-        raise ConfigurationError(f"{name} answered {len(lists)} of {queries} queries: it must give a list for each")
+        raise ConfigurationError(f"{name} answered {len(lists)} of {queries} queries: return a list for each")
     checked = [list(hits) for hits in lists]
-    for hits in checked:
-        for hit in hits:
-            if not isinstance(hit, Hit):
-                raise ConfigurationError(f"{name} gave {preview(repr(hit))}: wrap every chunk as Hit(chunk, score)")
-            if not isinstance(hit.chunk, kinds):
-                needed = " or ".join(kind.__name__ for kind in kinds)
-                raise ConfigurationError(
-                    f"{name} gave a {type(hit.chunk).__name__}, this evaluation needs a {needed}: "
-                    "use a retriever of the same evaluation type"
-                )
+    for hit in chain.from_iterable(checked):
+        if not isinstance(hit, Hit):
+            raise ConfigurationError(f"{name} returned {preview(repr(hit))}: wrap every chunk as Hit(chunk, score)")
+        if not isinstance(hit.chunk, kinds):
+            needed = " or ".join(kind.__name__ for kind in kinds)
+            raise ConfigurationError(
+                f"{name} returned a {type(hit.chunk).__name__}, this evaluation needs a {needed}: "
+                "use a retriever of the same evaluation type"
+            )
     return checked
 
 
-Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The chunks found by every search, best first: row i says that search ``searches[i]`` found ``chunks[i]``.
-
-    Rows are in the order of the searches, and within one from the best hit to the worst. Chunks are numbered in the
-    order of their places, which decides between equal scores.
-    """
-
-    searches: Numbers
-    chunks: Numbers
-    scores: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, found: Iterable[tuple[Numbers, NDArray[np.floating]]]) -> "Ranking":
-        """Join the chunks and scores that each search found, in the order of the searches."""
-        pairs = list(found)
-        none = [(np.empty(0, np.int64), np.empty(0))]
-        chunks, scores = (np.concatenate(column) for column in zip(*(pairs or none), strict=True))
-        searches = np.repeat(np.arange(len(pairs)), [len(numbers) for numbers, _ in pairs])
-        return cls(searches, chunks.astype(np.int64), scores.astype(np.float64))
-
-    @property
-    def ranks(self) -> Numbers:
-        """The rank of each row within its search, from 1."""
-        return np.arange(1, len(self.searches) + 1) - np.searchsorted(self.searches, self.searches)
-
-    def first(self, depth: int) -> "Ranking":
-        """Return the first ``depth`` hits of each search."""
-        kept = self.ranks <= depth
-        return self if kept.all() else Ranking(self.searches[kept], self.chunks[kept], self.scores[kept])
-
-    def by_search(self, searches: int) -> list[Numbers]:
-        """Return the chunks of each of so many searches."""
-        return np.split(self.chunks, np.searchsorted(self.searches, np.arange(1, searches)))
-
-    def hits(self, chunks: Sequence[C], searches: int) -> list[list[Hit[C]]]:
-        """Return the hits of each of so many searches, whose chunks are numbered as in the sequence."""
-        found: list[list[Hit[C]]] = [[] for _ in range(searches)]
-        for search, chunk, score in zip(
-            self.searches.tolist(), self.chunks.tolist(), self.scores.tolist(), strict=True
-        ):
-            found[search].append(Hit(chunks[chunk], score))
-        return found
+def hits_of(ranking: Ranking, chunks: Sequence[C], searches: int) -> list[list[Hit[C]]]:
+    """Return the hits of each of so many searches; the sequence has the chunk of each number."""
+    found: list[list[Hit[C]]] = [[] for _ in range(searches)]
+    rows = zip(ranking.searches.tolist(), ranking.chunks.tolist(), ranking.scores.tolist(), strict=True)
+    for search, chunk, score in rows:
+        found[search].append(Hit(chunks[chunk], score))
+    return found
 
 
 def rerank(
@@ -191,10 +151,9 @@ def rerank(
     chunks: Mapping[int, C] | Sequence[C],
     first: int | None = None,
 ) -> Ranking:
-    """Put the ``first`` hits of every search (default: all) into the reranker's order; scores become 1 / rank.
+    """Rerank the ``first`` hits of every search (default: all); the others follow, and scores become 1 / rank.
 
-    The others follow in their order. ``texts`` are those of the searches, ``chunks`` has the chunk of each number.
-    Raises as ``reranked`` does.
+    ``texts`` are those of the searches, ``chunks`` has the chunk of each number. Raises as ``reranked`` does.
     """
     found = []
     for text, numbers in zip(texts, ranking.by_search(len(texts)), strict=True):
@@ -205,52 +164,49 @@ def rerank(
 
 
 def reranked(reranker: Reranker, query: str, chunks: Sequence[C]) -> list[int]:
-    """Return the positions of all chunks in the order that a reranker gives them.
+    """Return the positions of all chunks in the reranker's order.
 
-    Raises ``ConfigurationError``, naming the reranker, when it does not give all of them, each once.
+    Raises ``ConfigurationError``, naming the reranker, unless it returns each of them once.
     """
     if not chunks:
         return []
-    wanted = len(chunks)
-    given: object = reranker.rerank(query, chunks, wanted)
-    kept = list(islice(given, wanted)) if isinstance(given, Iterable) else []
+    count = len(chunks)
+    answer: object = reranker.rerank(query, chunks, count)
+    first = list(islice(answer, count)) if isinstance(answer, Iterable) else []
     positions = {place_of(chunk): position for position, chunk in enumerate(chunks)}
-    order = [
-        positions[place]
-        for place in dict.fromkeys(place_of(chunk) for chunk in kept if isinstance(chunk, Chunk | PositionAwareChunk))
-        if place in positions
-    ]
-    if len(kept) != wanted or len(order) != wanted:
+    places = dict.fromkeys(place_of(chunk) for chunk in first if isinstance(chunk, Chunk | PositionAwareChunk))
+    order = [positions[place] for place in places if place in positions]
+    if len(order) != count:
         raise ConfigurationError(
-            f"{reranker.name} gave {preview(repr(given))} for {wanted} chunks and top_k = {wanted}: "
-            f"a reranker must give {wanted} different ones of the chunks that it was given"
+            f"{reranker.name} returned {preview(repr(answer))} for {count} chunks and top_k = {count}: "
+            f"return {count} different ones of these chunks"
         )
     return order
 
 
 class TextSplitter(Protocol):
-    """A text splitter in LangChain's manner."""
+    """A text splitter like LangChain's."""
 
     def split_text(self, text: str, /) -> Iterable[object]:
         """Return the texts of the chunks, as strings or as objects with a text."""
 
 
 class NamelessChunker(Protocol):
-    """A chunker in chonkie's manner: without a name of its own."""
+    """A chunker like chonkie's, without a name."""
 
     def chunk(self, text: str, /) -> Iterable[object]:
         """Return the texts of the chunks, as strings or as objects with a text."""
 
 
 AnyChunker = Chunker | PositionAwareChunker | TextSplitter | NamelessChunker | Callable[[str], Iterable[object]]
-"""Any chunker will do, one of another library or a function too: it is wrapped where a name or places are needed."""
+"""Any chunker: a built-in one, one of another library, or a function."""
 
 
 def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) -> list[Any]:
-    """Cut a corpus into the chunks that the evaluation needs, in the order that breaks ties: by document, then place.
+    """Cut a corpus into the chunks that the evaluation needs, ordered by document and place.
 
     They are ``PositionAwareChunk`` for token-level and ``Chunk`` for chunk-level evaluation.
-    Raises ``ConfigurationError`` when there are none.
+    Raises ``ConfigurationError`` if there are none.
     """
     used = as_position_aware(chunker)
     found = [chunk for document in corpus.documents for chunk in used.chunk_with_positions(document)]
@@ -262,17 +218,17 @@ def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) ->
 
 
 def no_chunks(chunker: str, documents: int, skipped: int) -> ConfigurationError:
-    """Return the error that a chunker made nothing to search."""
+    """Return the error for a chunker that made no chunks."""
     return ConfigurationError(
-        f"{chunker} made no chunk of {documents} documents ({skipped} were left out for lack of a sure place): "
-        "there is nothing to search, check the chunker and the documents"
+        f"{chunker} made no chunk of {documents} documents ({skipped} were left out because their place is uncertain): "
+        "check the chunker and the documents"
     )
 
 
 def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:
-    """Return the chunker as the evaluation uses it: with a name, and with the adapter where one is needed.
+    """Return the chunker as the evaluation uses it, in an adapter if it needs one.
 
-    Raises ``ConfigurationError`` when the object is not a chunker.
+    Raises ``ConfigurationError`` if the object is not a chunker.
     """
     knows_places = not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker)
     if evaluation_type == "token-level" or (knows_places and not isinstance(chunker, Chunker)):
@@ -281,68 +237,18 @@ def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chun
 
 
 def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
-    """Return the chunks by document and place; a place that is given twice is kept once."""
-    places: dict[tuple[str, int, int], PositionAwareChunk] = {}
+    """Return the chunks by document and place, one for each place."""
+    places: dict[ChunkPlace, PositionAwareChunk] = {}
     for chunk in chunks:
         places.setdefault((chunk.doc_id, chunk.start, chunk.end), chunk)
     return [places[place] for place in sorted(places)]
 
 
 def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
-    """Return the chunks by their text alone, numbered within their documents in the order given; none is dropped."""
+    """Return the chunks without positions, numbered within their documents in the given order."""
     numbered: dict[DocumentId, list[Chunk]] = {}
     for chunk in chunks:
         others = numbered.setdefault(chunk.doc_id, [])
         metadata = {**chunk.metadata, "ordinal": len(others)}
         others.append(Chunk(generate_chunk_id(chunk.content), chunk.content, chunk.doc_id, metadata))
     return [chunk for doc_id in sorted(numbered) for chunk in numbered[doc_id]]
-
-
-class ChunkRetriever(ABC, Generic[C]):
-    """A retriever that cuts its corpus into chunks; raises ``ConfigurationError`` on what is not a chunker."""
-
-    def __init__(self, chunker: AnyChunker, evaluation_type: EvaluationType) -> None:
-        self._chunker = chunker
-        self.evaluation_type: EvaluationType = evaluation_type
-        """Which evaluation its chunks serve."""
-        self.chunker_name = usable_chunker(chunker, evaluation_type).name
-        """The chunker and its settings, as this evaluation type uses it."""
-        self._chunks: list[C] | None = None
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The retriever and its settings."""
-
-    def index(self, corpus: Corpus) -> None:
-        """Cut a corpus into chunks and index them, in place of any before.
-
-        Raises ``ConfigurationError`` when there are no chunks, and what the parts raise; what was indexed before is
-        still there unless it was the store that failed.
-        """
-        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
-        self._fill(chunks)
-        self._chunks = chunks
-
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """Return the k best chunks of each query.
-
-        Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
-        """
-        check_k(k)
-        chunks = self.indexed_chunks()
-        return self._ranking([query.text for query in queries], k).hits(chunks, len(queries))
-
-    def indexed_chunks(self) -> list[C]:
-        """Return the chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
-        if self._chunks is None:
-            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
-        return self._chunks
-
-    @abstractmethod
-    def _fill(self, chunks: list[C]) -> None:
-        """Index these chunks."""
-
-    @abstractmethod
-    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
-        """Return the k best of the indexed chunks for each text."""

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import TableError
-from rag_eval.retrieval.retriever import Numbers
 from rag_eval.stores.exact_search import exact_scores, row_dots
+from rag_eval.stores.ranking import Numbers, Scores
 from rag_eval.tables import vector_sums_schema
-
-Scores = NDArray[np.float64]
 
 
 class Moments(NamedTuple):

@@ -1,7 +1,4 @@
-"""Vectors in a Chroma collection, found by its HNSW graph: approximate, for those who run Chroma.
-
-Needs the extra ``chroma``. Nothing is downloaded and no usage is reported.
-"""
+"""The store in a Chroma collection, searched approximately by its HNSW graph. Needs the extra ``chroma``."""
 
 import importlib
 import uuid
@@ -14,7 +11,8 @@ from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
-from rag_eval.stores.exact_search import BestPairs, Integers, Mask, SearchResult, exact_scores, score_margin
+from rag_eval.stores.exact_search import exact_scores, score_margin
+from rag_eval.stores.ranking import BestPairs, Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore
 
 HITS_AT_ONCE = 8192
@@ -25,8 +23,8 @@ SPARE = 16
 class ChromaVectorStore(BuiltInStore):
     """A Chroma collection of vectors in memory.
 
-    The graph may miss chunks, more of them where many vectors are equal: what it finds is scored and ordered by the
-    rule of every store, what it misses is missing. Raises ``ConfigurationError`` when chromadb is not installed.
+    The graph may miss chunks, more of them if many vectors are equal. Chunks that it finds are scored and ordered as by
+    every other store. Raises ``ConfigurationError`` if chromadb is not installed.
     """
 
     packages = ("chromadb",)
@@ -60,48 +58,48 @@ class ChromaVectorStore(BuiltInStore):
         self._client.delete_collection(self._name)
         self._open()
 
-    def vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Numbers) -> Vectors:
         wanted, places = np.unique(numbers, return_inverse=True)
         vectors = np.empty((len(wanted), self._dimension or 0), np.float32)
-        for some in self._batches(len(wanted)):
-            found = self._collection.get(ids=_ids(wanted[some]), include=["embeddings"])
+        for batch in self._batches(len(wanted)):
+            found = self._collection.get(ids=_ids(wanted[batch]), include=["embeddings"])
             vectors[np.searchsorted(wanted, np.array(found["ids"], np.int64))] = found["embeddings"]
         return vectors[places]
 
     def _append(self, units: Vectors) -> None:
         numbers = np.arange(self._count, self._count + len(units))
-        for some in self._batches(len(units)):
-            self._collection.add(ids=_ids(numbers[some]), embeddings=units[some])
+        for batch in self._batches(len(units)):
+            self._collection.add(ids=_ids(numbers[batch]), embeddings=units[batch])
         self._count += len(units)
 
     def _batches(self, count: int) -> Iterator[slice]:
         step = self._client.get_max_batch_size()
         return (slice(begin, begin + step) for begin in range(0, count, step))
 
-    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> SearchResult:
-        """Ask the graph for a few more than k, and for twice as many where ties go deeper than that."""
+    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> Ranking:
+        """Ask the graph for a few more than k, and for twice as many while ties go deeper than that."""
         best, margin = BestPairs(len(units), k), score_margin(units.shape[1])
         allowed = None if among is None else _ids(np.flatnonzero(among))
-        asked, depth = np.arange(len(units)), min(k + SPARE, self._count)
-        while len(asked):
-            deeper: list[int] = []
+        todo, depth = np.arange(len(units)), min(k + SPARE, self._count)
+        while len(todo):
+            tied: list[int] = []
             step = max(1, HITS_AT_ONCE // depth)
-            for begin in range(0, len(asked), step):
-                block = asked[begin : begin + step]
-                found = self._collection.query(units[block], ids=allowed, n_results=depth, include=["distances"])
-                rows, numbers = list[int](), list[int]()
-                for query, ids, distances in zip(block.tolist(), found["ids"], found["distances"], strict=True):
+            for begin in range(0, len(todo), step):
+                batch = todo[begin : begin + step]
+                answer = self._collection.query(
+                    units[batch], ids=allowed, n_results=depth, include=["distances", "embeddings"]
+                )
+                columns = (batch.tolist(), answer["ids"], answer["distances"], answer["embeddings"])
+                for query, ids, distances, embeddings in zip(*columns, strict=True):
                     if len(ids) == depth < self._count and distances[-1] <= distances[k - 1] + margin:
-                        deeper.append(query)
-                    else:
-                        rows += [query] * len(ids)
-                        numbers += map(int, ids)
-                pairs = np.array(rows, np.int64), np.arange(len(rows))
-                scores = exact_scores(units, self.vectors(np.array(numbers, np.int64)), *pairs)
-                best.add(pairs[0], np.array(numbers, np.int64), scores)
-            asked, depth = np.array(deeper, np.int64), min(2 * depth, self._count)
-        return best.result()
+                        tied.append(query)
+                        continue
+                    rows, vectors = np.full(len(ids), query), np.array(embeddings, np.float32)
+                    scores = exact_scores(units, vectors, rows, np.arange(len(ids)))
+                    best.add(rows, np.array(ids, np.int64), scores)
+            todo, depth = np.array(tied, np.int64), min(2 * depth, self._count)
+        return best.ranking()
 
 
-def _ids(numbers: Integers) -> list[str]:
+def _ids(numbers: Numbers) -> list[str]:
     return [str(number) for number in numbers.tolist()]

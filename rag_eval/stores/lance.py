@@ -1,7 +1,7 @@
-"""Vectors in a LanceDB table, searched exactly unless an index is asked for: the pipeline's default.
+"""The store in a LanceDB table, searched exactly or by an index of LanceDB: the default of a benchmark.
 
-Vectors are scaled to length 1 and compared by dot product, which is the cosine. LanceDB's own cosine search leaves out
-zero vectors without notice; the dot product keeps them, at score 0.
+Vectors are scaled to length 1 and compared by dot product, which is the cosine. LanceDB's own cosine search silently
+omits zero vectors; the dot product keeps them, at score 0.
 """
 
 import os
@@ -22,7 +22,8 @@ from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import Location, PartOf, Searching, label, part
 from rag_eval.parts.part_settings import Count, OptionalCount
 from rag_eval.stores import INDEX
-from rag_eval.stores.exact_search import ROWS_AT_ONCE, BestPairs, Integers, Mask, SearchResult
+from rag_eval.stores.exact_search import ROWS_AT_ONCE
+from rag_eval.stores.ranking import BestPairs, Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore
 
 if TYPE_CHECKING:
@@ -32,56 +33,51 @@ if TYPE_CHECKING:
     from lancedb.table import Table
 
 
+NumPartitions = Annotated[OptionalCount, Field(description="The number of partitions; null: LanceDB's choice.")]
+NProbes = Annotated[Count, Searching, Field(description="How many partitions a search reads.")]
+RefineFactor = Annotated[
+    OptionalCount, Searching, Field(description="Fetch this many times as many, and order them by their full vectors.")
+]
+
+
 @part
 class IvfPq:
-    """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors.
-
-    ``refine_factor=n`` fetches n times as many and orders them by their full vectors. None leaves a choice to LanceDB.
-    """
+    """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors."""
 
     lance_type: ClassVar[str] = "IvfPq"
 
-    num_partitions: Annotated[OptionalCount, Field(description="How many partitions; null: LanceDB's choice.")] = None
+    num_partitions: NumPartitions = None
     num_sub_vectors: Annotated[OptionalCount, Field(description="Parts of a vector; null: LanceDB's choice.")] = None
-    nprobes: Annotated[Count, Searching, Field(description="How many partitions a search reads.")] = 20
-    refine_factor: Annotated[
-        OptionalCount, Searching, Field(description="How many times as many to order by full vectors.")
-    ] = None
+    nprobes: NProbes = 20
+    refine_factor: RefineFactor = None
 
     def config(self) -> "lancedb.index.IvfPq":
-        """Return how LanceDB builds it."""
         from lancedb.index import IvfPq as Config
 
         return Config(distance_type="dot", num_partitions=self.num_partitions, num_sub_vectors=self.num_sub_vectors)
 
     def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
-        """Return the query with this index's search settings."""
+        """Apply the settings of the search to a query."""
         query = query.nprobes(self.nprobes)
         return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
 
 
 @part
 class Hnsw:
-    """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ).
-
-    ``ef`` is how many candidates a search keeps. None leaves a choice to LanceDB.
-    """
+    """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ)."""
 
     lance_type: ClassVar[str] = "IvfHnswSq"
 
-    num_partitions: Annotated[OptionalCount, Field(description="How many partitions; null: LanceDB's choice.")] = None
+    num_partitions: NumPartitions = None
     m: Annotated[Count, Field(description="How many neighbours a vector has.")] = 20
-    ef_construction: Annotated[Count, Field(description="How many candidates the building keeps.")] = 300
-    nprobes: Annotated[Count, Searching, Field(description="How many partitions a search reads.")] = 20
+    ef_construction: Annotated[Count, Field(description="The number of candidates while building.")] = 300
+    nprobes: NProbes = 20
     ef: Annotated[
-        OptionalCount, Searching, Field(description="How many candidates a search keeps; null: LanceDB's choice.")
+        OptionalCount, Searching, Field(description="The number of candidates of a search; null: LanceDB's choice.")
     ] = None
-    refine_factor: Annotated[
-        OptionalCount, Searching, Field(description="How many times as many to order by full vectors.")
-    ] = None
+    refine_factor: RefineFactor = None
 
     def config(self) -> "lancedb.index.HnswSq":
-        """Return how LanceDB builds it."""
         from lancedb.index import HnswSq as Config
 
         return Config(
@@ -89,7 +85,7 @@ class Hnsw:
         )
 
     def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
-        """Return the query with this index's search settings."""
+        """Apply the settings of the search to a query."""
         query = query.nprobes(self.nprobes)
         query = query if self.ef is None else query.ef(self.ef)
         return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
@@ -103,7 +99,7 @@ INDEX_HITS_AT_ONCE = 2**22
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Raise ``OSError`` for what LanceDB says in words when the disk does not take something."""
+    """Raise ``OSError`` where LanceDB raises ``RuntimeError`` because of the disk."""
     try:
         yield
     except RuntimeError as error:
@@ -118,11 +114,12 @@ class LanceDBVectorStore(BuiltInStore):
     """A table of vectors in a LanceDB database, for one writer at a time.
 
     ``uri`` is a folder, which need not exist yet, or an object-store URI such as ``s3://…``; without it the store is
-    only settings. A store opened on an existing table searches it at once. With an ``index`` it is the index that
-    decides which chunks come back and at which scores (equal ones are ordered by number); adding builds it anew.
+    only settings. A store opened on an existing table can be searched at once. An ``index`` decides which chunks are
+    found and at which scores (equal ones are ordered by number); adding vectors rebuilds it.
 
-    Raises ``TableError`` when the table is there and was not filled by a store, ``ConfigurationError`` when it does not
-    have the index asked for.
+    Raises:
+        TableError: The table exists and was not filled by such a store.
+        ConfigurationError: The table does not have this index.
     """
 
     packages = ("lancedb",)
@@ -142,16 +139,13 @@ class LanceDBVectorStore(BuiltInStore):
             self._open(self._database.open_table(TABLE))
 
     def _open(self, table: "Table") -> None:
-        """Use a table that a store filled."""
         columns, named = sorted(table.schema.names), f"the LanceDB table {TABLE!r} in {str(self.uri)!r}"
         if columns != COLUMNS:
-            raise TableError(
-                f"{named} has the columns {columns}, and one that a store filled has {COLUMNS}: give another folder"
-            )
+            raise TableError(f"{named} has the columns {columns}, not {COLUMNS}: give another folder")
         numbers = table.search().select(["number"]).to_arrow().column("number").to_numpy()
         if not np.array_equal(numbers, np.arange(len(numbers))):
-            raise TableError(f"{named} misses chunks, or was filled by two writers at once: clear it and fill it anew")
-        kinds = [found.index_type for found in table.list_indices()]
+            raise TableError(f"{named} lacks chunks, or was filled by two writers at once: clear it and fill it again")
+        kinds = [index.index_type for index in table.list_indices()]
         if self.index is not None and self.index.lance_type not in kinds:
             raise ConfigurationError(
                 f"{named} has the indexes {kinds}, not {self.index.lance_type}: "
@@ -164,17 +158,17 @@ class LanceDBVectorStore(BuiltInStore):
         import lancedb
 
         if self.uri is None:
-            raise ConfigurationError("LanceDBVectorStore has no place to keep its table: give uri")
+            raise ConfigurationError("LanceDBVectorStore has no place for its table: give uri")
         return lancedb.connect(str(self.uri))
 
     @property
     def name(self) -> str:
-        """The store, and its index where it has one."""
+        """The store and its index, if any."""
         return "lancedb" if self.index is None else f"lancedb(index={self.index})"
 
     @property
-    def is_exact(self) -> bool:  # type: ignore[override]  # of the class where nothing is set
-        """Whether no index decides what is found."""
+    def is_exact(self) -> bool:  # type: ignore[override]  # a property here
+        """Whether there is no index."""
         return self.index is None
 
     @property
@@ -191,14 +185,14 @@ class LanceDBVectorStore(BuiltInStore):
         self._table, self._dimension, self._count = None, None, 0
 
     def fill(self, parts: Iterable[Vectors]) -> None:
-        """Add vectors that come in parts; raises as every store does, and ``OSError`` when the disk is full."""
+        """Add vectors in parts; raises as every store does, and ``OSError`` if the disk is full."""
         with _disk_errors():
             super().fill(parts)
 
-    def vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Numbers) -> Vectors:
         wanted, places = np.unique(numbers, return_inverse=True)
         table = cast("Table", self._table)  # there are vectors, so there is a table
-        # LanceDB gives rows as they lie in the table, which is by their numbers.
+        # LanceDB returns rows in the order of the table, which is by number.
         column = table.take_offsets(wanted.tolist()).select(["vector"]).to_arrow().column("vector").combine_chunks()
         vectors: Vectors = column.flatten().to_numpy().reshape(-1, column.type.list_size)[places]
         return vectors
@@ -216,7 +210,7 @@ class LanceDBVectorStore(BuiltInStore):
         if self.index is not None and self._table is not None:
             self._table.create_index("vector", config=self.index.config())
 
-    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+    def _tiles(self) -> Iterator[tuple[Numbers, Vectors]]:
         table = cast("Table", self._table)  # there are vectors, so there is a table
         for batch in table.search().select(COLUMNS).to_batches(ROWS_AT_ONCE):
             numbers = batch.column("number").to_numpy()
@@ -225,7 +219,7 @@ class LanceDBVectorStore(BuiltInStore):
                 part = slice(begin, begin + ROWS_AT_ONCE)
                 yield numbers[part], vectors[part]
 
-    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> SearchResult:
+    def _nearest(self, units: Vectors, k: int, among: Mask | None) -> Ranking:
         if self.index is None:
             return super()._nearest(units, k, among)
         best = BestPairs(len(units), k)
@@ -236,15 +230,15 @@ class LanceDBVectorStore(BuiltInStore):
             if among is not None:
                 query = query.where(_numbered(among), prefilter=True)
             found = query.select(["number", "_distance"]).to_arrow()
-            # LanceDB leaves the column out for a single query.
-            several = "query_index" in found.column_names
-            rows = found.column("query_index").to_numpy() if several else np.zeros(found.num_rows)
+            # LanceDB omits the column for a single query.
+            is_batch = "query_index" in found.column_names
+            rows = found.column("query_index").to_numpy() if is_batch else np.zeros(found.num_rows)
             numbers, distances = found.column("number").to_numpy(), found.column("_distance").to_numpy()
             best.add(rows.astype(np.int64) + begin, numbers, 1 - distances)
-        return best.result()
+        return best.ranking()
 
 
 def _numbered(among: Mask) -> str:
-    """Return the condition that a row is one of these chunks; those of a document have consecutive numbers."""
+    """Return the SQL condition for these chunks; those of a document have consecutive numbers."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], among, [False]]).astype(np.int8))).reshape(-1, 2)
     return " OR ".join(f"(number >= {begin} AND number < {end})" for begin, end in edges.tolist())

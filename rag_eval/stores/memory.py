@@ -1,4 +1,4 @@
-"""Vectors in memory, searched exactly: the default of the library."""
+"""The vector store in memory, searched exactly: the default in Python."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,16 @@ import numpy as np
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.parts import part
-from rag_eval.stores.exact_search import ROWS_AT_ONCE, Integers
+from rag_eval.stores.exact_search import ROWS_AT_ONCE
+from rag_eval.stores.ranking import Numbers
 from rag_eval.stores.store import BuiltInStore
 
 
 @part
 class InMemoryVectorStore(BuiltInStore):
-    """One matrix of unit vectors in memory, searched exactly.
+    """A matrix of unit vectors in memory, searched exactly.
 
-    A search needs memory for one tile of scores and the candidates, never for all queries times all chunks.
+    A search needs memory for one tile of scores and the candidates, not for all queries times all chunks.
     """
 
     def __post_init__(self) -> None:
@@ -31,7 +32,7 @@ class InMemoryVectorStore(BuiltInStore):
         self._dimension = None
         self._parts: list[Vectors] = []
 
-    def vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Numbers) -> Vectors:
         return self._matrix[numbers]
 
     def _append(self, units: Vectors) -> None:
@@ -43,7 +44,7 @@ class InMemoryVectorStore(BuiltInStore):
             self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
 
-    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+    def _tiles(self) -> Iterator[tuple[Numbers, Vectors]]:
         for begin in range(0, len(self), ROWS_AT_ONCE):
             rows = self._matrix[begin : begin + ROWS_AT_ONCE]
             yield np.arange(begin, begin + len(rows)), rows

@@ -85,7 +85,7 @@ def against_numpy(name: str, rows: int, dimension: int, queries: int) -> list[di
         store_seconds.append(seconds)
         seconds, expected = _timed(lambda: numpy_top_k(asked, matrix, K))
         numpy_seconds.append(seconds)
-        same = float((result.numbers == expected).mean())
+        same = float((result.chunks.reshape(expected.shape) == expected).mean())
     tracemalloc.start()
     store.search_many(asked, K)
     megabytes = tracemalloc.get_traced_memory()[1] / 2**20
@@ -142,7 +142,7 @@ def against_lance() -> list[dict[str, object]]:
             single_seconds.append(seconds / len(part))
             seconds, batch = _timed(lambda: store.search_many(asked, K))
             batch_seconds.append(seconds / len(asked))
-            same = same and np.array_equal(found.numbers, batch.numbers) and np.array_equal(found.scores, batch.scores)
+            same = same and np.array_equal(found.chunks, batch.chunks) and np.array_equal(found.scores, batch.scores)
     ratio = median(one / ours for one, ours in zip(single_seconds, memory_seconds, strict=True))
     batch_ratio = median(one / ours for one, ours in zip(single_seconds, batch_seconds, strict=True))
     return [

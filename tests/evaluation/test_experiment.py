@@ -26,9 +26,9 @@ from rag_eval.evaluation.run_experiment import ExperimentTables, run_experiment
 from rag_eval.ground_truth.truth_files import read_token_level, write_chunk_level
 from rag_eval.metrics.formulas import ChunkRecall, SpanMRR, SpanNDCG, SpanPrecision, SpanRecall
 from rag_eval.metrics.metric import token_level_metric
-from rag_eval.retrieval.bm25 import BM25Retriever
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
+from rag_eval.retrieval.retrievers import BM25Retriever
 from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema

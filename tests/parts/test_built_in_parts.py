@@ -157,7 +157,7 @@ def test_a_store_is_opened_where_it_is_told_with_its_index(tmp_path: Path) -> No
     chunk = PositionAwareChunk(generate_pa_chunk_id("some"), "some", DocumentId("a.md"), 0, 4)
     located(LanceDBVectorStore(), tmp_path / "index").add([chunk], np.ones((1, 2), np.float32))
     reopened = located(LanceDBVectorStore(), str(tmp_path / "index"))
-    assert reopened.search_many(np.ones((1, 2), np.float32), 1).numbers.tolist() == [[0]]
+    assert reopened.search_many(np.ones((1, 2), np.float32), 1).chunks.tolist() == [0]
     assert label(reopened) == "lancedb exact"
     with pytest.raises(ConfigurationError, match="has the indexes"):
         located(LanceDBVectorStore(index=Hnsw()), tmp_path / "index")

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
 from rag_eval.pipeline.hits import answers_table, fuse_tables, hits_at, merge_tables, rerank_table, unsure
 from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
-from rag_eval.retrieval.retriever import Ranking
+from rag_eval.retrieval.retriever import hits_of
 from rag_eval.retrieval.systems import SystemAnswer
+from rag_eval.stores.ranking import Ranking
 from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, table_of
 
 DOC = Document(
@@ -89,7 +90,7 @@ def test_a_ranking_is_cut_by_search() -> None:
     assert ranking.ranks.tolist() == [1, 2, 3]
     assert ranking.first(2).chunks.tolist() == [2, 0]
     assert [part.tolist() for part in ranking.by_search(3)] == [[2, 0, 1], [], []]
-    assert Ranking.of([]).hits([], 2) == [[], []]
+    assert hits_of(Ranking.of([]), [], 2) == [[], []]
 
 
 def test_at_chunk_level_an_answer_of_a_system_is_an_id_it_gives_an_id_as_text_or_that_of_its_text() -> None:

@@ -86,7 +86,7 @@ def test_a_store_is_empty_before_it_is_filled_and_a_workspace_takes_one_of_its_o
             with search_steps._searchable(store, nothing, workspace) as used:
                 used.add([Chunk(ChunkId("chunk_0123456789ab"), "x", DocumentId(name))], vector[None])
                 found: Any = used
-                assert found.search_many(vector[None], 9).numbers.tolist() == [[0]]
+                assert found.search_many(vector[None], 9).chunks.tolist() == [0]
                 assert (used is store) == (workspace is None)
         assert len(store) == 1
 

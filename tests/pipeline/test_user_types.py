@@ -20,7 +20,7 @@ from rag_eval import (
     RecursiveCharacterChunker, SpanRecall, TokenLevelEvaluation, TokenLevelGroundTruth,
     VectorRAGRetriever, retrieval_losses, run_experiment,
 )
-from rag_eval.stores.exact_search import SearchResult
+from rag_eval.stores.ranking import Mask, Ranking
 from rag_eval.stores.store import AnyChunk
 
 class MyEmbedder:
@@ -34,8 +34,8 @@ class MyEmbedder:
 class MyStore:
     name = "mine"
     def add(self, chunks: Sequence[AnyChunk], embeddings: NDArray[np.float32]) -> None: ...
-    def search_many(self, vectors: NDArray[np.float32], k: int) -> SearchResult:
-        return SearchResult(np.full((len(vectors), k), -1), np.zeros((len(vectors), k), np.float32))
+    def search_many(self, vectors: NDArray[np.float32], k: int, among: Mask | None = None) -> Ranking:
+        return Ranking.of([])
     def clear(self) -> None: ...
 
 AChunk = TypeVar("AChunk", Chunk, PositionAwareChunk)

@@ -12,8 +12,7 @@ import pytest
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.part_settings import Place
 from rag_eval.retrieval import RERANKER, RETRIEVER, SYSTEM
-from rag_eval.retrieval.foreign_retrieval import ForeignReranker, ForeignRetriever
-from rag_eval.retrieval.systems import ForeignSystem
+from rag_eval.retrieval.foreign_retrieval import ForeignReranker, ForeignRetriever, ForeignSystem
 from rag_eval.stores import STORE
 from rag_eval.stores.foreign_stores import ForeignStore
 from rag_eval.stores.memory import InMemoryVectorStore
@@ -57,7 +56,7 @@ def test_rerankers_of_users() -> None:
 
 @pytest.mark.parametrize("answer", [["other"], 5, None, [1.0]])
 def test_a_reranker_that_gives_something_else_is_named(answer: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"the reranker odd gave"):
+    with pytest.raises(ConfigurationError, match=r"the reranker odd returned"):
         ForeignReranker(lambda query, chunks: answer, name="odd").rerank("q", CHUNKS)
 
 
@@ -152,13 +151,17 @@ def place(tmp_path: Path) -> Place:
 @pytest.mark.filterwarnings("ignore:`langchain-community` is being sunset")  # it says so when it is imported
 def test_retrievers_over_our_chunks(place: Place) -> None:
     bm25 = RETRIEVER.make({"type": "rank_bm25:BM25Okapi", "k1": 1.2}, place)
-    assert [number for number, _ in bm25.search_chunks(CHUNKS, ["museum closed"], 4)[0]] == [3]
+    assert bm25.search_chunks(CHUNKS, ["museum closed"], 4).chunks.tolist() == [3]
     langchain = RETRIEVER.make({"type": "langchain_community.retrievers:BM25Retriever", "k": 1}, place)
-    assert len(langchain.search_chunks(CHUNKS, ["ferry"], 3)[0]) == 3
+    assert len(langchain.search_chunks(CHUNKS, ["ferry"], 3).chunks) == 3
     scan = RETRIEVER.make("my_retrievers:Scan", place)
     assert isinstance(scan, ForeignRetriever)
-    assert scan.search_chunks(CHUNKS, ["ferry full."], 4) == [[(2, 2.0), (0, 1.0)]]
-    assert RETRIEVER.make("my_retrievers:factory", place).search_chunks(CHUNKS, ["x"], 3) == [[(1, 0.5)]]
+    found = scan.search_chunks(CHUNKS, ["ferry full."], 4)
+    assert (found.chunks.tolist(), found.scores.tolist()) == ([2, 0], [2.0, 1.0])
+    among = np.array([True, True, False, True])
+    assert scan.search_chunks(CHUNKS, ["ferry full."], 1, among).chunks.tolist() == [0]
+    found = RETRIEVER.make("my_retrievers:factory", place).search_chunks(CHUNKS, ["x"], 3)
+    assert (found.chunks.tolist(), found.scores.tolist()) == ([1], [0.5])
 
 
 def test_systems_are_taken_as_they_are(place: Place) -> None:
@@ -207,7 +210,7 @@ def test_stores_find_what_ours_finds(place: Place) -> None:
     ours = InMemoryVectorStore()
     ours.add(CHUNKS, VECTORS)
     queries = rng.normal(size=(5, 8)).astype(np.float32)
-    wanted = ours.search_many(queries, 3).numbers.tolist()
+    wanted = ours.search_many(queries, 3).chunks.tolist()
     stores: list[Any] = [
         ForeignStore(Plain()),
         STORE.make("langchain_core.vectorstores:InMemoryVectorStore", place),
@@ -217,7 +220,7 @@ def test_stores_find_what_ours_finds(place: Place) -> None:
         for _ in range(2):
             store.clear()
             store.add(CHUNKS, VECTORS)
-            assert store.search_many(queries, 3).numbers.tolist() == wanted
+            assert store.search_many(queries, 3).chunks.tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -234,9 +237,9 @@ def test_what_a_store_finds_may_come_with_a_score(as_given: Callable[[Any, float
     for store in (scoring, plain):
         store.add(CHUNKS, VECTORS)
     by_score, by_rank = (store.search_many(VECTORS[:1], 3) for store in (scoring, plain))
-    assert by_score.numbers.tolist() == by_rank.numbers.tolist()
-    assert by_score.scores.tolist() == [[0.5, -0.5, -1.5]]
-    np.testing.assert_array_equal(by_rank.scores, np.array([[1, 1 / 2, 1 / 3]], np.float32))
+    assert by_score.chunks.tolist() == by_rank.chunks.tolist()
+    assert by_score.scores.tolist() == [0.5, -0.5, -1.5]
+    np.testing.assert_array_equal(by_rank.scores, np.array([1, 1 / 2, 1 / 3], np.float32))
 
 
 def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
@@ -248,7 +251,7 @@ def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
 
     store = ForeignStore(Inventing())
     store.add(CHUNKS, VECTORS)
-    with pytest.raises(ConfigurationError, match=r"the store inventing found a chunk that it was not given"):
+    with pytest.raises(ConfigurationError, match=r"the store inventing found a chunk that was not added"):
         store.search_many(VECTORS[:1], 2)
 
 

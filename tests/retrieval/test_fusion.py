@@ -16,11 +16,11 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.retrieval import FUSION, RETRIEVER
 from rag_eval.retrieval.fusion import Found, MinMaxFusion, ReciprocalRankFusion, ZScoreFusion
-from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.scoring import Moments, VectorSums, moments_of
 from rag_eval.sample import CORPUS
 from rag_eval.stores.exact_search import exact_scores, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.stores.ranking import Ranking
 
 CHUNKS = 8
 numbers = st.floats(-2, 2).map(lambda number: round(number, 3))

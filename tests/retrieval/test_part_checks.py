@@ -24,9 +24,9 @@ from rag_eval import (
     generate_pa_chunk_id,
 )
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion, number_by_place
-from rag_eval.retrieval.retriever import C, reranked
-from rag_eval.stores.store import SearchResult
+from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
+from rag_eval.retrieval.retriever import C, hits_of, reranked
+from rag_eval.retrieval.retrievers import number_by_place
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
@@ -64,11 +64,11 @@ class Reranks:
     ],
 )
 def test_a_reranker_must_give_so_many_of_its_candidates(give: Callable[[Sequence[C], int], object]) -> None:
-    with pytest.raises(ConfigurationError, match=r"Reranks gave .* must give 3 different ones of the chunks"):
+    with pytest.raises(ConfigurationError, match=r"Reranks returned .*: return 3 different ones"):
         reranked(Reranks(give), "?", CANDIDATES[:3])
     retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=Reranks(give))
     retriever.index(ONE)
-    with pytest.raises(ConfigurationError, match="Reranks gave"):
+    with pytest.raises(ConfigurationError, match="Reranks returned"):
         retriever.retrieve(ASKED, 3)
 
 
@@ -151,20 +151,9 @@ def test_one_store_serves_one_retriever_at_a_time() -> None:
         second.retrieve(ASKED, 1)
 
 
-def test_a_store_that_numbers_chunks_otherwise_is_named() -> None:
-    class Far(InMemoryVectorStore):
-        def search_many(self, vectors: np.ndarray, k: int) -> SearchResult:
-            return SearchResult(np.full((len(vectors), 1), 99), np.ones((len(vectors), 1), np.float32))
-
-    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), Far())
-    retriever.index(ONE)
-    with pytest.raises(ConfigurationError, match=r"the store in-memory found chunk number 99, it was given \d"):
-        retriever.retrieve(ASKED, 1)
-
-
 def test_a_place_that_a_ranking_has_twice_counts_once() -> None:
     chunks, rankings = number_by_place([[[Hit(chunk(1), 1.0)] * 3], [[Hit(chunk(2), 1.0)]]])
-    (fused,) = ReciprocalRankFusion().fuse(Found(rankings, 1), 9).hits(chunks, 1)
+    (fused,) = hits_of(ReciprocalRankFusion().fuse(Found(rankings, 1), 9), chunks, 1)
     assert [(hit.chunk.start, hit.score) for hit in fused] == [(1, 1 / 61), (2, 1 / 61)]
 
 
@@ -182,7 +171,7 @@ def test_the_parts_of_a_hybrid_are_held_to_their_word() -> None:
 
     for give, reason in (
         ([], "part answered 0 of 1 queries"),
-        (None, "part gave 'None'"),
+        (None, "part returned 'None'"),
         ([[chunk(1)]], "wrap every"),
     ):
         hybrid = HybridRetriever([BM25Retriever(CHUNKER), Part(give)])

@@ -6,13 +6,11 @@ from rag_eval import Corpus, Document, DocumentId, LocalEmbedder, PositionAwareC
 from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.retrieval.bm25 import BM25Retriever
-from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import C, Hit, Retriever, candidates_for
+from rag_eval.retrieval.retrievers import BM25Retriever, HybridRetriever, VectorRAGRetriever
 from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.retrieval.tokenizers import StemmedTokenizer
-from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.stores.lance import LanceDBVectorStore
 
 CORPUS = Corpus(
@@ -141,7 +139,7 @@ def test_before_a_corpus_there_is_nothing_to_find() -> None:
     for retriever in (VectorRAGRetriever(CHUNKER, LocalEmbedder()), BM25Retriever(CHUNKER)):
         with pytest.raises(ConfigurationError, match=r"has no corpus yet: call index\(corpus\) first"):
             retriever.retrieve([FERRY], 1)
-    with pytest.raises(ConfigurationError, match="needs two retrievers or more, it was given 1"):
+    with pytest.raises(ConfigurationError, match="needs two or more retrievers, found 1"):
         HybridRetriever([BM25Retriever(CHUNKER)])
 
 

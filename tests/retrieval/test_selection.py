@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import digest, label
 from rag_eval.retrieval import SELECTION
-from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.selection import (
     Selection,
     allowed_documents,
@@ -22,11 +21,11 @@ from rag_eval.retrieval.selection import (
     matching,
     read_metadata,
     repeated,
-    search_deeper,
     search_filters,
     selected,
     shingles,
 )
+from rag_eval.stores.ranking import Ranking, search_deeper
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
@@ -122,7 +121,7 @@ def test_what_takes_no_filter_is_asked_for_more(mask: list[bool], k: int, most: 
         asked.append(depth)
         return Ranking.of([(order[:depth], np.ones(min(depth, len(order))))])
 
-    found = search_deeper(search, 1, np.array(mask), k)
+    found = search_deeper(search, 1, k, np.array(mask))
     assert found.chunks.tolist() == [chunk for chunk in order.tolist() if mask[chunk]][:k]
     assert asked[-1] <= max(k, len(mask))
     assert len(found.chunks) == min(k, sum(mask)) or asked[-1] >= len(order)
@@ -213,20 +212,19 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert told({"langauge": "en"}).startswith("no document has the field 'langauge' (did you mean lang?): use")
     assert told({"lang": "fr"}) == ('where={"lang":"fr"} matches none of 4 documents: give what some of them have')
     assert told({"year": "2023"}) == (
-        "the filter compares year with the text '2023', and 'guides/new/bus.md' has 2023: write it as the metadata "
-        "have it"
+        "the filter compares year with the text '2023', and 'guides/new/bus.md' has 2023: write it like the metadata"
     )
     assert "lang with 3, and 'guides/ferry.md' has the text 'en'" in told(None, query_filters=True)
     assert "where: expected fields with the values they must have, found the text 'en'" in told("en")
     assert "where: year cannot be compared by 'at_lest' (did you mean at_least?)" in told({"year": {"at_lest": 3}})
     assert "where: year is compared by above with a list: give one value" in told({"year": {"above": [1]}})
-    assert "where: year has an empty list" in told({"year": []})
+    assert "where: year is compared with an empty list" in told({"year": []})
     assert "where: year is compared with nothing: give text" in told({"year": None})
     assert "near_duplicates: expected a number of at most 1, found 1.5" in told({"a": 1}, near_duplicates=1.5)
     assert "a selection needs something to select by: use one of where, query_filters" in told(None)
-    assert "a selection has metadata and no filter" in told(None, metadata=broken(tmp_path, "doc_id\n"), fetch_k=9)
+    assert "a selection has metadata but no filter" in told(None, metadata=broken(tmp_path, "doc_id\n"), fetch_k=9)
     assert "metadata: there is no file" in told({"a": 1}, metadata=tmp_path / "gone.csv")
-    assert "metadata: 'a.txt' is no table of metadata: use one of .csv, .jsonl" in told(
+    assert "metadata: 'a.txt' is not a table of metadata: use one of .csv, .jsonl" in told(
         {"a": 1}, metadata=Path("a.txt")
     )
     assert "has no column doc_id of texts" in told({"a": 1}, metadata=broken(tmp_path, "id,a\nindex.md,1\n"))

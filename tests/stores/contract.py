@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rag_eval.stores.chroma import ChromaVectorStore
-from rag_eval.stores.exact_search import SearchResult
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.store import BuiltInStore
+from rag_eval.stores.ranking import Mask, Ranking
+from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
@@ -39,25 +39,28 @@ def random_vectors(count: int, dimension: int, seed: int) -> NDArray[np.float32]
     return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
 
 
-def naive(embeddings: NDArray[np.float32], queries: NDArray[np.float32], k: int) -> SearchResult:
+def naive(embeddings: NDArray[np.float32], queries: NDArray[np.float32], k: int) -> Ranking:
     """The rule of order the slow way: every pair, exact sums, Python's sort."""
-    units, asked = _units(embeddings), _units(queries)
-    k = min(k, len(units))
-    result = SearchResult.empty(len(queries), k)
-    for row, query in enumerate(asked):
+    units = _units(embeddings)
+    found = []
+    for query in _units(queries):
         rounded = [round(math.fsum((unit * query).tolist()) * 2**24) / 2**24 for unit in units]
         scores = [max(-1.0, min(1.0, score)) for score in rounded]
         order = sorted(range(len(units)), key=lambda number: (-scores[number], number))[:k]
-        result.numbers[row, : len(order)] = order
-        result.scores[row, : len(order)] = [scores[number] for number in order]
-    return result
+        found.append((np.array(order, np.int64), np.array([scores[number] for number in order])))
+    return Ranking.of(found)
 
 
-def assert_same(found: SearchResult, expected: SearchResult) -> None:
-    np.testing.assert_array_equal(found.numbers, expected.numbers)
+def assert_same(found: Ranking, expected: Ranking) -> None:
+    np.testing.assert_array_equal(found.searches, expected.searches)
+    np.testing.assert_array_equal(found.chunks, expected.chunks)
     np.testing.assert_array_equal(found.scores, expected.scores)
-    assert found.numbers.dtype == np.int64
-    assert found.scores.dtype == np.float32
+
+
+def nearest(store: VectorStore, queries: ArrayLike, k: int, among: Mask | None = None) -> list[list[int]]:
+    """The numbers that each query finds, best first."""
+    asked = vectors(queries)
+    return [numbers.tolist() for numbers in store.search_many(asked, k, among).by_search(len(asked))]
 
 
 def _units(rows: NDArray[np.float32]) -> NDArray[np.float64]:

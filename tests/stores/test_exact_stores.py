@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.stores import exact_search, memory, store
-from rag_eval.stores.exact_search import SearchResult
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import BuiltInStore
 from rag_eval.types.documents import Corpus
-from tests.stores.contract import EXACT, assert_same, chunks, naive, random_vectors, vectors
+from tests.stores.contract import EXACT, assert_same, chunks, naive, nearest, random_vectors, vectors
 
 CHROMA = Path(__file__).parents[2].parent / "shared" / "data" / "chroma"
 ROUNDS = settings(deadline=None, derandomize=True, max_examples=30)
@@ -41,7 +40,7 @@ def assert_exact(
 ) -> None:
     whole = naive(embeddings, queries, max(ks))  # once: fewer are the first of them
     for k in ks:
-        assert_same(store.search_many(queries, k), SearchResult(whole.numbers[:, :k], whole.scores[:, :k]))
+        assert_same(store.search_many(queries, k), whole.first(k))
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 64, 300])
@@ -90,10 +89,8 @@ def test_few_values_and_many_ties(reused: BuiltInStore, data: st.DataObject) -> 
         reused.add(chunks(end - begin), embeddings[begin:end])
     assert_exact(reused, embeddings, queries, [k])
     among = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
-    for found, numbers in zip(
-        reused.search_many(queries, k, among).numbers, naive(embeddings, queries, count).numbers, strict=True
-    ):
-        assert found.tolist() == numbers[among[numbers]][: min(k, int(among.sum()))].tolist()
+    everything = naive(embeddings, queries, count)
+    assert_same(reused.search_many(queries, k, among), everything.where(among[everything.chunks]).first(k))
 
 
 @pytest.mark.parametrize("k", [1, 5, 16, 17, 40, 150])
@@ -152,12 +149,12 @@ def test_chunks_of_a_real_corpus(exact: BuiltInStore) -> None:
     with (CHROMA / "questions_df.csv").open(encoding="utf-8", newline="") as lines:
         queries = embedder.embed([row["question"] for row in csv.DictReader(lines)])
     exact.add(kept, embeddings)
-    found = exact.search_many(queries, 5)
+    found = nearest(exact, queries, 5)
     assert len(queries) == 472
     # All 472 in plain float64, and the slow twin for some.
     cosine = queries.astype(np.float64) @ embeddings.astype(np.float64).T
     for row, scores in enumerate(cosine):
         near = np.argsort(-scores)[:40].tolist()
         expected = sorted(near, key=lambda number: (-round(scores[number] * 2**22), number))[:5]
-        assert found.numbers[row].tolist() == expected
+        assert found[row] == expected
     assert_same(exact.search_many(queries[:8], 5), naive(embeddings, queries[:8], 5))

@@ -11,7 +11,7 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
-from tests.stores.contract import assert_same, chunks, naive, random_vectors, vectors
+from tests.stores.contract import assert_same, chunks, naive, nearest, random_vectors, vectors
 
 
 def filled(folder: Path, count: int, index: IvfPq | Hnsw | None = None) -> tuple[LanceDBVectorStore, np.ndarray]:
@@ -22,8 +22,8 @@ def filled(folder: Path, count: int, index: IvfPq | Hnsw | None = None) -> tuple
     return store, embeddings
 
 
-def shared(found: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.mean([len({*a} & {*b}) / exact.shape[1] for a, b in zip(found, exact, strict=True)]))
+def shared(found: list[list[int]], exact: list[list[int]]) -> float:
+    return float(np.mean([len({*a} & {*b}) / len(b) for a, b in zip(found, exact, strict=True)]))
 
 
 def test_importing_the_module_does_not_import_lancedb() -> None:
@@ -86,11 +86,12 @@ def test_an_index_is_searched_as_it_is(tmp_path: Path, index: Hnsw | IvfPq) -> N
     asked = index.tune(table.search(units, vector_column_name="vector").distance_type("dot").limit(10))
     answer = asked.select(["number", "_distance"]).to_arrow()
     theirs = answer.column("number").to_numpy().reshape(30, 10)
-    assert [set(row) for row in found.numbers.tolist()] == [set(row) for row in theirs.tolist()]
-    np.testing.assert_allclose(found.scores.ravel(), 1 - answer.column("_distance").to_numpy(), atol=1e-5)
-    exact = LanceDBVectorStore(tmp_path).search_many(queries, 10)
-    assert_same(exact, naive(embeddings, queries, 10))
-    assert 0.05 < shared(found.numbers, exact.numbers) <= 1  # how the index is trained is chance
+    numbers = nearest(store, queries, 10)
+    assert [set(row) for row in numbers] == [set(row) for row in theirs.tolist()]
+    np.testing.assert_allclose(found.scores, 1 - answer.column("_distance").to_numpy(), atol=1e-5)
+    exact = LanceDBVectorStore(tmp_path)
+    assert_same(exact.search_many(queries, 10), naive(embeddings, queries, 10))
+    assert 0.05 < shared(numbers, nearest(exact, queries, 10)) <= 1  # how the index is trained is chance
 
 
 def test_an_index_is_asked_by_many_at_once_as_by_each_alone_whichever_chunks_may_be_found(tmp_path: Path) -> None:
@@ -99,26 +100,24 @@ def test_an_index_is_asked_by_many_at_once_as_by_each_alone_whichever_chunks_may
     some = np.isin(np.arange(600) // 40, [0, 3, 4, 14])  # the first and the last among them
     table = lancedb.connect(tmp_path).open_table("chunks")
     for among in (None, some):
-        found = store.search_many(queries, 5, among)
-        alone = [store.search_many(queries[row : row + 1], 5, among).numbers[0] for row in range(len(queries))]
-        assert found.numbers.tolist() == np.array(alone).tolist()
-        exact = LanceDBVectorStore(tmp_path).search_many(queries, 5, among).numbers
-        assert found.numbers.tolist() != exact.tolist()
+        found = nearest(store, queries, 5, among)
+        assert found == [numbers for query in queries for numbers in nearest(store, [query], 5, among)]
+        assert found != nearest(LanceDBVectorStore(tmp_path), queries, 5, among)
         listed = ", ".join(map(str, np.flatnonzero(np.ones(600) if among is None else among).tolist()))
-        for query, numbers in zip(queries, found.numbers, strict=True):
+        for query, numbers in zip(queries, found, strict=True):
             asked = table.search(query / np.linalg.norm(query), vector_column_name="vector").distance_type("dot")
             theirs = index.tune(asked.limit(5)).where(f"number IN ({listed})", prefilter=True).to_arrow()
-            assert {*numbers[numbers >= 0].tolist()} == {*theirs.column("number").to_pylist()}
+            assert {*numbers} == {*theirs.column("number").to_pylist()}
 
 
 def test_a_refined_index_finds_more_than_a_compressed_one(tmp_path: Path) -> None:
     plain_index, queries = IvfPq(num_partitions=4, nprobes=4), random_vectors(30, 16, 6)
     filled(tmp_path, 1500, plain_index)
-    exact = LanceDBVectorStore(tmp_path).search_many(queries, 5).numbers
+    exact = nearest(LanceDBVectorStore(tmp_path), queries, 5)
     recalls = []
     for index in (plain_index, IvfPq(num_partitions=4, nprobes=4, refine_factor=20)):
         store = LanceDBVectorStore(tmp_path, index=index)
-        recalls.append(shared(store.search_many(queries, 5).numbers, exact))
+        recalls.append(shared(nearest(store, queries, 5), exact))
         assert store.recall(queries, 5, 5) == pytest.approx(recalls[-1])
     assert recalls[0] < recalls[1]
 
@@ -128,7 +127,8 @@ def test_recall_is_that_of_the_first_ten_and_unknown_of_exact_search(tmp_path: P
     assert LanceDBVectorStore(tmp_path, index=index).recall(queries, 10) is None  # of nothing
     store, embeddings = filled(tmp_path, 600, index)
     assert LanceDBVectorStore(tmp_path).recall(queries, 10) is None
-    found, exact = store.search_many(queries, 40).numbers[:, :10], naive(embeddings, queries, 10).numbers
+    found = [numbers[:10] for numbers in nearest(store, queries, 40)]
+    exact = [numbers.tolist() for numbers in naive(embeddings, queries, 10).by_search(100)]
     assert store.recall(queries, 40) == pytest.approx(shared(found, exact))
     assert store.recall(np.zeros((3, 16), np.float32), 10) is None
 
@@ -149,4 +149,4 @@ def test_an_index_that_is_not_there_cannot_be_evaluated(tmp_path: Path) -> None:
 def test_a_single_query_to_a_small_index(tmp_path: Path) -> None:
     store = LanceDBVectorStore(tmp_path, index=Hnsw())
     store.add(chunks(3), np.eye(3, 16, dtype=np.float32))
-    assert store.search_many(np.eye(3, 16, dtype=np.float32)[1:2], 1).numbers.tolist() == [[1]]
+    assert nearest(store, np.eye(3, 16)[1:2], 1) == [[1]]

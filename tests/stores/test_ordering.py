@@ -1,6 +1,7 @@
 import numpy as np
 
-from rag_eval.stores.exact_search import BestPairs, exact_scores, row_dots, score_margin, unit_vectors
+from rag_eval.stores.exact_search import exact_scores, row_dots, score_margin, unit_vectors
+from rag_eval.stores.ranking import BestPairs
 from tests.stores.contract import random_vectors
 
 
@@ -51,6 +52,6 @@ def test_the_best_are_cut_from_pairs_given_in_any_order() -> None:
         best = BestPairs(3, 2)
         for part in given:
             best.add(*part)
-        found = best.result()
-        assert found.numbers.tolist() == [[0, 2], [3, -1], [-1, -1]]
-        assert found.scores.tolist() == [[0.5, 0.5], [0.5, -np.inf], [-np.inf, -np.inf]]
+        found = best.ranking()
+        assert (found.searches.tolist(), found.chunks.tolist()) == ([0, 0, 1], [0, 2, 3])
+        assert found.scores.tolist() == [0.5, 0.5, 0.5]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.stores.ranking import Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
-from tests.stores.contract import ALL, HAS_CHROMA, assert_same, chunks, naive, vectors
+from tests.stores.contract import ALL, HAS_CHROMA, assert_same, chunks, naive, nearest, vectors
 
 
 @pytest.fixture(params=ALL)
@@ -23,8 +24,8 @@ def test_the_best_come_first_with_their_cosine(store: BuiltInStore) -> None:
     assert store.name
     store.add(chunks(3), vectors([[2, 0], [3, 3], [0, -5]]))
     found = store.search_many(vectors([[0, 7]]), 3)
-    assert found.numbers.tolist() == [[1, 0, 2]]
-    np.testing.assert_allclose(found.scores, [[np.sqrt(0.5), 0, -1]], atol=1e-7)
+    assert found.chunks.tolist() == [1, 0, 2]
+    np.testing.assert_allclose(found.scores, [np.sqrt(0.5), 0, -1], atol=1e-7)
     assert len(store) == 3
 
 
@@ -32,27 +33,24 @@ def test_many_queries_at_once_find_what_each_finds_alone(store: BuiltInStore) ->
     rng = np.random.default_rng(3)
     store.add(chunks(60), rng.normal(size=(60, 8)).astype(np.float32))
     queries = rng.normal(size=(20, 8)).astype(np.float32)
-    together = store.search_many(queries, 4)
-    for row in range(20):
-        alone = store.search_many(queries[row : row + 1], 4)
-        assert alone.numbers[0].tolist() == together.numbers[row].tolist()
-        assert alone.scores[0].tolist() == together.scores[row].tolist()
-    assert store.search_many(np.empty((0, 8), np.float32), 2).numbers.shape == (0, 2)
+    alone = [(np.array([row]), store.search_many(queries[row : row + 1], 4)) for row in range(20)]
+    assert_same(store.search_many(queries, 4), Ranking.joined(alone))
+    assert nearest(store, np.empty((0, 8), np.float32), 2) == []
 
 
 def test_equal_scores_are_ordered_by_number_however_deep_they_go(store: BuiltInStore) -> None:
     store.add(chunks(40), np.tile(vectors([0.1, 0.7, 0.3]), (40, 1)))
     store.add(chunks(50), np.tile(vectors([0.1, 0.7, 0.3]), (50, 1)))
-    assert store.search_many(vectors([[1, 2, 3], [3, 2, 1]]), 3).numbers.tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert nearest(store, [[1, 2, 3], [3, 2, 1]], 3) == [[0, 1, 2], [0, 1, 2]]
 
 
 def test_a_zero_vector_is_found_at_score_zero_and_a_zero_query_finds_the_first(store: BuiltInStore) -> None:
     store.add(chunks(3), vectors([[0, 0], [1, 0], [-1, 0]]))
     found = store.search_many(vectors([[1, 0], [0, 0]]), 3)
-    assert found.numbers.tolist() == [[1, 0, 2], [0, 1, 2]]
-    assert found.scores.tolist() == [[1, 0, -1], [0, 0, 0]]
+    assert found.chunks.tolist() == [1, 0, 2, 0, 1, 2]
+    assert found.scores.tolist() == [1, 0, -1, 0, 0, 0]
     some = np.array([False, True, True])
-    assert store.search_many(vectors([[0, 0]]), 1, some).numbers.tolist() == [[1]]
+    assert nearest(store, [[0, 0]], 1, some) == [[1]]
 
 
 def test_vectors_added_in_parts_are_those_added_at_once(store: BuiltInStore) -> None:
@@ -66,14 +64,13 @@ def test_vectors_added_in_parts_are_those_added_at_once(store: BuiltInStore) -> 
 @pytest.mark.parametrize("k", [4, 10**9])
 def test_where_there_are_fewer_than_k_all_are_found_and_k_costs_no_memory(store: BuiltInStore, k: int) -> None:
     store.add(chunks(2), np.eye(2, dtype=np.float32))
-    result = store.search_many(vectors([[1, 0], [0, 0], [0, 1]]), k)
-    assert result.numbers.tolist() == [[0, 1], [0, 1], [1, 0]]
+    assert nearest(store, [[1, 0], [0, 0], [0, 1]], k) == [[0, 1], [0, 1], [1, 0]]
 
 
 def test_an_empty_store_finds_nothing_and_adding_nothing_changes_nothing(store: BuiltInStore) -> None:
-    assert store.search_many(vectors([[1, 2], [0, 0]]), 3).numbers.tolist() == [[], []]
+    assert nearest(store, [[1, 2], [0, 0]], 3) == [[], []]
     store.add([], np.empty((0, 5), np.float32))
-    assert store.search_many(vectors([[1, 2]]), 3).numbers.tolist() == [[]]
+    assert nearest(store, [[1, 2]], 3) == [[]]
     store.add(chunks(2), np.eye(2, dtype=np.float32))
     store.add([], np.empty((0, 2), np.float32))
     assert len(store) == 2
@@ -84,9 +81,9 @@ def test_clear_forgets_vectors_and_dimension(store: BuiltInStore) -> None:
     store.add(chunks(5), np.ones((5, 4), np.float32))
     store.clear()
     assert len(store) == 0
-    assert store.search_many(np.ones((1, 4), np.float32), 1).numbers.tolist() == [[]]
+    assert nearest(store, np.ones((1, 4)), 1) == [[]]
     store.add(chunks(1), np.ones((1, 2), np.float32))
-    assert store.search_many(vectors([[1, 1]]), 9).numbers.tolist() == [[0]]
+    assert nearest(store, [[1, 1]], 9) == [[0]]
     store.clear()
     store.clear()
 
@@ -96,8 +93,8 @@ def test_length_does_not_matter(store: BuiltInStore, length: float) -> None:
     store.add(chunks(3), vectors([[3, 4], [4, 3], [-3, 4]]) * np.float32(length))
     for scale in (1.0, length):
         found = store.search_many(vectors([[3, 4]]) * np.float32(scale), 3)
-        assert found.numbers.tolist() == [[0, 1, 2]]
-        np.testing.assert_allclose(found.scores, [[1, 0.96, 0.28]], atol=2e-7)
+        assert found.chunks.tolist() == [0, 1, 2]
+        np.testing.assert_allclose(found.scores, [1, 0.96, 0.28], atol=2e-7)
 
 
 def test_a_score_is_never_above_one(store: BuiltInStore) -> None:

@@ -12,6 +12,7 @@ from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
+from tests.stores.contract import assert_same
 
 TEXTS = [f"text {number % 700}" for number in range(1_000)]
 CHUNKS = chunks_to_table(
@@ -59,11 +60,9 @@ def test_a_store_filled_in_parts_finds_what_one_filled_at_once_finds(tmp_path: P
     steps = range(0, 1_000, 300)
     parts.fill(VECTORS[at : at + 300] for at in steps)
     for store in (parts, LanceDBVectorStore(tmp_path / "parts")):
-        found, expected = store.search_many(VECTORS[:50], 20), whole.search_many(VECTORS[:50], 20)
-        assert np.array_equal(found.numbers, expected.numbers)
-        assert np.array_equal(found.scores, expected.scores)
+        assert_same(store.search_many(VECTORS[:50], 20), whole.search_many(VECTORS[:50], 20))
     index = IvfPq(num_partitions=1, num_sub_vectors=4, refine_factor=50)
     indexed = LanceDBVectorStore(tmp_path / "indexed", index=index)
     indexed.fill(VECTORS[at : at + 300] for at in steps)
     reopened = LanceDBVectorStore(tmp_path / "indexed", index=index)
-    assert np.array_equal(reopened.search_many(VECTORS[:50], 1).numbers[:, 0], np.arange(50))
+    assert np.array_equal(reopened.search_many(VECTORS[:50], 1).chunks, np.arange(50))
