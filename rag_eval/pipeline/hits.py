@@ -14,7 +14,7 @@ from rag_eval.retrieval.retriever import Hit, Reranker, place_of, rerank
 from rag_eval.retrieval.scoring import Renumbered, Scoring
 from rag_eval.retrieval.selection import Selection, selected
 from rag_eval.retrieval.systems import SystemAnswer
-from rag_eval.stores.ranking import Numbers, Ranking
+from rag_eval.stores.rankings import Numbers, Ranking
 from rag_eval.tables import HITS, PLACE, chunks_from_table, has_places, table_of, table_with
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query

@@ -44,7 +44,7 @@ from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearc
 from rag_eval.retrieval.selection import Selection
 from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
-from rag_eval.stores.ranking import Numbers
+from rag_eval.stores.rankings import Numbers
 from rag_eval.tables import (
     PASSAGES,
     PLACE,

@@ -27,7 +27,7 @@ from rag_eval.retrieval.searching import SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_filters
 from rag_eval.retrieval.tokenizers import Tokenizer
 from rag_eval.stores.exact_search import unit_vectors
-from rag_eval.stores.ranking import Mask, Numbers, Ranking
+from rag_eval.stores.rankings import Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.tables import (
     CHUNKS,

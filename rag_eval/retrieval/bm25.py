@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.scoring import Moments, moments_of
 from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
-from rag_eval.stores.ranking import Mask, Numbers, Ranking, Scores
+from rag_eval.stores.rankings import Mask, Numbers, Ranking, Scores
 from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
 
 WORDS_AT_ONCE = 2**20

@@ -13,7 +13,7 @@ from rag_eval.parts.objects import Foreign, Origin, is_callable_part, settled, s
 from rag_eval.retrieval.retriever import C, place_of
 from rag_eval.retrieval.tokenizers import words
 from rag_eval.stores.foreign_stores import NUMBER, langchain_documents
-from rag_eval.stores.ranking import Mask, Ranking, search_deeper
+from rag_eval.stores.rankings import Mask, Ranking, search_deeper
 from rag_eval.stores.store import AnyChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query

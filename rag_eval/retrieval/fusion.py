@@ -20,7 +20,7 @@ from rag_eval.parts import label, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.part_settings import Count
 from rag_eval.retrieval.scoring import Scoring
-from rag_eval.stores.ranking import Numbers, Ranking, Scores
+from rag_eval.stores.rankings import Numbers, Ranking, Scores
 
 
 @dataclass(frozen=True)

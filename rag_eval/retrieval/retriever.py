@@ -12,7 +12,7 @@ from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.foreign_chunkers import as_chunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query

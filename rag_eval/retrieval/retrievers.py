@@ -34,7 +34,7 @@ from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, Renumbered, Scoring, Vec
 from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.ranking import Numbers, Ranking, Scores
+from rag_eval.stores.rankings import Numbers, Ranking, Scores
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus

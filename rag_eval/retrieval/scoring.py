@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import TableError
 from rag_eval.stores.exact_search import exact_scores, row_dots
-from rag_eval.stores.ranking import Numbers, Scores
+from rag_eval.stores.rankings import Numbers, Scores
 from rag_eval.tables import vector_sums_schema
 
 

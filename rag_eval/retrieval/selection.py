@@ -34,7 +34,7 @@ from rag_eval.parts import part
 from rag_eval.parts.definition import shown
 from rag_eval.parts.part_settings import OptionalCount, value_in_words
 from rag_eval.storage.files import file_sha256
-from rag_eval.stores.ranking import Mask, Numbers, Ranking
+from rag_eval.stores.rankings import Mask, Numbers, Ranking
 from rag_eval.tables import ALLOWED, table_of
 from rag_eval.types.documents import Corpus, Document, Documents, by_id
 from rag_eval.types.evidence import TokenLevelGroundTruth

@@ -1,17 +1,16 @@
-"""Whole retrieval systems that you already have: a function, an object of another library, a service."""
+"""Whole retrieval systems that already exist: their answers are located in the documents."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral, Real
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol, TypeGuard
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.errors import ConfigurationError, SpanError, SpanMismatchError, preview
-from rag_eval.parts.objects import Foreign, Origin
-from rag_eval.retrieval.foreign_retrieval import RETRIEVERS, searcher, text_of
+from rag_eval.retrieval.foreign_retrieval import ForeignSystem, metadata_of, text_of
 from rag_eval.retrieval.retriever import Hit, check_k
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
@@ -24,12 +23,12 @@ _ACCEPTED = (
 )
 _DOCUMENT = ("doc_id", "source", "file_path", "file_name", "path")
 _START = ("start", "start_index", "split_idx_start", "start_char_idx")
-"""Where mappings, and the metadata of other libraries' documents, have the document and the start."""
+"""The keys of the document and the start in the metadata of other libraries' documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemAnswer:
-    """What a system returned: the place of it, or why it has none, its text, and its score where one is told."""
+    """An answer of a system: its place, or why it has none, its text, and its score if there is one."""
 
     span: CharacterSpan | None
     text: str
@@ -39,13 +38,12 @@ class SystemAnswer:
 
 
 class AnswerReader:
-    """Reads what a system returns, and finds where it is in the documents.
+    """Reads the answers of a system and locates them in the documents.
 
     An answer is (doc_id, start, end), a span, a chunk, a mapping with ``doc_id``, ``start`` and ``end``, or a text: a
-    string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. A text that comes
-    with a place must be there. One without is placed where the documents have it, to the letter or after evening out
-    whitespace, Unicode form and quotes: of several places at the first, by document and start, that no earlier answer
-    to the question has. Where copies count, evidence that is wholly in it is found wherever that is.
+    string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. A text with a
+    place must be there. A text without one is located verbatim, or else ignoring whitespace, Unicode form and quotes:
+    at the first place, by document and start, that no earlier answer to the question has.
     """
 
     def __init__(self, name: str, documents: Iterable[Document]) -> None:
@@ -56,74 +54,73 @@ class AnswerReader:
         self._aligned: dict[str, AlignedText] = {}
         self._taken: set[CharacterSpan] = set()
 
-    def read_all(self, answers: Any, query_id: str, k: int) -> list[SystemAnswer]:
-        """Return the first k answers; raises ``SpanError`` on a wrong place, ``ConfigurationError`` on other things."""
+    def read_all(self, answers: object, query_id: str, k: int) -> list[SystemAnswer]:
+        """Return the first k answers.
+
+        Raises ``SpanError`` on a place that is not in the documents, ``ConfigurationError`` on any other object.
+        """
         if not isinstance(answers, Iterable) or isinstance(answers, str | bytes | Mapping):
             raise ConfigurationError(
-                f"{self._name} returned {preview(repr(answers))} for {query_id}: it must return a list of answers"
+                f"{self._name} returned {preview(repr(answers))} for {query_id}: return a list of answers"
             )
         self._taken.clear()
         try:
             return [self._read(answer, query_id) for answer in islice(answers, k)]
         except SpanError as error:
-            raise type(error)(f"{self._name} returned for {query_id} a place that is none: {error}") from None
+            raise type(error)(f"{self._name} returned an invalid place for {query_id}: {error}") from None
 
-    def _read(self, answer: Any, query_id: str) -> SystemAnswer:
+    def _read(self, answer: object, query_id: str) -> SystemAnswer:
         score = None
         if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], Real):
-            answer, score = answer
+            answer, score = answer[0], float(answer[1])
         elif hasattr(answer, "node"):  # LlamaIndex
-            answer, score = answer.node, answer.score
+            answer, score = answer.node, getattr(answer, "score", None)
         if isinstance(answer, tuple | list) and len(answer) == 3:
-            doc_id, start, end = answer
-            return self._placed(doc_id, start, end, None, score)
+            return self._placed(*answer, text=None, score=score)
         if isinstance(answer, str):
-            return self._found(answer, None, score)
+            return self._located(answer, None, score)
         if isinstance(answer, CharacterSpan | PositionAwareChunk):
             text = answer.text if isinstance(answer, CharacterSpan) else answer.content
             return self._placed(answer.doc_id, answer.start, answer.end, text, score)
         if isinstance(answer, Chunk):
-            return self._found(answer.content, answer.doc_id, score, answer.id)
-        if isinstance(answer, Mapping):
-            return self._from_mapping(answer, score, query_id)
-        found = text_of(answer)
-        if found is None:
-            raise self._unknown(answer, query_id)
-        kept = next(
-            (metadata for name in ("metadata", "meta") if isinstance(metadata := getattr(answer, name, None), dict)), {}
-        )
+            return self._located(answer.content, answer.doc_id, score, answer.id)
+        read = self._from_mapping(answer, score) if isinstance(answer, Mapping) else self._from_object(answer, score)
+        if read is None:
+            raise ConfigurationError(
+                f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
+            )
+        return read
+
+    def _from_object(self, answer: object, score: float | None) -> SystemAnswer | None:
+        """Read a document or node of another library."""
+        text, metadata = text_of(answer), metadata_of(answer)
+        if text is None:
+            return None
         score = getattr(answer, "score", None) if score is None else score
-        known = self._known_document(next((kept[key] for key in _DOCUMENT if key in kept), None))
-        begin = next((kept[key] for key in _START if _is_whole(kept.get(key))), None)
-        if known is not None and begin is not None and self._documents[known].content.startswith(found, begin):
-            return self._placed(known, begin, begin + len(found), found, score)
-        return self._found(found, known, score)
+        doc_id = self._known_document(next((metadata[key] for key in _DOCUMENT if key in metadata), None))
+        start = next((metadata[key] for key in _START if _is_whole(metadata.get(key))), None)
+        if doc_id is not None and start is not None and self._documents[doc_id].content.startswith(text, start):
+            return self._placed(doc_id, start, start + len(text), text, score)
+        return self._located(text, doc_id, score)
 
-    def _from_mapping(self, answer: Mapping[Any, Any], score: float | None, query_id: str) -> SystemAnswer:
-        doc_id, start, end, text = (answer.get(key) for key in ("doc_id", "start", "end", "text"))
-        given = answer.get("score") if score is None else score
-        if given is not None and (not isinstance(given, Real) or isinstance(given, bool)):
-            raise ConfigurationError(f"{self._name} returned the score {preview(repr(given))}: give a number")
-        number = None if given is None else float(given)
+    def _from_mapping(self, answer: Mapping[str, object], score: float | None) -> SystemAnswer | None:
+        doc_id, start, end, text, chunk_id = (answer.get(key) for key in ("doc_id", "start", "end", "text", "chunk_id"))
+        stated = answer.get("score") if score is None else score
+        if stated is not None and (not isinstance(stated, Real) or isinstance(stated, bool)):
+            raise ConfigurationError(f"{self._name} returned the score {preview(repr(stated))}: return a number")
+        score = None if stated is None else float(stated)
         if doc_id is not None and start is not None and end is not None:
-            return self._placed(doc_id, start, end, text, number)
-        chunk_id = answer.get("chunk_id")
+            return self._placed(doc_id, start, end, text, score)
+        known_id = chunk_id if isinstance(chunk_id, str) else None
         if isinstance(text, str):
-            return self._found(text, doc_id, number, chunk_id if isinstance(chunk_id, str) else None)
-        if isinstance(chunk_id, str):
-            return SystemAnswer(None, "", number, chunk_id, "has no text")
-        raise self._unknown(answer, query_id)
+            return self._located(text, doc_id, score, known_id)
+        return None if known_id is None else SystemAnswer(None, "", score, known_id, "has no text")
 
-    def _unknown(self, answer: Any, query_id: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
-        )
-
-    def _known_document(self, named: Any) -> str | None:
+    def _known_document(self, named: object) -> str | None:
         """Return the id of the document that another library names, perhaps by its whole path; None if unknown."""
         path = str(named).replace("\\", "/")
-        ending = [doc_id for doc_id in self._documents if path == doc_id or path.endswith(f"/{doc_id}")]
-        return max(ending, key=len) if named is not None and ending else None
+        matching = [doc_id for doc_id in self._documents if path == doc_id or path.endswith(f"/{doc_id}")]
+        return max(matching, key=len) if named is not None and matching else None
 
     def _document(self, doc_id: object) -> Document:
         if str(doc_id) not in self._documents:
@@ -142,7 +139,7 @@ class AnswerReader:
         self._taken.add(span)
         return SystemAnswer(span, span.text, score)
 
-    def _found(self, text: str, doc_id: object, score: float | None, chunk_id: str | None = None) -> SystemAnswer:
+    def _located(self, text: str, doc_id: object, score: float | None, chunk_id: str | None = None) -> SystemAnswer:
         documents = list(self._documents.values()) if doc_id is None else [self._document(doc_id)]
         first = None
         for span in self._places(text, documents):
@@ -153,7 +150,7 @@ class AnswerReader:
         return SystemAnswer(first, text, score, chunk_id, "" if first else "is not in the corpus")
 
     def _places(self, text: str, documents: Sequence[Document]) -> Iterator[CharacterSpan]:
-        """Return where the documents have the text: to the letter, or where none has it so, evened out."""
+        """Yield the places that have the text verbatim, or, if there are none, in the aligned form."""
         is_found = False
         for document in documents:
             for start in _starts(document.content, text):
@@ -175,41 +172,17 @@ class System(Protocol):
         """Return the answers to every query, each a list of what ``AnswerReader`` reads."""
 
 
-class ForeignSystem(Foreign):
-    """A whole system that is not built in: it is asked with a query and k, after ``index(corpus)`` if it has one.
-
-    Raises ``ConfigurationError`` when the object cannot be searched.
-    """
-
-    kind = "system"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        search = searcher(source)
-        if search is None:
-            raise ConfigurationError(f"{preview(repr(source))} cannot be searched with: give {RETRIEVERS}")
-        self._search: Callable[[str, int], Any] = search
-
-    def index(self, corpus: Corpus) -> None:
-        """Give the system the documents, where it takes them."""
-        index = getattr(self.source, "index", None)
-        if callable(index):
-            self.ask(index, corpus)
-
-    def search_many(self, queries: Sequence[Query], k: int) -> list[Any]:
-        """Return what the system answers to every query; raises ``ConfigurationError`` when it raises."""
-        return [self.ask(self._search, query.text, k) for query in queries]
-
-
 class CallableRetriever:
     """Any function ``search(query, k)``, or object that can be searched, as a retriever of places.
 
-    What it may return is told by ``AnswerReader``; texts that are not in the corpus are left out with a
+    ``AnswerReader`` says what it may return; texts that are not in the corpus are left out with a
     ``SkippedChunkWarning`` and counted in ``unplaced``. A hit's score is 1 / rank. Coroutines are awaited.
-    Raises ``ConfigurationError`` on what cannot be searched.
+    Raises ``ConfigurationError`` if the object cannot be searched.
+
+    >>> retriever = CallableRetriever(lambda query, k: [("guide.md", 0, 120)])
     """
 
-    def __init__(self, search: Callable[[str, int], Any] | Any, name: str | None = None) -> None:
+    def __init__(self, search: object, name: str | None = None) -> None:
         self._system = ForeignSystem(
             search, name=name or getattr(search, "__qualname__", None) or type(search).__name__
         )
@@ -218,25 +191,25 @@ class CallableRetriever:
 
     @property
     def name(self) -> str:
-        """The name given, or that of the function."""
+        """The given name, or that of the function."""
         return self._system.name
 
     def index(self, corpus: Corpus) -> None:
-        """Take note of the documents, and give them to the system where it takes them."""
+        """Read the documents, and pass them to the system if it has ``index``."""
         self._system.index(corpus)
         self._reader, self.unplaced = AnswerReader(self.name, corpus.documents), 0
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
-        """Return for each query what the system returns, cut at k.
+        """Return the first k answers of the system to each query.
 
-        Raises ``SpanError`` when a place is not in the corpus or has another text, and ``ConfigurationError`` before
-        ``index``, on k below 1, and on an answer of another kind.
+        Raises ``SpanError`` if a place is not in the corpus or has another text, and ``ConfigurationError`` before
+        ``index``, if k is below 1, or on an answer of another kind.
         """
         check_k(k)
         if self._reader is None:
             raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
         answers = zip(queries, self._system.search_many(queries, k), strict=True)
-        return [self._hits(self._reader.read_all(given, query.id, k), query) for query, given in answers]
+        return [self._hits(self._reader.read_all(answer, query.id, k), query) for query, answer in answers]
 
     def _hits(self, answers: Sequence[SystemAnswer], query: Query) -> list[Hit[PositionAwareChunk]]:
         chunks = []

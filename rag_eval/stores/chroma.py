@@ -12,7 +12,7 @@ from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
 from rag_eval.stores.exact_search import exact_scores, score_margin
-from rag_eval.stores.ranking import BestPairs, Mask, Numbers, Ranking
+from rag_eval.stores.rankings import BestPairs, Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore
 
 HITS_AT_ONCE = 8192

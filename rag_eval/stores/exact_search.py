@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import TableError
-from rag_eval.stores.ranking import BestPairs, Numbers, Ranking
+from rag_eval.stores.rankings import BestPairs, Numbers, Ranking
 
 Tiles = Callable[[], Iterable[tuple[Numbers, Vectors]]]
 """Starts a pass over chunks: increasing numbers with their unit vectors, at most ``ROWS_AT_ONCE`` at a time."""

@@ -11,7 +11,7 @@ import numpy as np
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part
-from rag_eval.stores.ranking import Mask, Ranking, search_deeper
+from rag_eval.stores.rankings import Mask, Ranking, search_deeper
 from rag_eval.stores.store import AnyChunk
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 

@@ -23,7 +23,7 @@ from rag_eval.parts import Location, PartOf, Searching, label, part
 from rag_eval.parts.part_settings import Count, OptionalCount
 from rag_eval.stores import INDEX
 from rag_eval.stores.exact_search import ROWS_AT_ONCE
-from rag_eval.stores.ranking import BestPairs, Mask, Numbers, Ranking
+from rag_eval.stores.rankings import BestPairs, Mask, Numbers, Ranking
 from rag_eval.stores.store import BuiltInStore
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class IvfPq:
     refine_factor: RefineFactor = None
 
     def config(self) -> "lancedb.index.IvfPq":
+        """Return LanceDB's settings of the index."""
         from lancedb.index import IvfPq as Config
 
         return Config(distance_type="dot", num_partitions=self.num_partitions, num_sub_vectors=self.num_sub_vectors)
@@ -78,6 +79,7 @@ class Hnsw:
     refine_factor: RefineFactor = None
 
     def config(self) -> "lancedb.index.HnswSq":
+        """Return LanceDB's settings of the index."""
         from lancedb.index import HnswSq as Config
 
         return Config(

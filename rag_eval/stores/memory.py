@@ -7,7 +7,7 @@ import numpy as np
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.parts import part
 from rag_eval.stores.exact_search import ROWS_AT_ONCE
-from rag_eval.stores.ranking import Numbers
+from rag_eval.stores.rankings import Numbers
 from rag_eval.stores.store import BuiltInStore
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.exact_search import ROWS_AT_ONCE, exact_scores, search_tiles, unit_vectors
-from rag_eval.stores.ranking import Mask, Numbers, Ranking
+from rag_eval.stores.rankings import Mask, Numbers, Ranking
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 AnyChunk = Chunk | PositionAwareChunk

@@ -26,7 +26,7 @@ from rag_eval.pipeline.references import ChunksRef, HitsRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepRecorder, keep_outcome
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 from rag_eval.tables import CHUNKS, as_searches, documents_to_table, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document

@@ -326,9 +326,9 @@ def test_a_part_that_fails_is_named_in_a_sentence_and_the_other_configurations_f
         "markdown 1000, vector, my_parts:too_few, memory": (
             "the embedder my_parts:too_few gave an array of shape (1, 2) for 4 texts"
         ),
-        "markdown 1000, my_parts:strangers": "the retriever my_parts:strangers gave ",
+        "markdown 1000, my_parts:strangers": "the retriever my_parts:strangers returned ",
         "my_parts:beyond": (
-            "my_parts:beyond returned for q0 a place that is none: the span [5, 50000) reaches past the end of '0.md'"
+            "my_parts:beyond returned an invalid place for q0: the span [5, 50000) reaches past the end of '0.md'"
         ),
         "my_parts:no_list": """my_parts:no_list returned "'0.md'" for q0: it must return a list of answers""",
         f"http {services.url}/html": f"the system http {services.url}/html failed, its answer is not JSON",

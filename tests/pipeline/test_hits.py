@@ -10,7 +10,7 @@ from rag_eval.pipeline.hits import answers_table, fuse_tables, hits_at, merge_ta
 from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
 from rag_eval.retrieval.retriever import hits_of
 from rag_eval.retrieval.systems import SystemAnswer
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, table_of
 
 DOC = Document(

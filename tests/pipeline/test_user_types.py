@@ -20,7 +20,7 @@ from rag_eval import (
     RecursiveCharacterChunker, SpanRecall, TokenLevelEvaluation, TokenLevelGroundTruth,
     VectorRAGRetriever, retrieval_losses, run_experiment,
 )
-from rag_eval.stores.ranking import Mask, Ranking
+from rag_eval.stores.rankings import Mask, Ranking
 from rag_eval.stores.store import AnyChunk
 
 class MyEmbedder:

@@ -21,7 +21,7 @@ def contents(answers: object) -> list[str]:
 
 @pytest.mark.parametrize("answers", ["one two", {"doc_id": "a.md", "start": 0, "end": 3}, None, 7, b"one"])
 def test_what_is_not_a_list_of_answers_is_refused(answers: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"ours returned .* it must return a list of answers"):
+    with pytest.raises(ConfigurationError, match=r"ours returned .*: return a list of answers"):
         contents(answers)
 
 

@@ -20,7 +20,7 @@ from rag_eval.retrieval.scoring import Moments, VectorSums, moments_of
 from rag_eval.sample import CORPUS
 from rag_eval.stores.exact_search import exact_scores, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 
 CHUNKS = 8
 numbers = st.floats(-2, 2).map(lambda number: round(number, 3))

@@ -214,7 +214,7 @@ def test_k_and_fetch_k_are_at_least_one_and_fetch_k_is_in_the_name() -> None:
         (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), InMemoryVectorStore), "is not a vector store"),
         (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker="cohere"), "is not a reranker"),
         (lambda: HybridRetriever([BM25Retriever(CHUNKER), CHUNKER]), "is not a retriever"),
-        (lambda: CallableRetriever("search"), "cannot be searched with"),
+        (lambda: CallableRetriever("search"), "cannot be searched"),
     ],
 )
 def test_a_wrong_part_is_refused_where_it_is_given(make: Callable[[], object], reason: str) -> None:

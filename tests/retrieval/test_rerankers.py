@@ -19,7 +19,7 @@ from rag_eval import (
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retrieval.rerankers import MaxSimReranker
 from rag_eval.retrieval.retriever import rerank
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 from tests.doubles.cohere_server import KEY, CohereServer
 
 TEXTS = ["rye bread and butter", "the ferry leaves at noon", "ferry", "nothing of the kind"]

@@ -187,7 +187,7 @@ def test_a_text_in_several_places_is_at_the_first_that_no_earlier_answer_has() -
 @pytest.mark.parametrize(
     ("answer", "error", "reason"),
     [
-        (("c.md", 0, 3), SpanMismatchError, "a place that is none: 'c.md' is not in the corpus"),
+        (("c.md", 0, 3), SpanMismatchError, "an invalid place for .*: 'c.md' is not in the corpus"),
         (("a.md", 0, 999), SpanMismatchError, "reaches past the end"),
         (("a.md", "0", 3), ConfigurationError, "use whole numbers"),
         (42, ConfigurationError, "returned '42' for query_"),

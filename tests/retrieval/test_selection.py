@@ -25,7 +25,7 @@ from rag_eval.retrieval.selection import (
     selected,
     shingles,
 )
-from rag_eval.stores.ranking import Ranking, search_deeper
+from rag_eval.stores.rankings import Ranking, search_deeper
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 

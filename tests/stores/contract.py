@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rag_eval.stores.chroma import ChromaVectorStore
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.ranking import Mask, Ranking
+from rag_eval.stores.rankings import Mask, Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id

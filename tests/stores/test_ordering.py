@@ -1,7 +1,7 @@
 import numpy as np
 
 from rag_eval.stores.exact_search import exact_scores, row_dots, score_margin, unit_vectors
-from rag_eval.stores.ranking import BestPairs
+from rag_eval.stores.rankings import BestPairs
 from tests.stores.contract import random_vectors
 
 

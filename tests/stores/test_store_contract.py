@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.ranking import Ranking
+from rag_eval.stores.rankings import Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from tests.stores.contract import ALL, HAS_CHROMA, assert_same, chunks, naive, nearest, vectors
 
