@@ -71,12 +71,14 @@ class AnswerReader:
 
     def _read(self, answer: object, query_id: str) -> SystemAnswer:
         score = None
-        if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], Real):
-            answer, score = answer[0], float(answer[1])
+        pair = answer if isinstance(answer, tuple | list) and len(answer) == 2 else ()
+        if pair and isinstance(pair[1], Real):
+            answer, score = pair[0], float(pair[1])
         elif hasattr(answer, "node"):  # LlamaIndex
             answer, score = answer.node, getattr(answer, "score", None)
         if isinstance(answer, tuple | list) and len(answer) == 3:
-            return self._placed(*answer, text=None, score=score)
+            doc_id, start, end = answer
+            return self._placed(doc_id, start, end, None, score)
         if isinstance(answer, str):
             return self._located(answer, None, score)
         if isinstance(answer, CharacterSpan | PositionAwareChunk):
