@@ -1,11 +1,10 @@
-"""What a benchmark takes before anything is spent: texts, tokens, money and time of each way to sweep its grid."""
+"""Estimate what a benchmark costs before anything is spent: the texts, tokens, price and time of each sweep."""
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import pyarrow as pa
 
@@ -15,16 +14,13 @@ from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence
 from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.sources import FileTruth
-from rag_eval.metrics.metric import DEFAULT_ENCODING
-from rag_eval.parts import digest, fresh, is_remote, label
+from rag_eval.parts import digest, is_remote, label
 from rag_eval.pipeline.document_steps import CorpusSource, add_context, chunk, count_texts, load_corpus, texts_left
 from rag_eval.pipeline.ground_truth_steps import Observation, add_copies, join_ground_truth, load_ground_truth
 from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.pipeline.plan import chunkings
-from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
-from rag_eval.retrieval.searching import WordSearch
 from rag_eval.sweep.guided import (
     HeldOut,
     Key,
@@ -36,18 +32,14 @@ from rag_eval.sweep.guided import (
     is_local_guide,
     stand_in,
 )
-from rag_eval.tables import TruthTables, searched_texts
-from rag_eval.tokens import count_tokens
-
-TIMED = 200
-"""How many texts a local embedder is timed on."""
+from rag_eval.tables import TruthTables
 
 
 @dataclass(frozen=True)
 class SearchEstimate:
-    """What a sweep takes: how many configurations it evaluates, what these embed, and what of it is left to embed.
+    """The cost of a sweep: how many configurations it evaluates, what these embed, and what is left to embed.
 
-    ``seconds`` is None where nothing tells how long it takes.
+    ``seconds`` is None unless an earlier run on these documents tells how long it takes.
     """
 
     search: Search
@@ -59,87 +51,78 @@ class SearchEstimate:
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds that a configuration takes, embedding aside, and those of a token of each embedder by its label."""
+    """Seconds per configuration without embedding, and seconds per token of each embedder, by its label."""
 
     configuration: float
     token: dict[str, float]
 
-    @classmethod
-    def of(cls, work: Iterable[tuple[str, str, Effort]], configurations: int) -> "Pace":
-        """Take it from steps, each once: the name of each, the label of the embedder and its effort."""
-        beside, token = 0.0, dict[str, float]()
-        for name, embedder, effort in work:
-            if not name.startswith("embed"):
-                beside += effort.seconds
-            elif effort.fresh and effort.tokens:  # of those found in a cache nothing was read
-                token[embedder] = effort.seconds * effort.total / (effort.fresh * effort.tokens)
-        return cls(beside / max(1, configurations), token)
-
-    def seconds(self, configurations: Sequence[Configuration], costs: TextCosts, left: Any) -> float:
-        """Return what configurations take, with what of their texts is left for the embedders that it knows."""
-        texts = 0.0
-        for told, each in self.token.items():
-            some = [one for one in configurations if label(one.embedder) == told]
-            texts += each * (costs.of(some, left).tokens or 0)
-        return len(configurations) * self.configuration + texts
-
 
 class Estimates:
-    """Estimates sweeps of one benchmark; documents are cut and counted here, and no service is asked for anything.
+    """Estimates of the sweeps of one benchmark: documents are chunked and counted here, and no service is called.
 
-    ``notes`` are what to know besides.
+    ``notes`` has what the figures leave out.
     """
 
     def __init__(self, workspace: Workspace, config: BenchmarkConfig) -> None:
         self._workspace, self._config = workspace, config
         self._source = CorpusSource.of(config.corpus, config.glob, config.loaders)
         (shard,) = self._source.shards(1)
-        self._documents, _ = load_corpus(shard, workspace)
+        self._documents, _ = load_corpus(shard, self._workspace)
         self._every = config.configurations()
         self._costs = self._count_texts()
-        self._left = partial(texts_left, workspace)
+        self._pace = self._latest_pace()
         self.notes: list[str] = []
 
     def of(self, searches: Sequence[Search] = get_args(Search)) -> list[SearchEstimate]:
         """Estimate these sweeps."""
-        if not all(isinstance(one, FileTruth) for one in self._config.ground_truth):
-            self.notes.append("what a guided search takes, and how long, is known once the ground truth is in a file")
-            self.notes += self._cost_notes()
-            return [self._estimate("full", self._every, None)]
-        inputs = self._inputs()
-        plans = {name: self._planned(name, inputs) for name in searches}
-        pace = self._pace(inputs)
-        found = [self._estimate(name, some, pace) for name, some in plans.items() if some is not None]
-        unknown = [label(one) for one in self._config.embedders if label(one) not in pace.token]
-        self.notes += [f"how long {name} takes to answer is not in the times" for name in unknown]
-        if not any(map(is_remote, self._config.embedders)):
-            self.notes.append("these embedders run here: guided saves no money with them, and time on long documents")
-        self.notes = [*dict.fromkeys(self.notes), *self._cost_notes()]
-        return found
+        if self._pace is None:
+            self.notes.append("the time is known after a first run on these documents")
+        else:
+            self.notes.append("times are those of the latest run, without starting a server")
+        estimates = []
+        if all(isinstance(source, FileTruth) for source in self._config.ground_truth):
+            inputs = self._inputs()
+            plans = {name: self._plan(name, inputs) for name in searches}
+            estimates = [self._estimate(name, plan) for name, plan in plans.items() if plan is not None]
+            if not any(map(is_remote, self._config.embedders)):
+                self.notes.append("all embedders run on this machine: a guided sweep saves time, but no money")
+        else:
+            self.notes.append("a guided sweep can be estimated once the ground truth is in a file")
+            estimates = [self._estimate("full", self._every)]
+        self.notes = [*dict.fromkeys([*self.notes, *self._costs.failed.values(), *cost_notes(self._every)])]
+        return estimates
 
-    def _cost_notes(self) -> list[str]:
-        return [*dict.fromkeys(self._costs.failed.values()), *cost_notes(self._every)]
+    def _estimate(self, name: Search, configurations: Sequence[Configuration]) -> SearchEstimate:
+        left = partial(texts_left, self._workspace)
+        seconds = None
+        if self._pace is not None:
+            seconds = len(configurations) * self._pace.configuration
+            for embedder, token in self._pace.token.items():
+                embedded = [
+                    configuration for configuration in configurations if label(configuration.embedder) == embedder
+                ]
+                seconds += token * (self._costs.of(embedded, left).tokens or 0)
+        costs = self._costs.of(configurations), self._costs.of(configurations, left)
+        return SearchEstimate(name, len(configurations), *costs, seconds)
 
-    def _estimate(self, name: Search, some: Sequence[Configuration], pace: Pace | None) -> SearchEstimate:
-        seconds = None if pace is None else pace.seconds(some, self._costs, self._left)
-        return SearchEstimate(name, len(some), self._costs.of(some), self._costs.of(some, self._left), seconds)
-
-    def _planned(self, name: Search, inputs: InMemoryInputs) -> Sequence[Configuration] | None:
-        """Return the configurations that a sweep evaluates; None, with a note, where it cannot serve this benchmark."""
+    def _plan(self, name: Search, inputs: InMemoryInputs) -> Sequence[Configuration] | None:
+        """Return the configurations that a sweep evaluates; None, with a note, if it cannot serve this benchmark."""
         if name == "full":
             return self._every
-        own = self._config.model_copy(update={"search": name})
-        by_local, held_out = is_local_guide(own), HeldOut(own.holdout, inputs.truth)
-        guided = [one for one in self._every if one.embedder is not None and not self._costs.is_failed(one)]
+        config = self._config.model_copy(update={"search": name})
+        by_local, held_out = is_local_guide(config), HeldOut(config.holdout, inputs.truth)
+        expected: dict[str, float] = {}
+        means: dict[str, float] = {}
         try:
-            known: dict[str, float] = {}
-            for one in guided:
-                guide = stand_in(one, by_local=by_local)
-                if guide.name not in known:
+            for configuration in self._every:
+                if configuration.embedder is None or self._costs.is_failed(configuration):
+                    continue
+                guide = stand_in(configuration, by_local=by_local)
+                if guide.name not in means:
                     scores = evaluate(guide, inputs, self._workspace).scores
-                    known[guide.name] = held_out.mean(scores, own.objective)
-            expected = {one.name: known[stand_in(one, by_local=by_local).name] for one in guided}
-            choice = choose(own, self._every, expected, self._costs, held_out)
+                    means[guide.name] = held_out.mean(scores, config.objective)
+                expected[configuration.name] = means[guide.name]
+            choice = choose(config, self._every, expected, self._costs, held_out)
         except ConfigurationError as error:
             self.notes.append(str(error))
             return None
@@ -148,26 +131,31 @@ class Estimates:
 
     def _inputs(self) -> InMemoryInputs:
         config, level = self._config, self._config.evaluation_type
-        read: list[TruthTables] = []
+        tables: list[TruthTables] = []
         for source in config.ground_truth:
-            given = Observation.of(source, level), [self._documents], level, False, len(config.ground_truth) == 1
-            read.append(load_ground_truth(*given, workspace=self._workspace)[0])
-        titles = [one.title for one in config.ground_truth]
-        truth = read[0] if len(read) == 1 else join_ground_truth(read, titles, level)[0]
+            is_alone = len(config.ground_truth) == 1
+            observed = Observation.of(source, level)
+            tables.append(
+                load_ground_truth(observed, [self._documents], level, False, is_alone, workspace=self._workspace)[0]
+            )
+        titles = [source.title for source in config.ground_truth]
+        truth = tables[0] if len(tables) == 1 else join_ground_truth(tables, titles, level)[0]
         if config.copies != "off" and level == "token-level":
             truth, _ = add_copies(truth, [self._documents], config.copies)
         metrics = measured_metrics(config)
         return InMemoryInputs(level, self._documents, truth, metrics, config.k, search_depth(config, metrics))
 
-    def _chunks(self, one: Configuration) -> pa.Table:
-        chunker: Any = one.chunker
-        chunks, _ = chunk(self._documents, chunker, workspace=self._workspace)
-        return chunks if one.context is None else add_context(chunks, self._documents, one.context, self._workspace)[0]
+    def _chunks(self, configuration: Configuration) -> pa.Table:
+        chunks, _ = chunk(self._documents, configuration.chunker, workspace=self._workspace)
+        if configuration.context is not None:
+            chunks, _ = add_context(chunks, self._documents, configuration.context, self._workspace)
+        return chunks
 
     def _count_texts(self) -> TextCosts:
         texts: dict[tuple[Key, str], dict[str, int]] = {}
         failed: dict[Key, str] = {}
-        free = [free_chunking(one) for one in self._every if one.embedder is not None and not is_remote(one.chunker)]
+        embedded = [configuration for configuration in self._every if configuration.embedder is not None]
+        free = [free_chunking(configuration) for configuration in embedded if not is_remote(configuration.chunker)]
         for chunking in chunkings(free):
             key = chunking_key(chunking.configurations[0])
             try:
@@ -176,35 +164,25 @@ class Estimates:
                 failed[key] = as_sentence(error)
                 continue
             for embedder in chunking.embedders:
-                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder)[0])
+                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder, self._workspace)[0])
         return TextCosts(texts, failed)
 
-    def _pace(self, inputs: InMemoryInputs) -> Pace:
-        """Return the pace of the latest run on these documents, else of a search by words here and now."""
-        with suppress(RagEvalError):  # there is none, or none that can be read
+    def _latest_pace(self) -> Pace | None:
+        """Return the pace of the latest run; None if it was not on these documents."""
+        with suppress(RagEvalError):  # there is no run, or none that can be read
             latest = read_run(self._workspace)
             if latest.corpus == self._source and latest.configurations:
-                work = {
-                    f"{name} {step.effort.model_dump_json()}": (name, label(one.configuration.embedder), step.effort)
-                    for one in latest.configurations
-                    for name, step in one.steps.items()
+                efforts = {
+                    f"{name} {step.effort.model_dump_json()}": (name, label(run.configuration.embedder), step.effort)
+                    for run in latest.configurations
+                    for name, step in run.steps.items()
                     if step.effort is not None
                 }
-                self.notes.append(f"times are those of run {latest.run}, without starting a server")
-                return Pace.of(work.values(), len(latest.configurations))
-        chunkers = [chunker for chunker in self._config.chunkers if not is_remote(chunker)][:2]
-        if not chunkers:
-            self.notes.append("how long this takes is known after a first run")
-            return Pace(0.0, {})
-        for chunker in chunkers:  # the first loads what all use
-            words, begun = Configuration(chunker=chunker, retrieval=WordSearch()), time.perf_counter()
-            chunks = evaluate(words, replace(inputs), self._workspace).chunks
-            pace = Pace(time.perf_counter() - begun, {})
-        texts = [] if chunks is None else searched_texts(chunks).to_pylist()[:TIMED]
-        tokens = sum(count_tokens(text, DEFAULT_ENCODING) for text in texts)
-        for embedder in (part for part in self._config.embedders if not is_remote(part)):
-            begun = time.perf_counter()
-            fresh(embedder).embed(texts)
-            pace.token[label(embedder)] = (time.perf_counter() - begun) / tokens
-        self.notes.append(f"times are those of {words.name}, measured here, without starting a server")
-        return pace
+                others, token = 0.0, dict[str, float]()
+                for name, embedder, effort in efforts.values():
+                    if not name.startswith("embed"):
+                        others += effort.seconds
+                    elif effort.fresh and effort.tokens:  # cached texts take no time
+                        token[embedder] = effort.seconds * effort.total / (effort.fresh * effort.tokens)
+                return Pace(others / len(latest.configurations), token)
+        return None

@@ -1,8 +1,8 @@
-"""The guided sweep: from the configurations of a large grid to those worth embedding, before anything is embedded.
+"""The guided sweep: choose the configurations of a large grid that are worth embedding, before any is embedded.
 
-Cutting the documents and counting their tokens costs nothing. Each configuration that would be embedded has a stand-in
-that need not be: the local embedder in the place of its own, or BM25 where the local embedder is itself compared. The
-chunkings whose stand-ins do best are evaluated; the others are estimated by their stand-ins.
+Chunking the documents and counting their tokens is free. Each configuration that needs embeddings has a stand-in that
+does not: with the local embedder, or with BM25 if the local embedder is itself compared. The chunkings with the best
+stand-ins are evaluated; the others are estimated by their stand-ins.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,32 +33,32 @@ GUIDED = 3
 """How many chunkings a guided sweep embeds."""
 
 MORE = 2
-"""A guide that is not known to serve takes so many times as many chunkings."""
+"""A guide of unknown quality embeds so many times as many chunkings."""
 
 COST_WEIGHT = 0.3
-"""How much better, by the objective, a chunking has to be that takes all the tokens of the grid: of those that the
-guide finds nearly alike, the cheaper is first."""
+"""How much better, by the objective, a chunking with all tokens of the grid must be than one with none: of nearly equal
+chunkings, the cheaper comes first."""
 
 FEWEST_HELD_OUT = (5, 20)
-"""With fewer documents, or questions about them, nothing is judged by what was held out."""
+"""The fewest documents, and questions about them, that can be held out to judge the choice."""
 
 
-def chunking_key(one: Configuration) -> Key:
-    """Return what tells the chunking of a configuration from others."""
-    return digest(one.chunker), digest(one.context)
+def chunking_key(configuration: Configuration) -> Key:
+    """Return the digests of chunker and context, which identify a chunking."""
+    return digest(configuration.chunker), digest(configuration.context)
 
 
-def free_chunking(one: Configuration) -> Configuration:
-    """Return the configuration without a context that a service writes, which is not known before it is asked."""
-    return one.model_copy(update={"context": None}) if is_remote(one.context) else one
+def free_chunking(configuration: Configuration) -> Configuration:
+    """Return the configuration without a context that a service writes: its text is unknown before the call."""
+    return configuration.model_copy(update={"context": None}) if is_remote(configuration.context) else configuration
 
 
 @dataclass
 class TextCosts:
-    """What embedding costs: the texts of each chunking that an embedder would read, with their tokens.
+    """The texts that each embedder would embed of each chunking, with their tokens.
 
-    ``texts`` are by the digests of chunker and context, and of the embedder. ``failed`` are the chunkings that could
-    not be cut. ``notes`` name what is not in the figures.
+    ``texts`` are by the digests of chunker and context, and of the embedder. ``failed`` has the error of each chunking
+    that could not be computed.
     """
 
     texts: Mapping[tuple[Key, str], Mapping[str, int]]
@@ -71,20 +71,20 @@ class TextCosts:
         return dict(zip(*columns, strict=True))
 
     def of(self, configurations: Iterable[Configuration], left: "Callable[[Any, Any], Any] | None" = None) -> Usage:
-        """Return what embedding the chunks of all of these costs.
+        """Return the cost of embedding the chunks of these configurations.
 
-        ``left`` gives of an embedder's texts those that are not embedded yet; by default all count.
+        ``left`` returns the texts of an embedder that are not embedded yet; by default all count.
         """
         read: dict[str, tuple[Any, dict[str, int]]] = {}
-        for one in configurations:
-            if one.embedder is not None:
-                own = self.texts.get((chunking_key(free_chunking(one)), digest(one.embedder)), {})
-                read.setdefault(digest(one.embedder), (one.embedder, {}))[1].update(own)
+        for configuration in configurations:
+            if configuration.embedder is not None:
+                own = self.texts.get((chunking_key(free_chunking(configuration)), digest(configuration.embedder)), {})
+                read.setdefault(digest(configuration.embedder), (configuration.embedder, {}))[1].update(own)
         return total_usage(_cost(part, texts if left is None else left(part, texts)) for part, texts in read.values())
 
-    def is_failed(self, one: Configuration) -> bool:
-        """Tell whether the chunks of a configuration could not be made."""
-        return chunking_key(free_chunking(one)) in self.failed
+    def is_failed(self, configuration: Configuration) -> bool:
+        """Return whether the chunks of a configuration could not be computed."""
+        return chunking_key(free_chunking(configuration)) in self.failed
 
 
 def _cost(embedder: Any, texts: Mapping[str, int]) -> Usage:
@@ -94,43 +94,46 @@ def _cost(embedder: Any, texts: Mapping[str, int]) -> Usage:
 
 
 def cost_notes(configurations: Iterable[Configuration]) -> list[str]:
-    """Name the parts that ask a service and are not in the figures of ``TextCosts``."""
-    asked = ((one.chunker, one.context, one.queries, one.reranker, one.system) for one in configurations)
-    remote = dict.fromkeys(label(part) for some in asked for part in some if part is not None and is_remote(part))
-    return [f"{name} asks a service too: what that costs is not in these figures" for name in remote]
+    """Name the parts that call a service and are not included in ``TextCosts``."""
+    parts: list[Any] = []
+    for some in configurations:
+        parts += [some.chunker, some.context, some.queries, some.reranker, some.system]
+    remote = dict.fromkeys(label(part) for part in parts if part is not None and is_remote(part))
+    return [f"{name} calls a service too: its cost is not included" for name in remote]
 
 
 def over_limit(left: Usage, config: BenchmarkConfig) -> str | None:
     """Say that a full sweep with so much left passes ``max_cost`` and what was allowed; None where it does not."""
-    limits = [CostLimit.parse(one) for one in (config.max_cost, config.allowed_cost) if one is not None]
-    if not limits or any(one.allows(left) for one in limits):
+    limits = [CostLimit.parse(limit) for limit in (config.max_cost, config.allowed_cost) if limit is not None]
+    if not limits or any(limit.allows(left) for limit in limits):
         return None
     return f"max_cost is {config.max_cost}, and the full grid has {left.tokens:,} tokens left to embed"
 
 
 def is_local_guide(config: BenchmarkConfig) -> bool:
-    """Tell whether the local embedder guides: where it is itself compared, it does not."""
+    """Return whether the local embedder guides: not if it is itself compared."""
     return digest(EMBEDDER.make("local")) not in map(digest, config.embedders)
 
 
-def stand_in(one: Configuration, *, by_local: bool) -> Configuration:
-    """Return what is measured in the place of a configuration that would have to be embedded; it asks no service."""
-    if is_remote(one.chunker) or is_remote(one.retrieval):
+def stand_in(configuration: Configuration, *, by_local: bool) -> Configuration:
+    """Return the stand-in of a configuration that needs embeddings; it calls no service."""
+    if is_remote(configuration.chunker) or is_remote(configuration.retrieval):
         raise ConfigurationError(
-            f"a guided search tries all chunkings first, and {one.name} asks a service for its chunks: use search: full"
+            f"a guided search tries all chunkings first, and {configuration.name} calls a service for its chunks: "
+            "use search: full"
         )
     free: dict[str, Any] = {"queries": None, "reranker": None}
-    free |= {"context": None} if is_remote(one.context) else {}
+    free |= {"context": None} if is_remote(configuration.context) else {}
     if by_local:
         free |= {"embedder": EMBEDDER.make("local"), "store": STORE.make("memory")}
     else:
-        words = next((part for part in one.searches if isinstance(part, WordSearch)), WordSearch())
+        words = next((part for part in configuration.searches if isinstance(part, WordSearch)), WordSearch())
         free |= {"embedder": None, "store": None, "retrieval": words}
-    return one.model_copy(update=free)
+    return configuration.model_copy(update=free)
 
 
 def full_record(config: BenchmarkConfig, count: int) -> SearchRecord:
-    """Return the record of a full sweep of so many configurations."""
+    """Return the record of a full sweep of ``count`` configurations."""
     return SearchRecord(
         strategy="full",
         objective=config.objective,
@@ -153,10 +156,7 @@ class Choice:
     held_out: "HeldOut"
 
     def judged(self, scores: Mapping[str, pa.Table]) -> SearchRecord | None:
-        """Return what a run records of the sweep, given the scores of the configurations; None where it records none.
-
-        A full sweep is recorded only where questions were held out.
-        """
+        """Return the record of the sweep, given the scores; None for a full sweep without holdout."""
         holdout = self.held_out.judge(scores, self.record.objective)
         if holdout is None and self.record.strategy == "full":
             return None
@@ -170,23 +170,25 @@ def choose(
     costs: TextCosts,
     held_out: "HeldOut",
 ) -> Choice:
-    """Choose the chunkings that the guide ranks first, within the limit; what is not embedded is always evaluated.
+    """Choose the chunkings that the guide ranks first, within the limit; others without embeddings are always chosen.
 
     Args:
         config: The benchmark.
         configurations: All of its configurations.
-        expected: What the stand-in of each configuration that would be embedded finds, by name; not of those whose
-            stand-in failed.
+        expected: The objective of the stand-in of each configuration that needs embeddings, by name; without those
+            whose stand-in failed.
         costs: What embedding costs.
-        held_out: The questions that the guide did not see.
+        held_out: The questions that the guide does not see.
 
     Raises:
         ConfigurationError: Nothing can guide this benchmark, or not even one chunking is within the limit.
     """
-    embedded, notes = [one for one in configurations if one.name in expected], list[str]()
+    embedded, notes = [configuration for configuration in configurations if configuration.name in expected], list[str]()
     count = _chunkings_to_embed(embedded, notes, by_local=is_local_guide(config))
     chosen = _within_limit(config.max_cost, embedded, _ranked(embedded, expected, costs)[:count], costs, notes)
-    estimated = {one.name: expected[one.name] for one in embedded if one not in chosen}
+    estimated = {
+        configuration.name: expected[configuration.name] for configuration in embedded if configuration not in chosen
+    }
     grid, spent = costs.of(configurations), costs.of(chosen)
     record = SearchRecord(
         strategy=config.search,
@@ -199,7 +201,9 @@ def choose(
         full_cost=grid.cost,
         notes=[*notes, *costs.failed.values(), *cost_notes(configurations)],
     )
-    return Choice([one for one in configurations if one.name not in estimated], record, held_out)
+    return Choice(
+        [configuration for configuration in configurations if configuration.name not in estimated], record, held_out
+    )
 
 
 def _within_limit(
@@ -209,14 +213,14 @@ def _within_limit(
     costs: TextCosts,
     notes: list[str],
 ) -> list[Configuration]:
-    """Return the configurations of the first chunkings whose embedding is within the limit; note where it ends.
+    """Return the configurations of the first chunkings that are within the limit together; note where it ends.
 
     Raises ``ConfigurationError`` if not even the first chunking is.
     """
     limit = None if max_cost is None else CostLimit.parse(max_cost)
     chosen: list[Configuration] = []
     for number, key in enumerate(ranked):
-        more = [*chosen, *(one for one in embedded if chunking_key(one) == key)]
+        more = [*chosen, *(configuration for configuration in embedded if chunking_key(configuration) == key)]
         if limit is not None and not limit.allows(costs.of(more)):
             if not chosen:
                 raise ConfigurationError(
@@ -230,49 +234,50 @@ def _within_limit(
 
 
 def _chunkings_to_embed(embedded: Sequence[Configuration], notes: list[str], *, by_local: bool) -> int:
-    if not embedded or any(isinstance(one.retrieval, HybridSearch) for one in embedded):
+    if not embedded or any(isinstance(configuration.retrieval, HybridSearch) for configuration in embedded):
         return GUIDED
     if not by_local:
         raise ConfigurationError(
-            "search: guided has no guide here: words do not tell how searches by vectors alone rank, and the local "
-            "embedder is itself compared; use search: full, or add retrieval: hybrid"
+            "search: guided has no guide here: BM25 does not predict vector search, and the local embedder is "
+            "itself compared; use search: full, or add retrieval: hybrid"
         )
-    notes.append("the guide is not known to serve searches by vectors alone: it takes twice as many chunkings")
+    notes.append("the guide is unproven for vector search alone, so twice as many chunkings are embedded")
     return GUIDED * MORE
 
 
 def _ranked(embedded: Sequence[Configuration], expected: Mapping[str, float], costs: TextCosts) -> list[Key]:
-    """Return the chunkings by the best that any configuration with them is expected to find, and by what they cost."""
+    """Return the chunkings, best expected configuration first, less a penalty for their cost."""
     members: dict[Key, list[Configuration]] = {}
-    for one in embedded:
-        members.setdefault(chunking_key(one), []).append(one)
+    for configuration in embedded:
+        members.setdefault(chunking_key(configuration), []).append(configuration)
     full = costs.of(embedded).tokens or 1
     standing = {
-        key: max(expected[one.name] for one in some) - COST_WEIGHT * (costs.of(some).tokens or 0) / full
+        key: max(expected[configuration.name] for configuration in some)
+        - COST_WEIGHT * (costs.of(some).tokens or 0) / full
         for key, some in members.items()
     }
     return sorted(standing, key=lambda key: -standing[key])
 
 
 class HeldOut:
-    """The questions that a sweep does not see, by their documents, to judge its choice by.
+    """The questions of documents that a sweep does not see, to judge its choice.
 
-    Raises ``ConfigurationError`` where too few are held out to judge by.
+    Raises ``ConfigurationError`` when too few are held out.
     """
 
     def __init__(self, share: float, truth: TruthTables) -> None:
         queries = truth.queries.filter(pc.invert(truth.queries.column("unanswerable")))
-        asked: list[str] = queries.column("query_id").to_pylist()
+        query_ids: list[str] = queries.column("query_id").to_pylist()
         if not has_places(truth.answers):
             if share:
                 raise ConfigurationError("holdout is by documents, and chunk-level ground truth has none: remove it")
-            self._about = asked
+            self._about = query_ids
         else:
             about = main_documents(truth.answers)
-            self._about = [about[one] for one in asked]
+            self._about = [about[query_id] for query_id in query_ids]
         documents = sorted(set(self._about), key=text_sha256)
         held = set(documents[: round(share * len(documents))])
-        self.seen = np.array([one not in held for one in self._about])
+        self.seen = np.array([document not in held for document in self._about])
         count = int((~self.seen).sum())
         if share and (len(held) < FEWEST_HELD_OUT[0] or count < FEWEST_HELD_OUT[1] or not self.seen.any()):
             raise ConfigurationError(
@@ -287,7 +292,7 @@ class HeldOut:
         return float(self._values(scores, objective)[self.seen].mean())
 
     def judge(self, scores: Mapping[str, pa.Table], objective: str) -> Holdout | None:
-        """Judge the best configuration on the questions that were searched by those that were not."""
+        """Judge the configuration that is best on the seen questions by the questions that were held out."""
         means = {name: self.mean(table, objective) for name, table in scores.items()}
         if not self._documents or not means:
             return None
