@@ -1,8 +1,11 @@
-"""Score tables of passages: every metric, cut and query at once, all cuts from one retrieval.
+"""Score tables: read passages and ground truth, apply the formulas, and write a row for each metric, cut and query.
+
+The tables are read by ``rag_eval.metrics.table_rows``; the formulas are in ``rag_eval.metrics.formulas``. All cuts are
+scored from one retrieval.
 
 The missing rule: every answerable query has a row for each metric and cut; a query without hits gets the metric's value
 for empty retrieval. A query without truth that is not declared unanswerable is an error. Unanswerable queries have
-no rows. Values equal those of the metrics' ``calculate``, whose formulas these are.
+no rows. Values equal those of the metrics' ``calculate``.
 """
 
 from collections import ChainMap
@@ -65,11 +68,17 @@ def score_passages(
 ) -> pa.Table:
     """Score passages by their places or chunk ids: a ``SCORES`` row for each metric, cut and answerable query.
 
-    ``metrics`` are names without a cut (``span_recall``), which are scored at each of ``ks``, or with a cut of their
-    own (``chroma_iou@min``), and objects likewise; a ``MetricName`` or ``MetricAtCut`` is scored as it is. At token
-    level ``documents`` are needed for objects and for what is counted in tokens, ``chunks`` (all of the corpus) for
-    ``precision_omega`` and ``@min``; at chunk level ``chunks`` for budgets of tokens. ``block_rows`` bounds memory: so
-    many rows are scored at a time. For ``unjudged`` see ``rag_eval.metrics.formulas.Unjudged``.
+    Args:
+        level: What identifies passages and truth: places or chunk ids.
+        passages: What was retrieved.
+        truth: The queries and what answers them.
+        metrics: Names or objects, with a cut (``chroma_iou@min``) or without, then scored at each of ``ks``.
+        ks: Numbers of hits.
+        documents: At token level, needed for objects and for metrics that count tokens.
+        chunks: All of the corpus, needed for ``precision_omega`` and ``@min``; at chunk level for budgets of tokens.
+        block_rows: How many rows are scored at a time, to bound memory.
+        count: Counts tokens.
+        unjudged: See ``rag_eval.metrics.formulas.Unjudged``.
 
     Raises:
         ConfigurationError: A metric or k cannot be used or lacks what it needs.
@@ -81,7 +90,7 @@ def score_passages(
     objects = [metric for metric in requested if isinstance(metric, MetricAtCut)]
     is_relevant = unjudged == "relevant"
     if is_relevant and objects:
-        raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
+        raise ConfigurationError(f"{objects[0]} is not built in: it cannot count unjudged text as relevant")
     reading = next((name for name in names if "chunks" in name.needs), None)
     corpus = None if reading is None else needed(chunks, str(reading), "chunks")
     cuts = [metric.cut for metric in objects] + [name.cut for name in names if "chunks" not in name.metric.reads]
@@ -89,7 +98,7 @@ def score_passages(
     tables = _Tables.read(level, passages, truth, documents, chunks, count, corpus, depth)
     values = {str(metric): np.empty(len(tables.rows.query_ids)) for metric in requested}
     for alike in _alike(names, by_cut=is_relevant):
-        for block, coverage in tables.inputs(alike).blocks(block_rows, alike[0].cut if is_relevant else None):
+        for block, coverage in tables.coverages(alike, block_rows, alike[0].cut if is_relevant else None):
             for name in alike:
                 values[str(name)][block] = name.metric.score(coverage, name.cut)
     values |= tables.calculate(objects)
@@ -97,7 +106,7 @@ def score_passages(
 
 
 def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mapping[str, Values]) -> pa.Table:
-    # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
+    # One Arrow chunk for each metric and cut, so that ids and labels are stored once.
     repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
     names = [metric.name if isinstance(metric, MetricAtCut) else metric for metric in requested]
     columns: list[list[pa.Array]] = [
@@ -112,7 +121,7 @@ def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mappin
 
 
 def _alike(names: Sequence[MetricName], *, by_cut: bool) -> list[list[MetricName]]:
-    """Group metrics that are scored from the same counts: of one input and unit, and of one cut if asked for."""
+    """Group metrics that are scored from the same counts: of one input and unit, and of one cut with ``by_cut``."""
     groups: dict[tuple[object, ...], list[MetricName]] = {}
     for name in names:
         inputs = name.metric.reads & {"chunks", "judged"}
@@ -136,7 +145,7 @@ def held_shares(
     tables = _Tables.read(level, passages, truth, documents, chunks, count)
     label = "span_precision" if level == "token-level" else "chunk_precision"
     shares = [np.zeros(0)]
-    for _, coverage in tables.inputs([MetricName(label, None, cut)]).blocks(BLOCK_ROWS):
+    for _, coverage in tables.coverages([MetricName(label, None, cut)]):
         retrieved = np.maximum(coverage.retrieved(cut), 1)[coverage.spans.query]
         shares.append(coverage.by_span(slice(None)).covered(cut) / retrieved)
     return np.concatenate(shares)
@@ -157,42 +166,6 @@ def average_scores(scores: pa.Table) -> pa.Table:
     heads = scores.select(["metric", "cut", "size"]).take(pa.array(firsts[order]))
     figures = pa.array(np.array(means, np.float64)[order]), pa.array(counts[order].astype(np.int64))
     return pa.Table.from_arrays([*heads.columns, *figures], schema=AVERAGES)
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """What metrics of one unit and input are scored from; ``tokens`` and ``fewest`` where they need them."""
-
-    hits: SpanRows
-    truth: SpanRows
-    judged: SpanRows
-    tokens: Counts | None
-    fewest: Counts | None
-    is_merged: bool
-    reads_hits: bool
-
-    def blocks(self, block_rows: int, relevant_within: Cut | None = None) -> Iterator[tuple[slice, SpanCoverage]]:
-        """Yield ranges of queries that together have about ``block_rows`` rows, and the coverage of each.
-
-        Unjudged text that was retrieved within the cut ``relevant_within`` counts as relevant.
-        """
-        hits, fewest, tokens = self.hits, self.fewest, self.tokens
-        reach = None
-        if relevant_within is not None and self.reads_hits:
-            reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within, tokens)
-        offsets, most = hits.offsets + self.truth.offsets, line_of(hits, self.judged)[2]
-        first, queries = 0, len(offsets) - 1
-        while first < queries:
-            last = int(np.searchsorted(offsets, offsets[first] + block_rows, side="right")) - 1
-            last = max(first + 1, min(last, first + most, queries))
-            block, truth = hits.block(first, last), self.truth.block(first, last)
-            if reach is not None:
-                within = block.select(np.flatnonzero(block.rank <= reach[first:last][block.query]))
-                truth = truth.join(spans_outside(within, self.judged.block(first, last)))
-            spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
-            least = None if fewest is None else fewest[first:last]
-            yield slice(first, last), coverage_of(block, truth, spent, least, self.is_merged)
-            first = last
 
 
 @dataclass(frozen=True)
@@ -225,29 +198,46 @@ class _Tables:
         rows = read_rows(level, truth, {"hits": passages}, corpus, depth)
         return cls(level, passages, rows, known, PassageTokens(level, rows.ids, known, chunks, count))
 
-    def inputs(self, names: Sequence[MetricName]) -> _Inputs:
-        """Return what metrics of one unit and of one input are scored from.
+    def coverages(
+        self, names: Sequence[MetricName], block_rows: int = BLOCK_ROWS, relevant_within: Cut | None = None
+    ) -> Iterator[tuple[slice, SpanCoverage]]:
+        """Yield ranges of queries that together have about ``block_rows`` rows, and the coverage of each.
 
-        What touches the truth is what touches the first member of a group: that is the same whatever was retrieved.
-        Raises ``ConfigurationError`` when they need documents or chunks that are not given.
+        ``names`` are metrics of one unit that read the same input. Unjudged text that was retrieved within the cut
+        ``relevant_within`` counts as relevant. Raises ``ConfigurationError`` when documents or chunks are missing.
         """
-        rows, metric, unit = self.rows, names[0], names[0].unit
-        hits, judged = rows.hits["hits"], rows.judged
-        truth = judged if "judged" in metric.metric.reads else rows.truth
+        reads, unit = names[0].metric.reads, names[0].unit
+        hits, judged = self.rows.hits["hits"], self.rows.judged
+        truth = judged if "judged" in reads else self.rows.truth
         counted = next((name for name in names if name.reads_tokens), None)
         tokens = None if counted is None else self._tokens(counted)
         fewest = None
         if any("chunks" in name.needs for name in names):
-            touching = touching_chunks(truth.first_members(), rows.chunks)
+            # Of a group, only the first member: what touches the truth does not depend on what was retrieved.
+            touching = touching_chunks(truth.first_members(), self.rows.chunks)
             fewest = np.minimum(np.diff(touching.offsets), MAX_MIN_K)
-            if "chunks" in metric.metric.reads:
+            if "chunks" in reads:
                 hits, truth = touching, truth.first_members()
         if unit is not None and any("hits" in name.metric.reads for name in names):
-            in_unit = TokenUnit(unit, needed(self.documents, str(metric), "documents"))
-            doc_ids = rows.ids.to_pylist()
+            in_unit = TokenUnit(unit, needed(self.documents, str(names[0]), "documents"))
+            doc_ids = self.rows.ids.to_pylist()
             hits, truth, judged = (_in_tokens(side, doc_ids, in_unit) for side in (hits, truth, judged))
-        reads_hits = not metric.metric.reads & {"chunks", "judged"}
-        return _Inputs(hits, truth, judged, tokens, fewest, is_merged(self.passages), reads_hits)
+        reach = None
+        if relevant_within is not None and not reads & {"chunks", "judged"}:
+            reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within, tokens)
+        offsets, most = hits.offsets + truth.offsets, line_of(hits, judged)[2]
+        first, queries = 0, len(offsets) - 1
+        while first < queries:
+            last = int(np.searchsorted(offsets, offsets[first] + block_rows, side="right")) - 1
+            last = max(first + 1, min(last, first + most, queries))
+            block, relevant = hits.block(first, last), truth.block(first, last)
+            if reach is not None:
+                within = block.select(np.flatnonzero(block.rank <= reach[first:last][block.query]))
+                relevant = relevant.join(spans_outside(within, judged.block(first, last)))
+            spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
+            least = None if fewest is None else fewest[first:last]
+            yield slice(first, last), coverage_of(block, relevant, spent, least, is_merged(self.passages))
+            first = last
 
     def _tokens(self, name: MetricName) -> Counts:
         rows = self.rows
@@ -266,7 +256,7 @@ class _Tables:
             tokens = self._tokens(at_cut[0].name) if cut.kind == "tokens" else None
             chosen = best_members(hits, rows.truth, cut, tokens)
             for metric in at_cut:
-                # A built-in one cuts for itself, by what it was made with, and knows groups.
+                # Built-in metrics apply their own cut and handle groups.
                 within = cut if not isinstance(metric.metric, RetrievalMetric) or cut.hits else ALL
                 truth = rows.truth if metric_of(str(metric)) is type(metric.metric) else chosen
                 reach = hits_within(hits, within, tokens)
@@ -275,9 +265,9 @@ class _Tables:
 
 
 def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:
-    """Return the truth with one member of each group: that of which the hits at the cut cover the largest share.
+    """Return the truth with one member of each group: the one of which the hits at the cut cover the largest share.
 
-    Of equal ones that is the first. ``tokens`` are those of each hit, for a cut by tokens.
+    Of equal members that is the first. ``tokens`` are those of each hit, for a cut by tokens.
     """
     if truth.group is None:
         return truth

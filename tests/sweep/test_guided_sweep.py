@@ -152,7 +152,7 @@ def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, workspac
     (guided,) = estimates.of(["guided"])
     assert guided.configurations == 6  # twice as many chunkings as it takes with a lexical side
     told = "the guide is unproven for vector search alone, so twice as many chunkings are embedded"
-    assert estimates.notes[0] == told
+    assert told in estimates.notes
 
 
 def test_a_sweep_that_was_stopped_goes_on_and_pays_for_nothing_twice(
