@@ -146,10 +146,11 @@ class Estimates:
         return InMemoryInputs(level, self._documents, truth, metrics, config.k, search_depth(config, metrics))
 
     def _chunks(self, configuration: Configuration) -> pa.Table:
-        chunks, _ = chunk(self._documents, configuration.chunker, workspace=self._workspace)
-        if configuration.context is not None:
-            chunks, _ = add_context(chunks, self._documents, configuration.context, self._workspace)
-        return chunks
+        chunker, context = configuration.chunker, configuration.context
+        if chunker is None:  # a system has its own chunks and nothing to embed
+            raise ConfigurationError(f"{configuration.name} has no chunker")
+        chunks, _ = chunk(self._documents, chunker, workspace=self._workspace)
+        return chunks if context is None else add_context(chunks, self._documents, context, self._workspace)[0]
 
     def _count_texts(self) -> TextCosts:
         texts: dict[tuple[Key, str], dict[str, int]] = {}
@@ -164,7 +165,7 @@ class Estimates:
                 failed[key] = as_sentence(error)
                 continue
             for embedder in chunking.embedders:
-                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder, self._workspace)[0])
+                texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder)[0])
         return TextCosts(texts, failed)
 
     def _latest_pace(self) -> Pace | None:
