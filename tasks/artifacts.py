@@ -26,9 +26,9 @@ from rag_eval.formatting import escape_markdown, slug
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.pipeline.ground_truth_steps import truth_file
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.gate_report import gate_markdown
 from rag_eval.reports.markdown_report import (
     configuration_markdown,
-    gate_markdown,
     generation_markdown,
     ground_truth_markdown,
     trend_markdown,

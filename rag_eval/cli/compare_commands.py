@@ -194,7 +194,7 @@ def gate(
     if accept:
         _accept(workspace, run, as_json=as_json)
         return
-    from rag_eval.reports.against import gate_annotations
+    from rag_eval.reports.gate_report import gate_annotations
     from rag_eval.results.gate import MAX_DROP, run_gate
     from rag_eval.results.runs import BASELINE, read_both
 
@@ -234,8 +234,7 @@ def gate(
 
 def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: bool) -> None:
     """Write what CI shows of a gate, or of why it could not be judged: a JUnit report, the summary of the step."""
-    from rag_eval.reports.against import gate_junit
-    from rag_eval.reports.markdown_report import gate_markdown
+    from rag_eval.reports.gate_report import gate_junit, gate_markdown
 
     if junit is not None:
         write_atomically(junit, gate_junit(result))
@@ -270,7 +269,7 @@ def _print_gate(console: Console, result: "Gate") -> None:
 
 
 def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]") -> None:
-    from rag_eval.reports.against import gate_figures, gate_word
+    from rag_eval.reports.gate_report import gate_figures, gate_word
 
     columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
     rows: list[list[str | Text]] = []

@@ -1,10 +1,7 @@
-"""The numbers behind a page's charts, from a run's scores and tables; the page draws them.
-
-A value that was not measured, or that says nothing, is None: no line is drawn through it.
-"""
+"""The numbers behind a page's charts, from a run's scores and tables. What was not measured is None."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import pyarrow.compute as pc
@@ -34,7 +31,7 @@ LOSS_MEANINGS = {
     "reranker": "moved down by the reranker",
     "return": "not in what is handed on",
 }
-"""Each loss and what it means, in the order in which they come about."""
+"""Each loss and what it means, in the order in which they occur."""
 
 BINS = 40
 """Of the distribution of chunk sizes."""
@@ -50,14 +47,14 @@ class ChunkSizes(TypedDict):
     count: int
 
 
-def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, Any]:
-    """Return what the page draws of the best configurations; nothing where none finished."""
+def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, object]:
+    """Return what the page draws of the best configurations; nothing if none finished."""
     outcome, strip, charted = verdict.outcome, verdict.strip, verdict.contenders[:MOST_CHARTED]
     if not charted:
         return {}
-    names = [one.name for one in charted]
-    chosen = {"ship": names[0], "second": verdict.runner_up, "cheap": verdict.cheapest}
-    configurations = [one.outcome for one in charted]
+    names = [contender.name for contender in charted]
+    roles = {"ship": names[0], "second": verdict.runner_up, "cheap": verdict.cheapest}
+    configurations = [contender.outcome for contender in charted]
     return {
         "configurations": names,
         "unit": "relevant text" if outcome.config.evaluation_type == "token-level" else "relevant chunks",
@@ -67,7 +64,7 @@ def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, Any]:
         "within": strip is not None and split_name(verdict.objective)[0] == strip.metric,
         "budget": verdict.budget or outcome.config.budget or BUDGET,
         "shipped": verdict.shipped is not None,
-        "roles": {role: names.index(name) for role, name in chosen.items() if name in names},
+        "roles": {role: names.index(name) for role, name in roles.items() if name in names},
         "curves": {"budgets": strip.budgets if strip else [], "lines": strip.lines(names) if strip else []},
         "strip": strip.lanes(names[0]) if strip else [],
         "safe": strip and strip.safe_budgets(names[0], verdict.budget),
@@ -79,49 +76,48 @@ def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, Any]:
 
 
 def losses_of_run(
-    workspace: Workspace, outcome: BenchmarkOutcome, charted: Sequence[ConfigurationOutcome]
+    workspace: Workspace, outcome: BenchmarkOutcome, configurations: Sequence[ConfigurationOutcome]
 ) -> dict[str, list[list[float] | None]]:
-    """Return by cut, of the objective and at each k, the share that each part of a configuration loses on average.
+    """Return the mean share that each part of each configuration loses, by cut: that of the objective, and each k.
 
     None for a whole system, which shows no stages. With the recall the shares add up to 1.
     """
     size, kind = losses_cut(outcome)
-    cuts: dict[Literal["hits", "tokens"], list[int]] = {"tokens": [size]} if kind == "tokens" else {}
-    found: dict[str, list[list[float] | None]] = {}
-    cuts["hits"] = outcome.config.k
-    for unit, ks in cuts.items():
-        for one in charted:
-            losses = configuration_losses(workspace, outcome, one, ks, unit)
+    cuts: list[tuple[Literal["hits", "tokens"], list[int]]] = [("tokens", [size])] if kind == "tokens" else []
+    shares: dict[str, list[list[float] | None]] = {}
+    for unit, ks in [*cuts, ("hits", outcome.config.k)]:
+        for configuration in configurations:
+            losses = configuration_losses(workspace, outcome, configuration, ks, unit)
             means = [None] * len(ks) if losses is None else average_losses(losses.parts).to_pylist()
             for k, row in zip(ks, means, strict=True):
-                shares = None if row is None else [round(row[part], 5) for part in LOSS_PARTS]
-                found.setdefault(counted(k, unit), []).append(shares)
-    return found
+                parts = None if row is None else [round(row[part], 5) for part in LOSS_PARTS]
+                shares.setdefault(counted(k, unit), []).append(parts)
+    return shares
 
 
 def chunk_sizes(
-    workspace: Workspace, outcome: BenchmarkOutcome, charted: Sequence[ConfigurationOutcome]
+    workspace: Workspace, outcome: BenchmarkOutcome, configurations: Sequence[ConfigurationOutcome]
 ) -> list[ChunkSizes]:
-    """Return how long the chunks of each chunker are; chunkers that cut alike are one."""
-    found: dict[str, tuple[str, Values]] = {}
+    """Return how long the chunks of each chunker are; chunkers that make the same chunks are one."""
+    lengths: dict[str, tuple[str, Values]] = {}
     level = outcome.config.evaluation_type
-    for one in charted:
-        digest = digest_of(one.chunk_tables) if one.chunk_tables else ""
-        if digest and digest not in found:
-            chunks = read_chunks(workspace, one.chunk_tables, level)
-            columns = [chunks.column(name) for name in ("start", "end", "content")]
-            lengths = pc.subtract(columns[1], columns[0]) if level == "token-level" else pc.utf8_length(columns[2])
-            found[digest] = label(one.configuration.chunker), lengths.to_numpy()
+    for configuration in configurations:
+        digest = digest_of(configuration.chunk_tables) if configuration.chunk_tables else ""
+        if digest and digest not in lengths:
+            chunks = read_chunks(workspace, configuration.chunk_tables, level)
+            start, end, content = (chunks.column(name) for name in ("start", "end", "content"))
+            column = pc.subtract(end, start) if level == "token-level" else pc.utf8_length(content)
+            lengths[digest] = label(configuration.configuration.chunker), column.to_numpy()
     # A few very long ones would leave the others no room: they share the last bin.
-    top = max((float(np.quantile(lengths, 0.99)) for _, lengths in found.values() if len(lengths)), default=0.0)
+    top = max((float(np.quantile(values, 0.99)) for _, values in lengths.values() if len(values)), default=0.0)
     edges = np.append(np.linspace(0, max(top, 1.0), BINS + 1)[:-1], np.inf)
     return [
         {
             "name": name,
-            "bins": np.histogram(lengths, edges)[0].tolist(),
+            "bins": np.histogram(values, edges)[0].tolist(),
             "step": float(edges[1]),
-            "median": float(np.median(lengths)) if len(lengths) else 0.0,
-            "count": len(lengths),
+            "median": float(np.median(values)) if len(values) else 0.0,
+            "count": len(values),
         }
-        for name, lengths in found.values()
+        for name, values in lengths.values()
     ]

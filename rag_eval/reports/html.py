@@ -1,4 +1,4 @@
-"""Pages that need no other file: rendered from templates, with style, scripts and data inside and nothing from outside.
+"""Pages that need no other file: templates with style, scripts and data inside, and nothing from outside.
 
 Whatever a template prints is escaped, unless it is markup already. A content security policy allows the page's own
 style and scripts, by their digests, and nothing else.
@@ -29,33 +29,24 @@ _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
 
 def render_page(template: str, *, style: str, script: str, package: str = HERE, **context: object) -> str:
     """Render a template of a package that extends ``base.html`` with this style and this script."""
-    # The script has a scope of its own; the colours are chosen before anything is drawn.
-    own, early = f'(() => {{\n"use strict";\n{script}}})();\n', asset("theme.js")
-    style_digest, *script_digests = (
-        f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-        for content in (style, early, own)
-    )
+    script, early = f'(() => {{\n"use strict";\n{script}}})();\n', asset("theme.js")
+    style_digest, *script_digests = map(_csp_digest, (style, early, script))
     # Images are those that the page makes itself, of its own charts.
     allowed = f"script-src {' '.join(script_digests)}; style-src {style_digest}; img-src blob:"
-    # No character of it ends an attribute in double quotes.
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    return (
-        templates(package)
-        .get_template(template)
-        .render(
-            policy=Markup(policy),  # noqa: S704  # digests and our own words
-            style=Markup(style),  # noqa: S704  # our own file
-            early=Markup(early),  # noqa: S704  # our own file
-            script=Markup(own),  # noqa: S704  # our own files
-            **context,
-        )
-    )
+    parts = {"policy": policy, "style": style, "early": early, "script": script}
+    own = {name: Markup(text) for name, text in parts.items()}  # noqa: S704  # digests and our own files
+    return templates(package).get_template(template).render(**own, **context)
+
+
+def _csp_digest(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 @cache
 def templates(package: str = HERE) -> Environment:
-    """The templates of a package and, below them, those that all pages share."""
-    found = Environment(
+    """Return the templates of a package and, below them, those that all pages share."""
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader(HERE)]),
         autoescape=True,
         finalize=_readable,
@@ -63,14 +54,14 @@ def templates(package: str = HERE) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}
-    found.filters |= {"breakable": _breakable, "counted": counted}
-    return found
+    environment.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}
+    environment.filters |= {"breakable": _breakable, "counted": counted}
+    return environment
 
 
 @cache
 def asset(name: str, package: str = HERE) -> str:
-    """A file that pages are made of, from a package's folder ``assets``."""
+    """Return a file of a package's folder ``assets``."""
     return files(package).joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -84,7 +75,7 @@ class Section:
 
     @classmethod
     def of(cls, name: str, data: object) -> "Section":
-        """Numbers as a row of 32-bit integers or floats, bytes as they are, and plain data as JSON."""
+        """Pack numbers as 32-bit integers or floats, bytes as they are, and plain data as JSON."""
         if isinstance(data, np.ndarray):
             if data.dtype.kind == "f":
                 return cls(name, "float32", data.astype("<f4").tobytes())
@@ -104,10 +95,10 @@ def _readable(value: object) -> object:
 
 
 def _json(data: object) -> str:
-    """JSON for a script element; the filter ``tojson`` escapes what could begin a tag or a comment."""
+    """Return JSON for a script element; the filter ``tojson`` escapes what could begin a tag or a comment."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_SEPARATORS)
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may break where it is put together, so that a narrow column stays narrow."""
+    """Allow line breaks within a name, so that a narrow column stays narrow."""
     return escape(_readable(name)).replace("_", Markup("_<wbr>")).replace("@", Markup("<wbr>@"))

@@ -6,7 +6,7 @@ To add a column, add a ``RankingColumn`` to ``_columns``: each medium that it na
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 from rich.filesize import decimal
@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.formulas import TokensRetrieved
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
-from rag_eval.reports.contenders import Contender, contenders_of
+from rag_eval.reports.verdict import Contender, contenders_of
 from rag_eval.reports.wording import brackets, number_word, points, probability, typeset, unit_word
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.intervals import FEWEST_SURE
@@ -25,26 +25,31 @@ if TYPE_CHECKING:
 
 Medium = Literal["terminal", "wide", "markdown", "html", "prefect"]
 CellValue = float | str | None
-Value = TypeVar("Value", float, str)
 
 WIDE: frozenset[Medium] = frozenset({"wide"})
-"""A terminal shows these columns too where it is wide enough."""
+"""Columns that a terminal shows if it is wide enough."""
 EVERYWHERE: frozenset[Medium] = frozenset(get_args(Medium)) - WIDE
 DOCUMENTS: frozenset[Medium] = frozenset({"markdown", "html"})
-"""The media with room for details."""
 
 
 @dataclass(frozen=True)
 class RankingColumn:
-    """A column: its title, the value of a row, how a value is written, and in which media it is shown.
+    """A column of the ranking.
 
-    ``value`` is what a reader sorts by and what machines get; where it is None, ``missing`` is written. ``detail``
-    follows the value where there is room. A column that is ``optional`` is left out where every value is None or 0.
+    Attributes:
+        title: Its heading.
+        value: What a row is sorted by and what machines get; None is written as ``missing``.
+        write: How a number is written.
+        detail: What follows the value in documents.
+        explanation: What a tooltip says.
+        media: Where it is shown.
+        kind: What it holds.
+        optional: Whether it is left out if every value is None or 0.
     """
 
     title: str
     value: Callable[[Contender], CellValue]
-    write: Callable[[Any], str] = str  # of the type that value returns
+    write: Callable[[float], str] = str
     detail: Callable[[Contender], str] = lambda row: ""
     explanation: str = ""
     media: frozenset[Medium] = EVERYWHERE
@@ -54,7 +59,7 @@ class RankingColumn:
 
     @property
     def is_context(self) -> bool:
-        """Whether it is what the context of a question costs."""
+        """Whether it has the tokens that the context of a question costs."""
         return split_name(self.title)[0] == TokensRetrieved.label
 
     @property
@@ -63,7 +68,7 @@ class RankingColumn:
 
     def text(self, row: Contender) -> str:
         value = self.value(row)
-        return self.missing if value is None else self.write(value)
+        return value if isinstance(value, str) else self.missing if value is None else self.write(value)
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,10 @@ class ConfigurationRanking:
 
     @classmethod
     def of(cls, outcome: BenchmarkOutcome, contenders: Sequence[Contender] | None = None) -> "ConfigurationRanking":
-        """Return the ranking by the outcome's metric, of contenders that are tested, or else of means alone."""
+        """Return the ranking by the outcome's metric, of tested contenders or else of means alone."""
         rows = [*(contenders_of(outcome) if contenders is None else contenders)]
-        columns = _columns(outcome, rows)
-        return cls(
-            outcome.ranking_metric, rows, [one for one in columns if not one.optional or any(map(one.value, rows))]
-        )
+        columns = [column for column in _columns(outcome, rows) if not column.optional or any(map(column.value, rows))]
+        return cls(outcome.ranking_metric, rows, columns)
 
     def to_polars(self) -> "polars.DataFrame":
         """Return a row for each configuration, best first, as a polars frame."""
@@ -92,11 +95,11 @@ class ConfigurationRanking:
         return self._table().to_pandas()
 
     def _table(self) -> ResultTable:
-        return ResultTable(pa.table({one.title: [one.value(row) for row in self.rows] for one in self.columns}))
+        return ResultTable(pa.table({column.title: [*map(column.value, self.rows)] for column in self.columns}))
 
     def _repr_html_(self) -> str:
         columns = self.shown_in("html")
-        return html_table([one.title for one in columns], [[one.text(row) for one in columns] for row in self.rows])
+        return html_table([column.title for column in columns], [[c.text(row) for c in columns] for row in self.rows])
 
     def shown_in(self, *media: Medium) -> list[RankingColumn]:
         """Return the columns that one of the media shows, in order."""
@@ -122,53 +125,49 @@ class ConfigurationRanking:
 
     @property
     def order(self) -> str:
-        """How the rows are sorted by the metric, as a heading says it."""
+        """The value of ``aria-sort``."""
         return "descending" if higher_is_better(self.metric) else "ascending"
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The range of the bars that draw the intervals: of a share from a full tenth to 1, else all there is."""
+        """The range of the bars that draw the intervals: of a share from a full tenth to 1, else from 0."""
         tested = [row for row in self.rows if row.placed is not None]
-        lows, ends = (
-            [row.mean if row.interval[end] is None else row.interval[end] or 0.0 for row in tested] for end in (0, 1)
-        )
+        lows = [row.mean if row.interval[0] is None else row.interval[0] for row in tested]
+        highs = [row.mean if row.interval[1] is None else row.interval[1] for row in tested]
         if self.is_share:
             return min(0.9, floor(10 * min(lows, default=0.0)) / 10), 1.0
-        return min(0.0, *lows, 0.0), max(0.0, *ends, 0.0) or 1.0
+        return min([0.0, *lows]), max([0.0, *highs]) or 1.0
 
     def tick(self, value: float, decimals: int = 0) -> str:
         """Write a value of the metric on a scale: of a share in per cent."""
         return f"{100 * value:.{decimals}f}" if self.is_share else number(value)
 
-    def apart(self, difference: float) -> str:
+    def difference(self, difference: float) -> str:
         """Write a difference by the metric: of a share in points."""
         return points(difference) if self.is_share else typeset(signed(difference))
 
     @property
     def mark_meaning(self) -> str:
-        """What ``≈`` says of a configuration; empty where none has it."""
+        """What ``≈`` says of a configuration; empty if none has it."""
         if not any(row.may_be_best for row in self.rows):
             return ""
         compared = len(self.rows) - 1
-        corrected = f" corrected for {compared:,} comparisons" * (compared > 1)
-        return f"not distinguishable from the first on these questions, by a paired test{corrected}"
+        corrected = f" after correction for {compared:,} comparisons" * (compared > 1)
+        return f"not significantly different from the first on these questions, by a paired test{corrected}"
 
     @property
     def note(self) -> str:
-        """How the intervals and the differences were computed; empty where there are none."""
+        """How the intervals and the differences were computed; empty if there are none."""
         if not self.rows or self.rows[0].placed is None:
             return ""
         first = self.rows[0].placed.estimate
         units = counted(first.units, unit_word(first))
         narrow = f", slightly too narrow for fewer than {number_word(FEWEST_SURE)}" * (first.units < FEWEST_SURE)
-        interval = (
-            f"Intervals are 95 % bootstrap intervals over {units}{narrow}."
-            if first.low is not None
-            else f"There are no intervals: {units} cannot be resampled."
-        )
-        if len(self.rows) == 1:
-            return interval
-        return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+        interval = f"Intervals are 95 % bootstrap intervals over {units}{narrow}."
+        if first.low is None:
+            interval = f"There are no intervals: {units} cannot be resampled."
+        tests = f" Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+        return interval + tests * (len(self.rows) > 1)
 
 
 def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[RankingColumn]:
@@ -203,13 +202,12 @@ def _metric_column(
     media: frozenset[Medium] = EVERYWHERE,
 ) -> RankingColumn:
     # Tokens are whole, however few.
-    most = (
-        inf if metric_of(name).measures == "tokens" else max((row.outcome.metrics[name] for row in rows), default=0.0)
-    )
+    is_tokens = metric_of(name).measures == "tokens"
+    largest = inf if is_tokens else max((row.outcome.metrics[name] for row in rows), default=0.0)
     return RankingColumn(
         name,
         lambda row: row.outcome.metrics[name],
-        lambda value: number(value, most),
+        lambda value: number(value, largest),
         _interval if kind == "score" else lambda row: "",
         kind=kind,
         media=media,
@@ -220,7 +218,7 @@ def _interval(row: Contender) -> str:
     return brackets(row.placed.estimate) if row.placed else ""
 
 
-def _test_columns(most: float) -> list[RankingColumn]:
+def _test_columns(largest: float) -> list[RankingColumn]:
     return [
         RankingColumn("95 % interval", _interval, media=WIDE),
         RankingColumn(
@@ -228,12 +226,12 @@ def _test_columns(most: float) -> list[RankingColumn]:
             lambda row: row.probability,
             probability,
             explanation="Probability of being the best, or within half a point of the best",
-            media=DOCUMENTS - {"html"} | WIDE,
+            media=frozenset({"markdown", "wide"}),
         ),
         RankingColumn(
             "against the best",
             lambda row: row.placed.against_best.difference if row.placed and row.placed.against_best else None,
-            lambda value: typeset(signed(value, most)),
+            lambda value: typeset(signed(value, largest)),
             lambda row: row.verdict,
             media=DOCUMENTS,
             kind="verdict",
@@ -242,22 +240,27 @@ def _test_columns(most: float) -> list[RankingColumn]:
     ]
 
 
+def _cost_column(
+    title: str, value: Callable[[Contender], CellValue], write: Callable[[Any], str], explanation: str
+) -> RankingColumn:
+    return RankingColumn(title, value, write, explanation=explanation, media=DOCUMENTS | WIDE, optional=True)
+
+
 _COST_COLUMNS = [
-    RankingColumn(title, value, write, explanation=explanation, media=DOCUMENTS | WIDE, optional=True)
-    for title, value, write, explanation in [
-        (
-            "latency ms",
-            lambda row: row.outcome.latency_ms,
-            "{:.2f}".format,
-            "Mean time to search and rerank for one question, after a warm-up; embedding it is not included",
-        ),
-        ("cost $", lambda row: row.outcome.cost, "{:.4f}".format, "What models charged when the work was done"),
-        (
-            "tokens read",
-            lambda row: row.outcome.tokens,
-            "{:,}".format,
-            "Tokens that models read of the chunks and questions, kept vectors included",
-        ),
-        ("index", lambda row: row.index_bytes or None, decimal, "Size of the vectors and their index on disk"),
-    ]
+    _cost_column(
+        "latency ms",
+        lambda row: row.outcome.latency_ms,
+        "{:.2f}".format,
+        "Mean time to search and rerank for one question, after a warm-up and without embedding the question",
+    ),
+    _cost_column(
+        "cost $", lambda row: row.outcome.cost, "{:.4f}".format, "What models charged when the steps were computed"
+    ),
+    _cost_column(
+        "tokens read",
+        lambda row: row.outcome.tokens,
+        "{:,}".format,
+        "Tokens of the chunks and questions that models read, cached vectors included",
+    ),
+    _cost_column("index", lambda row: row.index_bytes or None, decimal, "Size of the vectors and their index on disk"),
 ]

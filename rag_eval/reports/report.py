@@ -1,7 +1,6 @@
-"""The data of a report, from the tables that a run left in the workspace, and what it was made from and with."""
+"""The data of a report, from the tables that a run left in the workspace."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from rag_eval.formatting import asked, counted
 from rag_eval.pipeline.caches import token_counts
@@ -26,11 +25,10 @@ from rag_eval.storage.files import data_sha256, patterns_of
 
 @dataclass(frozen=True)
 class Report:
-    """A run's verdict, why, its ranking, charts and questions, and how it compares with an earlier run if asked for.
+    """All that the report of a run shows.
 
-    Attributes:
-        since: Whether the recommendation changed since the earlier run, and how many configurations changed.
-        drops: The stage that each drop since that run is in, in a sentence.
+    ``since`` says whether the recommendation changed since an earlier run, and how many configurations did; ``drops``
+    names the stage that each drop since that run is in.
     """
 
     verdict: RunVerdict
@@ -39,7 +37,7 @@ class Report:
     no_answer: NoAnswer | None
     unjudged: UnjudgedReport | None
     ranking: ConfigurationRanking
-    charts: dict[str, Any]
+    charts: dict[str, object]
     overlay: Overlay | None
     compared: RunComparison | None
     since: list[str]
@@ -60,10 +58,10 @@ def build_report(
 ) -> Report:
     """Build the report of a run from its tables, compared with an earlier run if one is given.
 
-    Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
+    Raises ``ArtifactError`` if a table is missing, and ``ConfigurationError`` if the runs cannot be compared.
     """
-    known = read_scores(workspace, outcome) if scores is None else scores
-    verdict, compared, since = verdict_of(outcome, known), None, []
+    scores = scores or read_scores(workspace, outcome)
+    verdict, compared, since = verdict_of(outcome, scores), None, []
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
         before = verdict_of(against, read_scores(workspace, against))
@@ -71,12 +69,12 @@ def build_report(
     overlay = None
     if verdict.contenders:
         with token_counts(workspace) as count:
-            overlay = pack_overlay(questions_of(workspace, outcome, known, compared), count=count)
+            overlay = pack_overlay(questions_of(workspace, outcome, scores, compared), count=count)
     return Report(
         verdict=verdict,
         words=words_of(verdict),
-        why=why(workspace, known, verdict),
-        no_answer=no_answer(workspace, outcome, known),
+        why=why(workspace, scores, verdict),
+        no_answer=no_answer(workspace, outcome, scores),
         unjudged=unjudged_of(workspace, outcome),
         ranking=ConfigurationRanking.of(outcome, verdict.contenders),
         charts=charts_of(workspace, verdict),

@@ -1,4 +1,4 @@
-"""The strip: which configuration is first at every budget of tokens, and which cannot be told apart from it."""
+"""The strip: the winner at every budget of tokens, and the configurations that are tied with it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant, sign_flip_p_values
 
 USED_UP = 0.05
-"""The hits of a configuration end before a budget where they do for more than this share of the questions."""
+"""The curve of a configuration ends before a budget if its hits end before it for more than this share of questions."""
 
 MOST_LANES = 6
 """The most configurations that the page draws a lane for."""
@@ -27,12 +27,13 @@ MOST_LANES = 6
 _RESAMPLES, _FLIPS = 2_000, 2_000
 
 Flags = NDArray[np.bool_]
+Curve = list[float | None]
 Point = tuple[float, float | None, float | None]
 """A mean and the ends of its 95 % interval."""
 
 
 class Lane(TypedDict):
-    """A configuration that is first at some budget: from which budget to which it is first, and tied with the first."""
+    """A configuration that wins at some budget: the ranges of budgets in which it is first, and tied with the first."""
 
     name: str
     first: list[tuple[float, float]]
@@ -41,19 +42,24 @@ class Lane(TypedDict):
 
 @dataclass(frozen=True)
 class Strip:
-    """Who is first at every budget: of each configuration the mean at each of ``budgets``, which rise.
+    """The winner at every budget, and the mean of every configuration there.
 
-    ``means``, ``low`` and ``high`` (95 %) are by name, a value a budget; None from where on the hits of more than 5 %
-    of the questions are used up: beyond, one would compare how many hits were fetched. ``first`` has the configuration
-    with the best mean at each budget, None where the hits of all are used up; ``among`` all that cannot be told apart
-    from it, itself included.
+    Attributes:
+        metric: Recall within tokens.
+        budgets: The budgets, rising.
+        means: The mean at each budget, by configuration; None from where on its hits are used up for more than 5 % of
+            the questions: beyond, one would compare how many hits were fetched.
+        low: The lower ends of the 95 % intervals.
+        high: The upper ends.
+        first: The configuration with the best mean at each budget; None if the hits of all are used up.
+        among: The configurations not significantly different from it, itself included.
     """
 
     metric: str
     budgets: list[int]
-    means: dict[str, list[float | None]]
-    low: dict[str, list[float | None]]
-    high: dict[str, list[float | None]]
+    means: dict[str, Curve]
+    low: dict[str, Curve]
+    high: dict[str, Curve]
     first: list[str | None]
     among: list[list[str]]
 
@@ -63,7 +69,7 @@ class Strip:
         return [(self.budgets[at[0]], self.budgets[at[-1]], name) for name, at in runs if name is not None]
 
     def lines(self, names: Iterable[str]) -> list[list[Point | None]]:
-        """Return the mean of each configuration at each budget with its interval; None where its hits are used up."""
+        """Return the mean of each configuration at each budget with its interval; None if its hits are used up."""
         return [
             [
                 None if mean is None else (mean, low, high)
@@ -73,15 +79,14 @@ class Strip:
         ]
 
     def lanes(self, shipped: str) -> list[Lane]:
-        """Return a lane for the shipped configuration and for those that are first over the most budgets.
+        """Return a lane for the shipped configuration and those that win most, in the order of where they win.
 
-        They are in the order of where they are first. A stretch reaches to the middle between its budgets and the next
-        ones, on a scale of doublings.
+        A stretch reaches to the middle between its budgets and the next ones, on a scale of doublings.
         """
         edges = [self.budgets[0], *(sqrt(low * high) for low, high in pairwise(self.budgets)), self.budgets[-1]]
 
-        def stretches(holds: Sequence[bool]) -> list[tuple[float, float]]:
-            return [(round(edges[first], 1), round(edges[last + 1], 1)) for first, last in _runs(holds)]
+        def stretches(flags: Sequence[bool]) -> list[tuple[float, float]]:
+            return [(round(edges[first], 1), round(edges[last + 1], 1)) for first, last in _runs(flags)]
 
         wins = {name: [at for at, winner in enumerate(self.first) if winner == name] for name in self.first if name}
         drawn = sorted(wins, key=lambda name: (name != shipped, -len(wins[name])))[:MOST_LANES]
@@ -95,20 +100,20 @@ class Strip:
         ]
 
     def safe_budgets(self, name: str, budget: int | None) -> tuple[int, int] | None:
-        """Return the budgets around this one over which nothing is surely better than a configuration."""
+        """Return the budgets around this one over which no other is significantly better than a configuration."""
         runs = _runs([name in among for among in self.among])
         ranges = ((self.budgets[first], self.budgets[last]) for first, last in runs)
         return next(((low, high) for low, high in ranges if budget is not None and low <= budget <= high), None)
 
 
-def _runs(holds: Sequence[bool]) -> list[tuple[int, int]]:
+def _runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the first and the last place of each run of true ones."""
-    runs = [list(run) for is_on, run in groupby(range(len(holds)), key=holds.__getitem__) if is_on]
+    runs = [list(run) for is_on, run in groupby(range(len(flags)), key=flags.__getitem__) if is_on]
     return [(run[0], run[-1]) for run in runs]
 
 
 def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip | None:
-    """Return the winners at every budget of the strip and at this one; None where a run has no scores at budgets.
+    """Return the winners at this and every budget of the strip; None if a run has no scores at budgets.
 
     Equal ones are in the order in which the run ranks them by that budget.
     """
@@ -126,15 +131,20 @@ def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip
     first = np.array([_first(row, names, outcome.by(_within(size))) for row, size in zip(means, budgets, strict=True)])
     among = _among_first(paired, first) & reached
     lows, highs = (None, None) if ends is None else (ends[:, 0].reshape(shape), ends[:, 1].reshape(shape))
-    by_name = [{name: _column(values, reached, n) for n, name in enumerate(names)} for values in (means, lows, highs)]
-    winners = [names[place] if reached[at].any() else None for at, place in enumerate(first.tolist())]
-    tied = [[name for n, name in enumerate(names) if row[n]] for row in among]
-    return Strip(RecallWithinTokens.label, budgets, by_name[0], by_name[1], by_name[2], winners, tied)
+    return Strip(
+        metric=RecallWithinTokens.label,
+        budgets=budgets,
+        means=_curves(means, reached, names),
+        low=_curves(lows, reached, names),
+        high=_curves(highs, reached, names),
+        first=[names[row] if reached[at].any() else None for at, row in enumerate(first.tolist())],
+        among=[[name for name, is_tied in zip(names, row, strict=True) if is_tied] for row in among],
+    )
 
 
 def _first(means: Values, names: Sequence[str], outcome: BenchmarkOutcome) -> int:
-    """Return the place of the best mean, of equal ones that which the ranking has first."""
-    order = [names.index(one.name) for one in outcome.ranked()]
+    """Return the row of the best mean; of equal ones that which the ranking has first."""
+    order = [names.index(configuration.name) for configuration in outcome.ranked()]
     return order[best_first(means[order].tolist())[0]]
 
 
@@ -142,17 +152,20 @@ def _within(budget: int) -> str:
     return score_name(RecallWithinTokens.label, "tokens", budget)
 
 
-def _column(values: Values | None, reached: Flags, place: int) -> list[float | None]:
+def _curves(values: Values | None, reached: Flags, names: Sequence[str]) -> dict[str, Curve]:
     if values is None:
-        return [None] * len(reached)
-    column = zip(values[:, place], reached[:, place], strict=True)
-    return [round(float(value), 6) if is_reached else None for value, is_reached in column]
+        return {name: [None] * len(reached) for name in names}
+    rounded = np.where(reached, values.round(6), np.nan).T.tolist()
+    return {
+        name: [None if value != value else value for value in row] for name, row in zip(names, rounded, strict=True)
+    }
 
 
 def _among_first(paired: Sequence[PairedScores], first: Counts) -> Flags:
-    """Test at each budget, as the ranking is tested, which configurations cannot be told apart from the first."""
+    """Test at each budget, as the ranking is tested, which configurations are tied with the first."""
     units, count = paired[0].units, len(paired[0].names)
-    sums = np.concatenate([units.sums(one.values[at] - one.values) for one, at in zip(paired, first, strict=True)])
+    differences = [scores.values[at] - scores.values for scores, at in zip(paired, first, strict=True)]
+    sums = np.concatenate([units.sums(rows) for rows in differences])
     p_values = sign_flip_p_values(sums, np.random.default_rng(SEED), flips=max(_FLIPS, 40 * count))
     among = np.ones((len(paired), count), bool)
     for row, (at, p_row) in enumerate(zip(first.tolist(), p_values.reshape(among.shape), strict=True)):

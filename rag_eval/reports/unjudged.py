@@ -1,4 +1,4 @@
-"""What the configurations of a run retrieved and nobody judged: how much it is, and what it leaves open."""
+"""What the configurations of a run retrieved and nobody judged, and how far that could change the result."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -41,10 +41,15 @@ BOUND = "if all of it were relevant"
 
 @dataclass(frozen=True)
 class ConfigurationUnjudged:
-    """One configuration: the unjudged share of what it retrieves by cut, and the ranking metric as it is and at most.
+    """The unjudged text of a configuration.
 
-    ``most`` is None where all unjudged text being relevant bounds nothing. ``precision`` is that of the cut of the
-    ranking metric if people had judged all pooled passages; None without a sample that people and a model judged.
+    Attributes:
+        name: Its name.
+        unjudged: The unjudged share of what it retrieves, by cut.
+        value: The ranking metric.
+        most: The ranking metric if all unjudged text were relevant; None if that is no bound.
+        precision: The precision at the ranking metric's cut if people had judged all pooled passages; None without a
+            sample that people and a model judged.
     """
 
     name: str
@@ -56,16 +61,16 @@ class ConfigurationUnjudged:
 
 @dataclass(frozen=True)
 class UnjudgedReport:
-    """The unjudged text of a run, by configuration in their order of rank, and what is known of its relevance.
+    """The unjudged text of a run, by configuration, best first, and what is known of its relevance.
 
-    ``pooled`` counts passages: all, those without a grade, and those of each judge. ``relevance`` is the share of the
-    pooled passages that is relevant, by the sample of people and the grades of ``judge``.
+    ``relevance`` is the relevant share of the pooled passages, by the sample of people and the grades of ``judge``.
     """
 
     metric: str
     precision_metric: str
     configurations: list[ConfigurationUnjudged]
-    pooled: Mapping[str, int]
+    pooled: int
+    waiting: int
     judge: str | None
     relevance: PredictionPowered | None
 
@@ -77,7 +82,7 @@ class UnjudgedReport:
         return "configuration", *first.unjudged, self.metric, *bound, *powered
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Return the cells of the table, by ``titles``."""
+        """Yield the cells of the table, by ``titles``."""
         for row in self.configurations:
             shares = [percent(share, 1) for share in row.unjudged.values()]
             most = [] if row.most is None else [number(row.most)]
@@ -86,33 +91,32 @@ class UnjudgedReport:
 
     @property
     def sentences(self) -> list[str]:
-        """What the table shows, which bounds hold, and what the grades come to."""
+        """What the table shows, which bounds hold, and what the judgements say."""
         sentences = [
-            "What was retrieved and is neither in the ground truth nor judged is unjudged, and counts as irrelevant, "
-            "which it need not be."
+            "Retrieved text that is not in the ground truth and that nobody judged is unjudged. "
+            "It counts as irrelevant, although it may be relevant."
         ]
         if self.configurations[0].most is not None:
             is_both = metric_of(self.metric).bounds == "both"
-            least = "nor less than it is" if is_both else "but less where relevant text was not retrieved"
-            sentences.append(f"{self.metric} cannot be more than if all of it were relevant, {least}.")
-        if found := self.relevance:
-            sentences.append(
-                f"People judged {found.human.n:,} passages drawn from {found.model.n:,} that were pooled, {self.judge} "
-                f"all of them: {with_interval(found.powered)} are relevant, by the model corrected with the people. "
-                f"By the people alone it is {with_interval(found.human)}, by the model alone "
-                f"{with_interval(found.model)}. The brackets are 95 % intervals, by {found.powered.unit}."
-            )
+            least = "nor lower than shown" if is_both else "but lower if relevant text was not retrieved"
+            sentences.append(f"{self.metric} cannot be higher than with all of it relevant, {least}.")
+        if relevance := self.relevance:
+            sentences += [
+                f"People judged {relevance.human.n:,} of {relevance.model.n:,} pooled passages, {self.judge} all.",
+                f"{with_interval(relevance.powered)} of them are relevant by the model, corrected with the people; "
+                f"{with_interval(relevance.human)} by the people alone, {with_interval(relevance.model)} by the model "
+                f"alone. Brackets are 95 % intervals, by {relevance.powered.unit}.",
+            ]
         elif self.pooled:
-            count = counted(self.pooled["passages"], "passages")
-            sentences.append(f"{count} were pooled; {self.pooled['waiting']:,} wait.")
+            sentences.append(f"{counted(self.pooled, 'passages')} were pooled; {self.waiting:,} are not judged yet.")
         return sentences
 
 
-def with_interval(found: Estimate) -> str:
-    """Such as ``12.0 % [9.1, 14.9]``."""
-    if found.low is None or found.high is None:
-        return percent(found.mean, 1)
-    return f"{percent(found.mean, 1)} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+def with_interval(estimate: Estimate) -> str:
+    """Return such as ``12.0 % [9.1, 14.9]``."""
+    if estimate.low is None or estimate.high is None:
+        return percent(estimate.mean, 1)
+    return f"{percent(estimate.mean, 1)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 @dataclass(frozen=True)
@@ -136,54 +140,61 @@ class RunTables:
         return self.outcome.inputs.evaluation_type == "token-level"
 
     def precision_name(self, cut: Cut) -> str:
-        """Return the name of the precision at a cut."""
         return score_name("span_precision" if self.is_placed else "chunk_precision", cut.kind, cut.size)
 
-    def returned(self, one: ConfigurationOutcome) -> pa.Table:
-        return as_passages(self.workspace.read_table(one.returned))
+    def returned(self, configuration: ConfigurationOutcome) -> pa.Table:
+        return as_passages(self.workspace.read_table(configuration.returned))
 
-    def chunks(self, one: ConfigurationOutcome) -> pa.Table:
-        return self.workspace.read_tables(one.chunk_tables) if one.chunk_tables else CHUNKS.empty_table()
+    def chunks(self, configuration: ConfigurationOutcome) -> pa.Table:
+        shards = configuration.chunk_tables
+        return self.workspace.read_tables(shards) if shards else CHUNKS.empty_table()
 
     def means(
         self,
-        one: ConfigurationOutcome,
+        configuration: ConfigurationOutcome,
         names: list[str],
         passages: pa.Table | None = None,
         unjudged: UnjudgedAs = "irrelevant",
     ) -> list[float]:
-        """Return the mean of each metric, by its full name, over what was returned or over these passages."""
+        """Return the mean of each metric, by its full name, over these passages or over what was returned."""
         metrics = [MetricName.parse(name) for name in names]
         needs_chunks = not self.is_placed or any("chunks" in metric.needs for metric in metrics)
         scores = score_passages(
             self.outcome.inputs.evaluation_type,
-            self.returned(one) if passages is None else passages,
+            self.returned(configuration) if passages is None else passages,
             self.truth,
             metrics,
             documents=self.documents if self.is_placed else None,
-            chunks=self.chunks(one) if needs_chunks else None,
+            chunks=self.chunks(configuration) if needs_chunks else None,
             count=self.count,
             unjudged=unjudged,
         )
-        return [float(part.mean()) for part in np.split(scores.column("value").to_numpy(), len(metrics))]
+        return [float(values.mean()) for values in np.split(scores.column("value").to_numpy(), len(metrics))]
 
-    def held(self, one: ConfigurationOutcome, passages: pa.Table, cut: Cut) -> Values:
+    def held(self, configuration: ConfigurationOutcome, passages: pa.Table, cut: Cut) -> Values:
         """Return the share of what is returned that each passage holds, of the mean over the queries."""
         queries, names = self.truth.queries, passages.column("query_id").unique()
         # A query without passages counts in the mean, and has no share.
         without = pc.invert(pc.is_in(queries.column("query_id"), value_set=names))
         place = queries.schema.get_field_index("unanswerable")
-        some = TruthTables(queries.set_column(place, queries.schema.field(place), without), passages)
-        chunks = None if self.is_placed else self.chunks(one)
+        truth = TruthTables(queries.set_column(place, queries.schema.field(place), without), passages)
+        chunks = None if self.is_placed else self.chunks(configuration)
         level, documents = self.outcome.inputs.evaluation_type, self.documents if self.is_placed else None
-        shares = held_shares(level, self.returned(one), some, cut, documents, chunks, self.count)
+        shares = held_shares(level, self.returned(configuration), truth, cut, documents, chunks, self.count)
         return shares / max(1, self.outcome.answerable)
 
 
-def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedReport | None:
-    """Return what the configurations of a run retrieved and nobody judged; None for a run without any.
+@contextmanager
+def opened_run(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[RunTables]:
+    """Open the tables of a run; token counts are cached in the workspace."""
+    with token_counts(workspace) as count:
+        yield RunTables(workspace, outcome, count)
 
-    Raises ``ArtifactError`` when a table is gone.
+
+def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedReport | None:
+    """Return what the configurations of a run retrieved and nobody judged; None without configurations.
+
+    Raises ``ArtifactError`` if a table is missing.
     """
     if not outcome.configurations:
         return None
@@ -196,16 +207,18 @@ def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedRepo
     with opened_run(workspace, outcome) as run:
         pooled = _Pooled.of(run)
         rows = []
-        for one in outcome.ranked():
-            shares = dict(zip(names, run.means(one, names), strict=True))
-            most = run.means(one, [outcome.ranking_metric], unjudged="relevant")[0] if has_bound else None
-            value = one.metrics[outcome.ranking_metric]
-            rows.append(ConfigurationUnjudged(one.name, shares, value, most, pooled.precision(run, one, cut)))
+        for configuration in outcome.ranked():
+            shares = dict(zip(names, run.means(configuration, names), strict=True))
+            value = configuration.metrics[outcome.ranking_metric]
+            most = run.means(configuration, [outcome.ranking_metric], unjudged="relevant")[0] if has_bound else None
+            precision = pooled.precision(run, configuration, cut)
+            rows.append(ConfigurationUnjudged(configuration.name, shares, value, most, precision))
         return UnjudgedReport(
             outcome.ranking_metric,
             run.precision_name(cut),
             rows,
-            pooled.counts,
+            pooled.count,
+            pooled.waiting,
             pooled.judge,
             pooled.estimate(np.ones(len(pooled.passages))) if pooled.is_sampled else None,
         )
@@ -216,12 +229,12 @@ def pooled_truth(
 ) -> list[Truth]:
     """Return ground truth, by default that of the run, with what its configurations retrieved and nobody judged.
 
-    Raises ``ArtifactError`` when a table is gone.
+    Raises ``ArtifactError`` if a table is missing.
     """
     with opened_run(workspace, outcome) as run:
         if truth is None:
             truth = truth_from_tables(run.truth, TRUTH_KINDS[outcome.inputs.evaluation_type])
-        retrieved = {one.name: run.returned(one) for one in outcome.ranked()}
+        retrieved = {configuration.name: run.returned(configuration) for configuration in outcome.ranked()}
         return pool(truth, retrieved, k, run.documents if run.is_placed else {})
 
 
@@ -229,83 +242,77 @@ def passage_texts(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[Chunk
     """Return the texts of the chunks of a run, by their ids; none for a run of character spans."""
     if outcome.inputs.evaluation_type == "token-level":
         return {}
-    tables = [shard for one in outcome.configurations for shard in one.chunk_tables]
-    read = [workspace.read_table(shard) for shard in dict.fromkeys(tables)]
-    return {ChunkId(row["chunk_id"]): row["content"] for table in read for row in table.to_pylist()}
-
-
-@contextmanager
-def opened_run(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[RunTables]:
-    """Open the tables of a run; token counts are stored in the workspace."""
-    with token_counts(workspace) as count:
-        yield RunTables(workspace, outcome, count)
+    shards = dict.fromkeys(shard for configuration in outcome.configurations for shard in configuration.chunk_tables)
+    rows = (row for shard in shards for row in workspace.read_table(shard).to_pylist())
+    return {ChunkId(row["chunk_id"]): row["content"] for row in rows}
 
 
 @dataclass(frozen=True)
 class _Pooled:
-    """The passages that a model judged, with the ids of their queries, and which of them are in the ground truth."""
+    """The pooled passages: how many, how many wait for a grade, and those that a model judged, with their queries."""
 
-    counts: Mapping[str, int]
+    count: int
+    waiting: int
     judge: str | None
     passages: list[tuple[str, JudgedPassage]]
-    is_held: Values
+    in_truth: Values
 
     @classmethod
     def of(cls, run: RunTables) -> "_Pooled":
-        every = [
-            (str(query.id), one)
+        pooled = [
+            (str(query.id), passage)
             for query in queries_from_table(run.truth.queries)
-            for one in judgements(query)
-            if one.is_pooled
+            for passage in judgements(query)
+            if passage.is_pooled
         ]
-        judges = Counter(judge for _, one in every for judge in one.grades)
-        waiting = sum(one.grade is None for _, one in every)
-        counts = {"passages": len(every), "waiting": waiting, **judges} if every else {}
+        judges = Counter(judge for _, passage in pooled for judge in passage.grades)
         judge = next((judge for judge, _ in judges.most_common() if judge != PERSON), None)
         names = PLACE if run.is_placed else ("chunk_id",)
-        passages = [(name, one) for name, one in every if judge in one.grades and one.place.keys() == set(names)]
-        rows = zip(*(run.truth.answers.column(name).to_pylist() for name in ("query_id", *names)), strict=True)
-        held = set(rows) if passages else set()
-        is_held = np.array([(name, *one.place.values()) in held for name, one in passages], float)
-        return cls(counts, judge, passages, is_held)
+        passages = [row for row in pooled if judge in row[1].grades and row[1].place.keys() == set(names)]
+        places = zip(*(run.truth.answers.column(name).to_pylist() for name in ("query_id", *names)), strict=True)
+        truth = set(places) if passages else set()
+        in_truth = np.array([(query_id, *passage.place.values()) in truth for query_id, passage in passages], float)
+        return cls(len(pooled), sum(passage.grade is None for _, passage in pooled), judge, passages, in_truth)
 
     @property
     def is_sampled(self) -> bool:
-        """Whether people judged some of what was drawn for them and the model judged too."""
-        return any(one.sampled and PERSON in one.grades for _, one in self.passages)
+        """Whether people judged some of the passages that were drawn for them and that the model judged."""
+        return any(passage.sampled and PERSON in passage.grades for _, passage in self.passages)
 
     def estimate(self, weights: Values) -> PredictionPowered:
         """Return the mean of relevance times its weight over the passages."""
         by_model, by_person = (
-            np.array([one.grades.get(judge or "", 0) >= RELEVANT_GRADE for _, one in self.passages], float)
+            np.array([passage.grades.get(judge or "", 0) >= RELEVANT_GRADE for _, passage in self.passages], float)
             for judge in (self.judge, PERSON)
         )
-        is_drawn = np.array([one.sampled and PERSON in one.grades for _, one in self.passages])
+        is_drawn = np.array([passage.sampled and PERSON in passage.grades for _, passage in self.passages])
         return prediction_powered(by_model, np.where(is_drawn, by_person, np.nan), self.units, weights)
 
     @cached_property
     def units(self) -> Units:
-        """The documents of the passages, or with too few of them the queries."""
-        documents = [one.passage.doc_id if isinstance(one.passage, CharacterSpan) else "" for _, one in self.passages]
-        by_document = len(set(documents)) >= FEWEST_DOCUMENTS
-        names = documents if by_document else [name for name, _ in self.passages]
-        unique, numbers = np.unique(names, return_inverse=True)
+        """The documents of the passages, or the queries if there are too few documents."""
+        sources = [passage.passage for _, passage in self.passages]
+        names = [source.doc_id if isinstance(source, CharacterSpan) else "" for source in sources]
+        by_document = len(set(names)) >= FEWEST_DOCUMENTS
+        unique, numbers = np.unique(names if by_document else [row[0] for row in self.passages], return_inverse=True)
         return Units("documents" if by_document else "queries", numbers, len(unique))
 
-    def precision(self, run: RunTables, one: ConfigurationOutcome, cut: Cut) -> PredictionPowered | None:
-        """Return the precision of a configuration if people had judged all passages; None without a sample of them."""
+    def precision(self, run: RunTables, configuration: ConfigurationOutcome, cut: Cut) -> PredictionPowered | None:
+        """Return the precision if people had judged all passages; None without a sample of them."""
         if not self.is_sampled:
             return None
-        rows = [(name, number, 0, *judged.place.values()) for number, (name, judged) in enumerate(self.passages)]
+        rows = [(query_id, n, 0, *passage.place.values()) for n, (query_id, passage) in enumerate(self.passages)]
         passages = table_of(TRUTH, rows, ("query_id", "group", "member", *self.passages[0][1].place))
-        shares = run.held(one, passages, cut)
-        known = run.means(one, [run.precision_name(cut)])[0] - float(shares @ self.is_held)
+        shares = run.held(configuration, passages, cut)
+        known = run.means(configuration, [run.precision_name(cut)])[0] - float(shares @ self.in_truth)
         estimate = self.estimate(shares * len(shares))
-        powered, human, model = (_raised(mean, known) for mean in (estimate.powered, estimate.human, estimate.model))
+        powered, human, model = (_raised(part, known) for part in (estimate.powered, estimate.human, estimate.model))
         return PredictionPowered(powered, human, model, estimate.weight)
 
 
-def _raised(estimate: Estimate, by: float) -> Estimate:
-    """Return the estimate of a share to which something is added that is known."""
-    low, high = (None if end is None else float(np.clip(end + by, 0.0, 1.0)) for end in (estimate.low, estimate.high))
-    return replace(estimate, mean=estimate.mean + by, low=low, high=high)
+def _raised(estimate: Estimate, known: float) -> Estimate:
+    """Add a known share to the estimate of a share."""
+    low, high = (
+        None if end is None else float(np.clip(end + known, 0.0, 1.0)) for end in (estimate.low, estimate.high)
+    )
+    return replace(estimate, mean=estimate.mean + known, low=low, high=high)

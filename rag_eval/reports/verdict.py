@@ -1,33 +1,229 @@
-"""The verdict of a run in figures: what to ship for a budget of tokens, and what decides whether to trust that.
+"""The verdict of a run in figures: which configuration to ship for a budget of tokens, and how sure that is.
 
-Everything that a run shows is made from it: the terminal, Markdown, the page, Prefect and ``--json``. Its sentences are
-in ``verdict_words``. Proposals that no measurement decides are the constants below.
+The way from the tables of a run to the answer is ``read_scores`` → ``contenders_of`` → ``verdict_of`` → ``words_of``
+(its sentences, in ``verdict_words``) → page, Markdown, terminal and Prefect, which all show the same. The constants
+here are proposals that no measurement decides.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from rag_eval.metrics.formulas import BUDGET, Recall
+from rag_eval.metrics.formulas import BUDGET, Recall, TokensFetched, context_cost
 from rag_eval.metrics.metric import Cut, higher_is_better, metric_of, split_name
-from rag_eval.reports.contenders import CLOSE, FEWEST_QUESTIONS, HALF, Contender, contenders_of
 from rag_eval.reports.strip import Strip, strip_of
-from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.reports.wording import significance
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import RunScores
-from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, margin_at
+from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, margin_at, place_labels
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS
 from rag_eval.stats.significance import documents_needed
 
+FEWEST_QUESTIONS = 20
+"""With fewer questions nothing is recommended."""
+
+HALF = 0.5
+"""A best recall below this is nothing to recommend."""
+
+CLOSE = 0.01
+"""A cheaper configuration is proposed if its mean is within ``margin_at`` this of the first's."""
+
 WIDER = 1.33
-"""The margin of the cheaper one is this much wider than its 95 % interval, about one of 99 %: it was chosen for a small
-difference, and the true one is larger on average."""
+"""How much wider the margin of the cheaper one is than its 95 % interval, about one of 99 %: the cheaper one was
+chosen for a small difference, and the true difference is larger on average."""
 
 NEARLY_ALL = 0.75
-"""Where so large a share of the configurations cannot be told apart from the first, none of them is recommended."""
+"""If so large a share of the configurations is tied with the first, none is recommended."""
+
+ABOUT_THE_SAME = 0.05
+"""Tokens or texts that differ by this share or less are no reason to choose a configuration for its price."""
+
+LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
+"""Latencies differ if one is so many times the other and so many milliseconds longer: the same search timed again on a
+busy machine differs by less."""
+
+Part = Literal["embedder", "reranker", "service", "system"]
+Interval = tuple[float | None, float | None]
 
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A configuration in the ranking, from which every table, chart and sentence is made.
+
+    Attributes:
+        place: Its place; a shared one is marked, such as ``=1``.
+        outcome: What it found and what that took.
+        objective: The metric of the ranking.
+        placed: Its mean, the test against the first and the probability of being the best; None without scores.
+        ended: The share of the questions whose hits end before the budget: with more hits it may find more.
+    """
+
+    place: str
+    outcome: ConfigurationOutcome
+    objective: str
+    placed: Placed | None = None
+    ended: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.outcome.name
+
+    @property
+    def mean(self) -> float:
+        return self.placed.estimate.mean if self.placed else self.outcome.metrics[self.objective]
+
+    @property
+    def interval(self) -> Interval:
+        """The 95 % interval of the mean, if there is one."""
+        return (self.placed.estimate.low, self.placed.estimate.high) if self.placed else (None, None)
+
+    @property
+    def difference(self) -> float:
+        """Its mean minus that of the first, in the direction of better; 0 for the first."""
+        versus = self.placed.against_best if self.placed else None
+        return self._sign * versus.difference if versus else 0.0
+
+    @property
+    def difference_interval(self) -> Interval:
+        """The 95 % interval of the difference, if there is one."""
+        versus = self.placed.against_best if self.placed else None
+        if versus is None or versus.low is None or versus.high is None:
+            return None, None
+        return (versus.low, versus.high) if self._sign > 0 else (-versus.high, -versus.low)
+
+    @property
+    def _sign(self) -> int:
+        return 1 if higher_is_better(self.objective) else -1
+
+    @property
+    def probability(self) -> float | None:
+        return self.placed.probability if self.placed else None
+
+    @property
+    def among_best(self) -> bool:
+        """Whether it is the first, or not significantly different from it."""
+        return self.placed is not None and self.placed.among_best
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether it is not the first, but not significantly different from it."""
+        return self.placed is not None and self.placed.among_best and self.placed.against_best is not None
+
+    @property
+    def verdict(self) -> str:
+        """``best``, ``the same`` on every question, ``not significant``, or ``worse`` with its p-value."""
+        if self.placed is None:
+            return ""
+        versus = self.placed.against_best
+        if versus is None:
+            return "best"
+        if versus.is_same:
+            return "the same"
+        return "not significant" if self.placed.among_best else f"worse, {significance(versus)}"
+
+    @property
+    def tokens(self) -> float | None:
+        """The tokens of its context for a question, if they were measured."""
+        return self.outcome.metrics.get(context_cost(split_name(self.objective)[1]))
+
+    @property
+    def texts(self) -> int | None:
+        """How many texts had to be embedded; None if that is not known."""
+        record, steps = self.outcome.configuration, self.outcome.steps
+        totals = [step.effort.total for name, step in steps.items() if name.startswith("embed") and step.effort]
+        return sum(totals) if totals else None if record.embedder or record.system else 0
+
+    @property
+    def index_bytes(self) -> int:
+        return sum(index.size for index in self.outcome.indexes)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What has to run besides a search by words."""
+        record = self.outcome.configuration
+        used = (record.embedder, record.store, record.reranker, record.context, record.queries, record.system)
+        needs: dict[Part, bool] = {
+            "embedder": record.embedder is not None,
+            "reranker": record.reranker is not None and record.reranker.type != "none",
+            "service": any(part is not None and part.remote for part in used),
+            "system": record.system is not None,
+        }
+        return [part for part, is_needed in needs.items() if is_needed]
+
+    def price(self, first: "Contender") -> tuple[float, ...]:
+        """Return a sort key for the price: fewer moving parts, then fewer tokens, texts to embed and milliseconds.
+
+        Tokens and texts are shares of the first's; about the same counts as the same, as does a latency within noise.
+        A whole system comes last: what it runs is not known.
+        """
+        shares = [
+            float("inf") if value is None else value / (base or 1)
+            for value, base in ((self.tokens, first.tokens), (self.texts, first.texts))
+        ]
+        sizes = [1.0 if abs(share - 1) <= ABOUT_THE_SAME else share for share in shares]
+        return ("system" in self.parts, len(self.parts), *sizes, self.slower_than(first))
+
+    def slower_than(self, other: "Contender") -> int:
+        """Return 1 if a search takes longer than the other's beyond the noise, -1 if the other's does, else 0."""
+        mine, theirs = self.outcome.latency_ms, other.outcome.latency_ms
+        if mine is None or theirs is None or abs(mine - theirs) < LATENCY_STEP:
+            return 0
+        return 1 if mine > LATENCY_NOISE * theirs else -1 if theirs > LATENCY_NOISE * mine else 0
+
+    def to_data(self) -> dict[str, object]:
+        """Return the figures as plain data."""
+        low, high = self.interval
+        difference_low, difference_high = self.difference_interval
+        return {
+            "name": self.name,
+            "mean": self.mean,
+            "low": low,
+            "high": high,
+            "difference": self.difference,
+            "difference_low": difference_low,
+            "difference_high": difference_high,
+            "probability": self.probability,
+            "among_best": self.among_best,
+            "ended": self.ended,
+            "tokens": self.tokens,
+            "texts": self.texts,
+            "index_bytes": self.index_bytes,
+            "parts": self.parts,
+        }
+
+
+def contenders_of(
+    outcome: BenchmarkOutcome, scores: RunScores | None = None, placed: Sequence[Placed] | None = None
+) -> list[Contender]:
+    """Return the configurations of a run, best first.
+
+    Args:
+        outcome: The run.
+        scores: Its scores; without them there are places and means alone.
+        placed: The tested ranking, if it was computed already.
+    """
+    if not outcome.configurations:
+        return []
+    ranked, objective = outcome.ranked(), outcome.ranking_metric
+    if scores is not None and placed is None:
+        placed = scores.ranking(objective, [configuration.name for configuration in ranked])
+    by_name = {configuration.name: configuration for configuration in ranked}
+    order = [by_name[row.name] for row in placed] if placed else ranked
+    ended: dict[str, float] = {}
+    cut = split_name(objective)[1]
+    if scores is not None and cut.kind == "tokens" and TokensFetched.label in scores.metrics:
+        fetched = scores.paired(TokensFetched.label)
+        ended = dict(zip(fetched.names, (fetched.values <= cut.size).mean(axis=1).tolist(), strict=True))
+    tests = {row.name: row for row in placed or ()}
+    places = place_labels([configuration.metrics[objective] for configuration in order])
+    return [
+        Contender(place, configuration, objective, tests.get(configuration.name), ended.get(configuration.name))
+        for place, configuration in zip(places, order, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -42,13 +238,12 @@ class RunVerdict:
         contenders: Its configurations, best first.
         questions: How many questions decide.
         documents: How many documents they are about.
-        shipped: The name of what to ship, or None.
-        cheapest: The name of the cheapest that cannot be told apart from the first and came within 1 point of it (of a
-            mean below ½, 2 %); it may be the first. None where nothing can be taken.
+        cheapest: The cheapest configuration that is tied with the first and within 1 point of it (of a mean below ½,
+            2 %); it may be the first. None if nothing can be taken.
         margin: How far the cheapest is below the first at most, in 95 of 100 verdicts; 0 for the first itself.
-        questions_needed: About how many questions tell the runner-up from the first; None where that is not known.
+        questions_needed: About how many questions it takes for a significant difference between the first two.
         deciding_documents: Of fewer than six documents, those without whose questions another comes first.
-        strip: Who is first at every budget; None without scores at budgets.
+        strip: The winner at every budget, if there are scores at budgets.
     """
 
     kind: Kind
@@ -56,7 +251,6 @@ class RunVerdict:
     contenders: list[Contender]
     questions: int
     documents: int
-    shipped: str | None
     cheapest: str | None
     margin: float | None
     questions_needed: int | None
@@ -73,7 +267,7 @@ class RunVerdict:
 
     @property
     def budget(self) -> int | None:
-        """The tokens of the objective; None where it has no budget."""
+        """The tokens of the objective, if it has a budget."""
         return self.cut.size if self.cut.kind == "tokens" else None
 
     @property
@@ -85,24 +279,27 @@ class RunVerdict:
         return metric_of(self.objective).measures == "share"
 
     @property
+    def shipped(self) -> str | None:
+        return self.contenders[0].name if self.kind == "ship" else None
+
+    @property
     def runner_up(self) -> str | None:
         return self.contenders[1].name if len(self.contenders) > 1 else None
 
     @property
     def tied(self) -> list[Contender]:
-        """Those that cannot be told apart from the first, itself included."""
-        return [one for one in self.contenders if one.among_best]
+        """The first and those not significantly different from it."""
+        return [contender for contender in self.contenders if contender.among_best]
 
     @property
     def close(self) -> list[Contender]:
-        """Of those that are tied the ones within a point of the first."""
+        """Those of the tied that are within 1 point of the first."""
         return _close(self.contenders)
 
     def named(self, name: str | None) -> Contender | None:
-        """Return the contender of this name."""
-        return next((one for one in self.contenders if one.name == name), None)
+        return next((contender for contender in self.contenders if contender.name == name), None)
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, object]:
         """Return the figures as plain data."""
         placed = self.contenders[0].placed if self.contenders else None
         return {
@@ -118,35 +315,39 @@ class RunVerdict:
             "cheapest": self.cheapest,
             "margin": self.margin,
             "questions_needed": self.questions_needed,
-            "contenders": [one.to_data() for one in self.contenders],
+            "contenders": [contender.to_data() for contender in self.contenders],
             "strip": self.strip and asdict(self.strip),
         }
 
 
 def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Placed] | None = None) -> RunVerdict:
-    """Return the verdict of a run by its objective, from its scores or from its tested ranking where that is known."""
+    """Return the verdict of a run by its objective.
+
+    Args:
+        outcome: The run.
+        scores: Its scores.
+        placed: The tested ranking, if it was computed already.
+    """
     contenders = contenders_of(outcome, scores, placed)
     first = contenders[0].placed if contenders else None
     questions = first.estimate.n if first else len(scores.queries)
     documents = len({query.document for query in scores.queries})
     kind = _kind(contenders, questions)
     close = _close(contenders)
-    cheapest = min(close, key=lambda one: one.price(close[0])) if kind in ("ship", "tied", "poor") else None
+    cheapest = min(close, key=lambda contender: contender.price(close[0])) if kind in ("ship", "tied", "poor") else None
     cut = split_name(outcome.ranking_metric)[1]
-    budget = cut.size if cut.kind == "tokens" else outcome.config.budget or BUDGET
-    decides = kind in ("ship", "tied") and documents < FEWEST_DOCUMENTS
+    is_decided_by_few = kind in ("ship", "tied") and documents < FEWEST_DOCUMENTS
     return RunVerdict(
         kind=kind,
         outcome=outcome,
         contenders=contenders,
         questions=questions,
         documents=documents,
-        shipped=contenders[0].name if kind == "ship" else None,
         cheapest=cheapest.name if cheapest else None,
         margin=_margin(cheapest, contenders[0].mean) if cheapest else None,
         questions_needed=_questions_needed(contenders, scores),
-        deciding_documents=_deciding_documents(contenders[0], scores) if decides else [],
-        strip=strip_of(scores, outcome, budget),
+        deciding_documents=_deciding_documents(contenders[0], scores) if is_decided_by_few else [],
+        strip=strip_of(scores, outcome, cut.size if cut.kind == "tokens" else outcome.config.budget or BUDGET),
     )
 
 
@@ -159,13 +360,13 @@ def _kind(contenders: Sequence[Contender], questions: int) -> Kind:
         return "too few questions"
     if issubclass(metric_of(contenders[0].objective), Recall) and contenders[0].mean < HALF:
         return "poor"
-    tied = sum(one.among_best for one in contenders)
+    tied = sum(contender.among_best for contender in contenders)
     return "tied" if tied >= max(2, NEARLY_ALL * len(contenders)) else "ship"
 
 
 def _close(contenders: Sequence[Contender]) -> list[Contender]:
-    near = margin_at(contenders[0].mean, CLOSE) if contenders else CLOSE
-    return [one for one in contenders if one.among_best and one.difference >= -near]
+    margin = margin_at(contenders[0].mean, CLOSE) if contenders else CLOSE
+    return [contender for contender in contenders if contender.among_best and contender.difference >= -margin]
 
 
 def _margin(contender: Contender, best: float) -> float | None:
@@ -177,27 +378,26 @@ def _margin(contender: Contender, best: float) -> float | None:
 
 
 def _questions_needed(contenders: Sequence[Contender], scores: RunScores) -> int | None:
-    """Return how many questions tell the runner-up from the first, as many a document as now, at a power of 80 %."""
+    """Return how many questions separate the first two at a power of 80 %, with as many a document as now."""
     if len(contenders) < 2 or not contenders[1].among_best:
         return None
     objective = contenders[0].objective
-    paired = scores.paired(objective).subset([one.name for one in contenders[:2]])
-    differences = (1 if higher_is_better(objective) else -1) * (paired.values[0] - paired.values[1])
+    pair = scores.paired(objective).subset([contender.name for contender in contenders[:2]])
+    differences = (1 if higher_is_better(objective) else -1) * (pair.values[0] - pair.values[1])
     if differences.mean() <= EQUAL_WITHIN:
         return None
-    units = documents_needed(differences, paired.units, len(contenders) - 1)
-    return None if units is None else round(units * (len(differences) / paired.units.count))
+    units = documents_needed(differences, pair.units, len(contenders) - 1)
+    return None if units is None else round(units * (len(differences) / pair.units.count))
 
 
 def _deciding_documents(first: Contender, scores: RunScores) -> list[str]:
+    """Return the documents without whose questions another configuration has the best mean."""
     paired = scores.paired(first.objective)
-    documents, place = np.array(paired.documents), paired.names.index(first.name)
+    documents, row = np.array(paired.documents), paired.names.index(first.name)
     sign = 1 if higher_is_better(first.objective) else -1
     deciding = []
-    for name in sorted(set(paired.documents)):
-        others = documents != name
-        if others.any():
-            means = sign * paired.values[:, others].mean(axis=1)
-            if means.max() > means[place] + EQUAL_WITHIN:
-                deciding.append(name)
+    for document in sorted(set(paired.documents)) if len(set(paired.documents)) > 1 else ():
+        means = sign * paired.values[:, documents != document].mean(axis=1)
+        if means.max() > means[row] + EQUAL_WITHIN:
+            deciding.append(document)
     return deciding

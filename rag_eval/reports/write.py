@@ -15,7 +15,6 @@ from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import keep_scores
 
 MARKDOWN_FILE = "report.md"
-SUFFIXES = (".html", ".htm", ".md")
 SCRIPTS = ("page", "questions", "spans", "ladder", "list", "explorer", "charts", "why", "start")
 """The parts of the page's script, in the order in which they build on each other."""
 
@@ -23,7 +22,7 @@ SCRIPTS = ("page", "questions", "spans", "ladder", "list", "explorer", "charts",
 def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
     """Write the three files of a run that has just ended.
 
-    Raises ``ArtifactError`` when a table is gone or a file cannot be written.
+    Raises ``ArtifactError`` if a table is missing or a file cannot be written.
     """
     report = build_report(workspace, outcome, keep_scores(workspace, outcome))
     write_report(workspace, report, workspace.runs / outcome.run / MARKDOWN_FILE)
@@ -32,41 +31,39 @@ def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
 
 
 def page_of(workspace: Workspace, outcome: BenchmarkOutcome, before: BenchmarkOutcome | None = None) -> Path:
-    """Where the page of a run is, or the page that holds it against another."""
+    """Return the path of a run's page, or of the page that compares it with an earlier run."""
     name = "report" if before is None else f"report-against-{before.run}"
     return workspace.runs / outcome.run / f"{name}.html"
 
 
 def is_markdown(path: Path) -> bool:
-    """Whether a report goes there as Markdown, by how the path ends; a page otherwise.
-
-    Raises ``ConfigurationError`` on an ending that is neither's.
-    """
+    """Return whether a report is written as Markdown; raises ``ConfigurationError`` unless it ends in .html or .md."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in (".html", ".htm", ".md"):
         raise ConfigurationError(f"the report cannot be written as {path.name!r}: end its name in .html or .md")
     return suffix == ".md"
 
 
 def write_report(workspace: Workspace, report: Report, path: Path) -> None:
-    """Write a report as a page, or as Markdown where the path ends in ``.md``.
-
-    Raises ``ArtifactError`` when it cannot be written, and as ``is_markdown`` does.
-    """
+    """Write a report as a page, or as Markdown if the path ends in ``.md``; raises ``ArtifactError``."""
     content = report_markdown(report) if is_markdown(path) else report_html(report)
     workspace.write_file(path, content.encode())
 
 
 def report_html(report: Report) -> str:
-    """The page."""
-    outcome, overlay = report.outcome, report.overlay
+    """Return the page."""
+    outcome, overlay, verdict = report.outcome, report.overlay, report.verdict
+    roles: dict[str, list[str]] = {}
+    for role, name in (("ship", verdict.shipped), ("runner-up", verdict.runner_up), ("cheapest", verdict.cheapest)):
+        if name:
+            roles.setdefault(name, []).append(role)
     return render_page(
         "report.html",
         style=asset("report.css"),
         script="\n".join(asset(f"{name}.js") for name in SCRIPTS),
         report=report,
         against=against,
-        roles=_roles(report),
+        roles=roles,
         addresses=_addresses(report),
         wording=wording,
         most_charted=MOST_CHARTED,
@@ -80,24 +77,17 @@ def report_html(report: Report) -> str:
     )
 
 
-def _roles(report: Report) -> dict[str, list[str]]:
-    """What each configuration is called in the ranking."""
-    verdict = report.verdict
-    named = {"ship": verdict.shipped, "runner-up": verdict.runner_up, "cheapest": verdict.cheapest}
-    return {name: [word for word, other in named.items() if other == name] for name in named.values() if name}
-
-
 def _addresses(report: Report) -> dict[tuple[str, str, str], str]:
-    """Where the page shows a configuration beside itself in the run before, by both names and the metric."""
+    """Return where the page shows a configuration beside itself in the run before, by both names and the metric."""
     if report.compared is None or report.overlay is None:
         return {}
-    manifest, before = report.overlay.manifest, report.compared.before.run
+    manifest, run = report.overlay.manifest, report.compared.before.run
     sides = {side["name"]: number for number, side in enumerate(manifest["configurations"])}
-    metrics = {one["name"]: one for one in manifest["metrics"]}
-    found = {}
+    metrics = {metric["name"]: metric for metric in manifest["metrics"]}
+    addresses = {}
     for row in report.compared.rows:
-        a, b, metric = sides.get(row.after), sides.get(f"{row.before} (in {before})"), metrics.get(row.metric)
+        a, b, metric = sides.get(row.after), sides.get(f"{row.before} (in {run})"), metrics.get(row.metric)
         if a is not None and b is not None and metric is not None:
             cut = f"&cut={metric['size']}{'t' if metric['kind'] == 'tokens' else ''}" if metric["size"] else ""
-            found[row.before, row.after, row.metric] = f"a={a}&b={b}{cut}&by={quote(metric['label'])}"
-    return found
+            addresses[row.before, row.after, row.metric] = f"a={a}&b={b}{cut}&by={quote(metric['label'])}"
+    return addresses

@@ -1,4 +1,4 @@
-"""Compare two runs query by query: what became better, what worse, and what cannot be told apart."""
+"""Compare two runs query by query: what became better, what became worse, and what did not change significantly."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import MOST, suggestion
+from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
@@ -32,13 +32,13 @@ class ComparedConfigurations:
 
     @property
     def name(self) -> str:
-        """What is compared: one name, or both where they differ."""
+        """Its name, or both names if they differ."""
         return self.after if self.before == self.after else f"{self.before} → {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """One query by one metric; ``gain`` is positive where it became better."""
+    """One query by one metric; ``gain`` is positive if it became better."""
 
     query_id: str
     text: str
@@ -46,77 +46,6 @@ class QueryChange:
     before: float
     after: float
     gain: float
-
-
-@dataclass(frozen=True)
-class RunComparison:
-    """Two runs on the queries they share; the p-values of one metric are adjusted over the configurations.
-
-    ``differences`` says what of their data differs.
-    """
-
-    before: BenchmarkOutcome
-    after: BenchmarkOutcome
-    differences: list[str]
-    metrics: list[str]
-    rows: list[ComparedConfigurations]
-    scores: "CommonScores"
-
-    @property
-    def queries(self) -> int:
-        """How many queries were compared on."""
-        return len(self.scores.query_ids)
-
-    def by_metric(self, metric: str) -> list[ComparedConfigurations]:
-        """Return the configurations by one metric, the one that is best now first."""
-        rows = [row for row in self.rows if row.metric == metric]
-        order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
-        return [rows[place] for place in order]
-
-    def to_open_with(self, first: str) -> ComparedConfigurations | None:
-        """Return what to show first: this configuration, or, if it stayed the same, what fell furthest.
-
-        By the first metric; None where the one named was not compared.
-        """
-        metric = self.metrics[0]
-        rows, sign = self.by_metric(metric), 1 if higher_is_better(metric) else -1
-        own = next((row for row in rows if row.after == first), None)
-        if own is None or not own.comparison.is_same:
-            return own
-        return min([own, *rows], key=lambda row: min(0.0, sign * row.comparison.difference))
-
-    @property
-    def left_out(self) -> dict[str, str]:
-        """The configurations that only one run has scores of, or none, and why."""
-        return {
-            name: f"{before} in {self.before.run}, {after} in {self.after.run}"
-            for name, (before, after) in self.unpaired().items()
-        }
-
-    def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
-        """Return the configurations that were not compared because a run has no scores of them, and what each has."""
-        compared = {name for row in self.rows for name in (row.before, row.after)}
-        names = [
-            name
-            for run in (self.before, self.after)
-            for name in (*(scored.name for scored in run.configurations), *run.failures)
-            if name not in compared
-        ]
-        both = {name: (_presence(self.before, name), _presence(self.after, name)) for name in names}
-        return {name: presence for name, presence in both.items() if presence != ("scored", "scored")}
-
-    def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
-        """Return every query that changed, the worst first."""
-        before, after = self.scores.paired(row.metric, {row.before: row.after})
-        sign = 1 if higher_is_better(row.metric) else -1
-        texts = {query.query_id: query.text for query in self.scores.after.queries}
-        places = zip(after.query_ids, after.documents, before.values[0].tolist(), after.values[0].tolist(), strict=True)
-        changes = [
-            QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
-            for query_id, document, old, new in places
-            if abs(new - old) > ROUNDING
-        ]
-        return sorted(changes, key=lambda change: (change.gain, change.query_id))
 
 
 @dataclass(frozen=True)
@@ -133,7 +62,7 @@ class CommonScores:
 
     @property
     def query_ids(self) -> list[str]:
-        """The queries that both have; raises ``ConfigurationError`` when there is none."""
+        """The queries that both have; raises ``ConfigurationError`` if there is none."""
         known = {query.query_id for query in self.before.queries}
         common = [query.query_id for query in self.after.queries if query.query_id in known]
         if not common:
@@ -143,11 +72,77 @@ class CommonScores:
     def paired(self, metric: str, pairs: Mapping[str, str]) -> tuple[PairedScores, PairedScores]:
         """Return the scores of pairs of configurations, before and after, row by row.
 
-        Raises ``ConfigurationError`` when one of the runs lacks the metric or a configuration.
+        Raises ``ConfigurationError`` if one of the runs lacks the metric or a configuration.
         """
         common = self.query_ids
         before = self.before.paired(metric).subset(list(pairs)).on(common)
         return before, self.after.paired(metric).subset(list(pairs.values())).on(common)
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs on the queries they share; the p-values of one metric are adjusted over the configurations.
+
+    ``differences`` says how their data differ.
+    """
+
+    before: BenchmarkOutcome
+    after: BenchmarkOutcome
+    differences: list[str]
+    metrics: list[str]
+    rows: list[ComparedConfigurations]
+    scores: CommonScores
+
+    @property
+    def queries(self) -> int:
+        """How many queries both runs have."""
+        return len(self.scores.query_ids)
+
+    def by_metric(self, metric: str) -> list[ComparedConfigurations]:
+        """Return the configurations by one metric, the one that is best now first."""
+        rows = [row for row in self.rows if row.metric == metric]
+        order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
+        return [rows[place] for place in order]
+
+    def to_open_with(self, first: str) -> ComparedConfigurations | None:
+        """Return what to show first: this configuration or, if it stayed the same, the one that fell furthest."""
+        metric = self.metrics[0]
+        rows, sign = self.by_metric(metric), 1 if higher_is_better(metric) else -1
+        chosen = next((row for row in rows if row.after == first), None)
+        if chosen is None or not chosen.comparison.is_same:
+            return chosen
+        return min([chosen, *rows], key=lambda row: min(0.0, sign * row.comparison.difference))
+
+    def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
+        """Return the configurations that a run has no scores of, and what each run has."""
+        compared = {name for row in self.rows for name in (row.before, row.after)}
+        runs = (self.before, self.after)
+        names = [name for run in runs for name in (*(c.name for c in run.configurations), *run.failures)]
+        both = {name: (_presence(runs[0], name), _presence(runs[1], name)) for name in names if name not in compared}
+        return {name: presence for name, presence in both.items() if presence != ("scored", "scored")}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why a configuration was not compared, by its name."""
+        return {
+            name: f"{before} in {self.before.run}, {after} in {self.after.run}"
+            for name, (before, after) in self.unpaired().items()
+        }
+
+    def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
+        """Return every query that changed, the worst first."""
+        before, after = self.scores.paired(row.metric, {row.before: row.after})
+        sign = 1 if higher_is_better(row.metric) else -1
+        texts = {query.query_id: query.text for query in self.scores.after.queries}
+        columns = zip(
+            after.query_ids, after.documents, before.values[0].tolist(), after.values[0].tolist(), strict=True
+        )
+        changes = [
+            QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
+            for query_id, document, old, new in columns
+            if abs(new - old) > ROUNDING
+        ]
+        return sorted(changes, key=lambda change: (change.gain, change.query_id))
 
 
 def compare_runs(
@@ -159,11 +154,20 @@ def compare_runs(
     metrics: Sequence[str] | None = None,
     allow_different: bool = False,
 ) -> RunComparison:
-    """Compare ``pairs`` of configurations (default: those of the same name) by ``metrics``.
+    """Compare two runs.
 
-    The default metrics are the objective of the run after and those shown beside it.
-    Raises ``ConfigurationError`` when the data differ and that is not allowed, when there is nothing to compare, and
-    on an unknown metric or configuration; ``ArtifactError`` when scores cannot be read.
+    Args:
+        workspace: Where both runs are.
+        before: The earlier run.
+        after: The later run.
+        pairs: The configurations to compare, before and after; default: those of the same name.
+        metrics: Default: the objective of the later run, and the metrics shown beside it.
+        allow_different: Compare runs on different data, on the queries they share.
+
+    Raises:
+        ConfigurationError: The data differ and that is not allowed, there is nothing to compare, or a metric or
+            configuration is unknown.
+        ArtifactError: Scores cannot be read.
     """
     differences = check_comparable(workspace, before, after, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, before), read_scores(workspace, after))
@@ -171,52 +175,49 @@ def compare_runs(
     chosen = dict(pairs) if pairs else {name: name for name in scores.before.configurations if name in known}
     if not chosen:
         raise ConfigurationError(
-            f"{before.run} and {after.run} have no configuration of the same name: rag-eval compare compares two of "
-            "other names, as --configuration BEFORE=AFTER"
+            f"{before.run} and {after.run} have no configuration of the same name: name a pair with "
+            "--configuration BEFORE=AFTER"
         )
-    shown = [name for name in (after.ranking_metric, *after.beside) if name in scores.metrics]
-    names = list(metrics or shown)
+    names = list(metrics or [name for name in (after.ranking_metric, *after.beside) if name in scores.metrics])
     rows = []
     for metric in names:
         old, new = scores.paired(metric, chosen)
-        compared = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
+        comparisons = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
         rows += [
             ComparedConfigurations(name, other, metric, comparison)
-            for (name, other), comparison in zip(chosen.items(), compared, strict=True)
+            for (name, other), comparison in zip(chosen.items(), comparisons, strict=True)
         ]
     return RunComparison(before, after, differences, names, rows, scores)
 
 
 def name_pairs(
-    before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequence[str], *, may_lack: bool = False
+    before: BenchmarkOutcome, after: BenchmarkOutcome, texts: Sequence[str], *, allow_missing: bool = False
 ) -> dict[str, str]:
-    """Return pairs of configurations from texts like ``NAME`` or ``NAME=NAME``, the name before and the name after.
+    """Parse pairs of configurations, written as ``NAME`` or ``BEFORE=AFTER``.
 
-    A text that names none that both runs have scores of stands for itself where one ``may_lack``. Raises
-    ``ConfigurationError`` on it where not, and when a configuration is named twice.
+    With ``allow_missing`` a name that not both runs have scores of stands for itself; else ``ConfigurationError`` is
+    raised, as when a configuration is named twice.
     """
-    old, new = ([one.name for one in outcome.configurations] for outcome in (before, after))
+    old, new = ([configuration.name for configuration in run.configurations] for run in (before, after))
     both = [name for name in new if name in old]
     pairs: dict[str, str] = {}
-    for text in dict.fromkeys(given):
+    for text in dict.fromkeys(texts):
         # A name may itself have an equals sign: every place to split is tried.
-        ways = [(text, text), *((text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "=")]
-        known = [(left, right) for left, right in ways if left in old and right in new]
-        if may_lack and (text in old or not known):
+        splits = [(text, text), *((text[:at], text[at + 1 :]) for at, sign in enumerate(text) if sign == "=")]
+        known = [(left, right) for left, right in splits if left in old and right in new]
+        if allow_missing and (text in old or not known):
             known = [(text, text)]
         if not known:
-            raise ConfigurationError(
-                f"{text!r} is no configuration of both runs{suggestion(text, both)}: both have "
-                f"{'; '.join(both[:MOST]) or 'none'}{' …' if both[MOST:] else ''}; two are named as NAME=NAME"
-            )
+            hint = f"{suggestion(text, both)}: {choices(both, text, '; ')}" if both else ""
+            raise ConfigurationError(f"not both runs have the configuration {text!r}{hint}, or BEFORE=AFTER for a pair")
         left, right = known[0]
         if left in pairs or right in pairs.values():
-            raise ConfigurationError(f"{text!r} names a configuration that was named before: name each once")
+            raise ConfigurationError(f"{text!r} names a configuration twice: name each once")
         pairs[left] = right
     return pairs
 
 
-def _presence(run: BenchmarkOutcome, configuration: str) -> Presence:
-    if configuration in run.failures:
+def _presence(run: BenchmarkOutcome, name: str) -> Presence:
+    if name in run.failures:
         return "failed"
-    return "scored" if configuration in [one.name for one in run.configurations] else "not there"
+    return "scored" if any(configuration.name == name for configuration in run.configurations) else "not there"

@@ -1,4 +1,4 @@
-"""The history of a workspace: a metric of its best configuration, or of one that is followed, run by run."""
+"""The history of a workspace: a metric of the best configuration of each run, or of one that is followed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rag_eval.metrics.metric import higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
-from rag_eval.results.runs import baseline_runs, data_differences, read_summary, run_names
+from rag_eval.results.runs import baseline_runs, data_differences, find_run, read_summary, run_names
 from rag_eval.stats.comparison import best_first
 from rag_eval.stats.intervals import Estimate, estimates_of
 
@@ -20,13 +20,14 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A run: its best configuration by the metric (or the one followed), and the estimate of that.
+    """A run and the estimate of its best configuration by the metric, or of the one that is followed.
 
-    ``metric`` is that of the history, or the run's own objective where none was asked for and it was not measured by
-    the former. ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a
-    letter: runs with the same letter were measured on the same documents and the same truth. ``grid`` is a number: the
-    best of runs with the same number are of the same configurations; None where one configuration is followed.
-    ``benchmark`` is the name of the benchmark, which several files may share a workspace by.
+    Attributes:
+        benchmark: The name of the benchmark, of which several may share a workspace.
+        data: A letter: runs with the same letter were measured on the same documents and the same truth.
+        grid: A number: runs with the same number have the same configurations; None if one is followed.
+        metric: That of the history, or the run's objective if none was asked for and the run lacks the former.
+        configuration: None if the run has no score by the metric, as ``estimate``.
     """
 
     run: str
@@ -47,13 +48,13 @@ class HistoryEntry:
 
     @property
     def comparable(self) -> tuple[str, int | None, str]:
-        """What entries have in common whose estimates can be compared: data, metric, and the grid that has the best."""
+        """Data, grid and metric: entries with the same values can be compared."""
         return self.data, self.grid, self.metric
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs, oldest first, and what is wrong with those that cannot be read, and with the baseline."""
+    """Runs, oldest first; ``unreadable`` says what is wrong with other runs and with the baseline."""
 
     metric: str
     entries: list[HistoryEntry]
@@ -69,19 +70,17 @@ class History:
 def history(
     workspace: Workspace, metric: str | None = None, configuration: str | None = None, last: int = 20
 ) -> History:
-    """Read the last runs by a metric (default: what the latest is ranked by), each with its best configuration.
+    """Read the last runs by a metric (default: what the latest is ranked by).
 
-    With ``configuration`` that one is followed in place of the best.
-    Raises ``ConfigurationError`` when there is no run, when no run has the metric or the configuration, or when
-    ``last`` is not positive. Runs that cannot be read are named, and passed over.
+    Each entry has the best configuration of a run, or ``configuration``. Runs that cannot be read are skipped and
+    named. Raises ``ConfigurationError`` if there is no run, no run has the metric or the configuration, or ``last`` is
+    not positive.
     """
     if last < 1:
         raise ConfigurationError(f"the number of runs to show is {last}: use 1 or more")
     names = run_names(workspace)
     if not names:
-        raise ConfigurationError(
-            f"there is no run yet in the workspace {workspace.address!r}: run a benchmark first, or check the path"
-        )
+        find_run(workspace)  # raises an error that says what to do
     outcomes, unreadable = [], []
     for name in names[-last:]:
         try:
@@ -138,29 +137,17 @@ def sparkline(values: Sequence[float]) -> str:
 def _followed(
     workspace: Workspace, outcome: BenchmarkOutcome, metric: str, configuration: str | None
 ) -> tuple[str | None, Estimate | None]:
-    """Return the configuration, or the best by the metric, and its estimate; None twice without such a score."""
+    """Return the configuration, by default the best by the metric, and its estimate; twice None without a score."""
+    ranked = [run for run in outcome.ranked() if metric in run.metrics and configuration in (None, run.name)]
+    if not ranked:
+        return None, None
+    means = [run.metrics[metric] for run in ranked]
+    best = ranked[best_first(means, higher_is_better=higher_is_better(metric))[0]]
     try:
-        scores = read_scores(workspace, outcome, metric)
-    except ArtifactError:
-        return _from_summary(outcome, metric, configuration)
-    if metric not in scores.metrics or (configuration and configuration not in scores.configurations):
-        return None, None
-    paired = scores.paired(metric).subset([one.name for one in outcome.ranked()])
-    best = best_first(paired.values.mean(axis=1).tolist(), higher_is_better=higher_is_better(metric))[0]
-    name = configuration or paired.names[best]
-    return name, estimates_of(paired.subset([name]).values, paired.units, np.random.default_rng(SEED))[0]
-
-
-def _from_summary(
-    outcome: BenchmarkOutcome, metric: str, configuration: str | None
-) -> tuple[str | None, Estimate | None]:
-    """Do as ``_followed``, without an interval: the scores of single queries are gone."""
-    scored = [one for one in outcome.ranked() if metric in one.metrics and configuration in (None, one.name)]
-    if not scored:
-        return None, None
-    means = [one.metrics[metric] for one in scored]
-    best = scored[best_first(means, higher_is_better=higher_is_better(metric))[0]]
-    return best.name, Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
+        paired = read_scores(workspace, outcome, metric).paired(metric)
+    except ArtifactError:  # without the scores of single queries there is no interval
+        return best.name, Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
+    return best.name, estimates_of(paired.subset([best.name]).values, paired.units, np.random.default_rng(SEED))[0]
 
 
 def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
@@ -169,26 +156,25 @@ def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
     letters = []
     for outcome in outcomes:
         place = next((n for n, kind in enumerate(kinds) if not data_differences(kind, outcome)), len(kinds))
-        if place == len(kinds):
-            kinds.append(outcome)
+        kinds += [outcome] * (place == len(kinds))
         letters.append(chr(ord("A") + place) if place < 26 else f"Z{place - 25}")
     return letters
 
 
 def _grids(outcomes: Sequence[BenchmarkOutcome]) -> list[int]:
     """Return a number for each run, 1 for the configurations of the first, those that failed included."""
-    known: dict[frozenset[str], int] = {}
-    grids = [frozenset([*(one.name for one in outcome.configurations), *outcome.failures]) for outcome in outcomes]
-    return [known.setdefault(grid, len(known) + 1) for grid in grids]
+    numbers: dict[frozenset[str], int] = {}
+    grids = [frozenset([*(run.name for run in outcome.configurations), *outcome.failures]) for outcome in outcomes]
+    return [numbers.setdefault(grid, len(numbers) + 1) for grid in grids]
 
 
 def _nothing_found(outcomes: Sequence[BenchmarkOutcome], metric: str | None, configuration: str | None) -> str:
-    done = [one for outcome in outcomes for one in outcome.configurations]
-    metrics = dict.fromkeys(name for one in done for name in one.metrics)
-    names = dict.fromkeys(one.name for one in done)
-    wrong = [
-        f"no run shown has {what} {preview(given)}{suggestion(given, known)}: {choices(known, given, '; ')}"
-        for what, given, known in (("scores by", metric, metrics), ("the configuration", configuration, names))
-        if given and given not in known
+    configurations = [run for outcome in outcomes for run in outcome.configurations]
+    metrics = dict.fromkeys(name for run in configurations for name in run.metrics)
+    names = dict.fromkeys(run.name for run in configurations)
+    problems = [
+        f"no run shown has {what} {preview(wanted)}{suggestion(wanted, known)}: {choices(known, wanted, '; ')}"
+        for what, wanted, known in (("scores by", metric, metrics), ("the configuration", configuration, names))
+        if wanted and wanted not in known
     ]
-    return "; ".join(wrong) or f"no run shown has scores by {metric} of {configuration}: show more runs with --last"
+    return "; ".join(problems) or f"no run shown has scores of {configuration} by {metric}: show more with --last"

@@ -1,4 +1,4 @@
-"""The outcome of a benchmark: the averages of each configuration, and what was computed or reused for it."""
+"""The outcome of a run, ``summary.json`` in its folder: the averages of each configuration, its tables and its work."""
 
 import platform
 import re
@@ -45,8 +45,8 @@ DECIDING = (
 
 def versions() -> dict[str, str]:
     """Return the version of Python and of each deciding package that is installed."""
-    known = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
-    return {name: version for name, version in known.items() if version is not None}
+    packages = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
+    return {name: version for name, version in packages.items() if version is not None}
 
 
 RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]
@@ -103,14 +103,21 @@ LEAST_RECALL = 0.95
 
 
 class ConfigurationOutcome(_Outcome):
-    """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
+    """One configuration: its averages, its tables, and the work it took.
 
-    ``latency_ms`` is the mean time of a query in search and reranking when they were computed, embedding the query
-    left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what
-    its stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
-    ``indexes`` are one for each shard that has its own, and none for BM25. ``hits`` are those of the last of the
-    stages, which are all in ``hits_by_stage``. ``searches`` are what was searched, None for the questions as asked,
-    and ``allowed`` the documents that their filters leave; ``passages`` what was returned, None for the hits.
+    Attributes:
+        metrics: The means by full name, such as ``span_recall@5``.
+        queries: How many queries they are over.
+        indexes: One for each shard that has its own; none for BM25.
+        hits: The hits of the last stage.
+        latency_ms: The mean time of a query in search and reranking when they were computed, without embedding the
+            query, with all queries asked in one go; None without queries.
+        tokens: What its steps used when they were computed, cached vectors being free; None if a part does not tell.
+        cost: The same in US dollars.
+        unplaced: How many answers of a system have no sure place in the documents.
+        searches: What was searched; None for the questions as asked.
+        passages: What was returned; None for the hits.
+        allowed: The documents that the filters of the searches leave.
     """
 
     name: str
@@ -134,35 +141,32 @@ class ConfigurationOutcome(_Outcome):
 
     @property
     def returned(self) -> TableRef:
-        """What was scored: the passages, or the hits where they are returned as they are."""
+        """What was scored: the passages, or the hits if they are returned as they are."""
         return self.hits if self.passages is None else self.passages
 
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, fell back, or counts although it is not in the documents."""
         notes = []
-        for effort in (work.effort for work in self.steps.values() if work.effort is not None):
-            notes += [f"{self.name}: {count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
+        for effort in (step.effort for step in self.steps.values() if step.effort is not None):
+            notes += [f"{count:,} {sentence}." for sentence, count in effort.fallbacks.items()]
             if effort.recall is not None and effort.recall < LEAST_RECALL:
-                share = (
-                    f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
-                )
+                share = percent(effort.recall, 1)
                 more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
-                notes.append(f"{self.name}: {share}: use index none, or one that searches more, such as {more}.")
+                notes.append(
+                    f"the index finds {share} of the nearest chunks on a sample of the questions: use index none, or "
+                    f"one that searches more, such as {more}."
+                )
         if self.chunks.skipped:
-            pieces = counted(self.chunks.skipped, "pieces")
-            notes.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
+            notes.append(f"{counted(self.chunks.skipped, 'chunks')} without a sure place in their document left out.")
         if self.unplaced:
             answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no sure place in the documents"
-            notes.append(f"{self.name}: {answers}, and count as text that is not relevant.")
-        return notes
+            notes.append(f"{answers}, and count as irrelevant text.")
+        return [f"{self.name}: {note}" for note in notes]
 
 
 class ConfigurationFailure(_Outcome):
-    """A configuration that failed, and why, in one sentence.
-
-    ``is_outage`` is true where a service did not answer, so that another try may succeed.
-    """
+    """A configuration that failed, and why; ``is_outage`` if a service did not answer, so that a retry may succeed."""
 
     configuration: ConfigurationRecord
     reason: str
@@ -170,11 +174,14 @@ class ConfigurationFailure(_Outcome):
 
 
 class BenchmarkOutcome(_Outcome):
-    """A whole benchmark: what was compared on what, and every configuration in the order given.
+    """One run of a benchmark, with every configuration in the order given.
 
-    ``failures`` are the configurations that failed, by name; ``steps`` are those that all share. ``copied_spans``
-    of the truth, in ``copied_questions``, have copies in the corpus that count as evidence. ``search`` says how the
-    configurations were chosen, and what is known of the others; None where all were evaluated.
+    Attributes:
+        copied_spans: How many spans of the truth, in ``copied_questions``, have copies that count as evidence.
+        failures: The configurations that failed, by name.
+        steps: The steps that all configurations share.
+        search: How the configurations were chosen; None if all were evaluated.
+        fingerprint: The digest of what the run depends on, by which a command knows that nothing has changed.
     """
 
     schema_version: Literal[3] = 3
@@ -196,18 +203,18 @@ class BenchmarkOutcome(_Outcome):
     steps: dict[str, StepRecord]
     search: SearchRecord | None = None
     fingerprint: str | None = None
-    """What the run was made from, by which a command knows that nothing has changed since."""
 
     @property
     def notes(self) -> Iterator[str]:
         """Sentences about files that were left out, and those of the configurations, one for all that are alike."""
-        effort = self.steps["load corpus"].effort if "load corpus" in self.steps else None
-        if effort is not None and effort.skipped:
-            files = counted(effort.skipped, "files")
-            yield f"Left out: {files} of which no text can be made; rag-eval validate says which."
+        corpus = self.steps.get("load corpus")
+        if corpus and corpus.effort and corpus.effort.skipped:
+            files = counted(corpus.effort.skipped, "files")
+            yield f"Left out: {files} without readable text; rag-eval validate names them."
         alike: dict[str, list[str]] = {}
-        for name, note in ((one.name, note) for one in self.configurations for note in one.notes):
-            alike.setdefault(re.sub(r"[\d.,]+", "", note.removeprefix(name)), []).append(note)
+        for configuration in self.configurations:
+            for note in configuration.notes:
+                alike.setdefault(re.sub(r"[\d.,]+", "", note.removeprefix(configuration.name)), []).append(note)
         for first, *others in alike.values():
             yield f"{first[:-1]}; so {counted(len(others), 'other configurations')}." if others else first
 
@@ -219,23 +226,26 @@ class BenchmarkOutcome(_Outcome):
     @property
     def measured(self) -> list[str]:
         """The metrics that tables show: the objective, what its context costs, and those asked for."""
+        known, asked, strip = self._known_metrics, self.config.metrics, strip_metrics()
         first = [self.ranking_metric, context_cost(split_name(self.ranking_metric)[1])]
-        known, asked = (self.configurations[0].metrics if self.configurations else {}), self.config.metrics
-        strip = strip_metrics()
-        asked_for = [name for name in known if name in asked or (split_name(name)[0] in asked and name not in strip)]
-        return [name for name in dict.fromkeys([*first, *asked_for]) if name in known]
+        others = [name for name in known if name in asked or (split_name(name)[0] in asked and name not in strip)]
+        return [name for name in dict.fromkeys([*first, *others]) if name in known]
+
+    @property
+    def _known_metrics(self) -> dict[str, float]:
+        return self.configurations[0].metrics if self.configurations else {}
 
     @property
     def beside(self) -> list[str]:
-        """The metrics that stand beside the objective: at its cut, at one number of hits (its own or near 5), uncut."""
+        """The metrics beside the objective: at its cut, at one number of hits (its own or the nearest to 5), uncut."""
         hits = split_name(self.ranking_metric)[1].hits or 5
         nearest = min(self.config.k, key=lambda k: (abs(k - hits), k))
         others = [name for name in self.measured if name != self.ranking_metric]
         return [name for name in others if split_name(name)[1].hits in (nearest, None)]
 
     def by(self, metric: str) -> "BenchmarkOutcome":
-        """Return the same, ranked by another metric; raises ``ConfigurationError`` where that was not measured."""
-        known = self.configurations[0].metrics if self.configurations else {metric: 0.0}
+        """Return the run ranked by another metric; raises ``ConfigurationError`` if it was not measured by it."""
+        known = self._known_metrics or {metric: 0.0}
         if metric not in known:
             hint = f"{suggestion(metric, known)}: {choices(known, metric)}"
             raise ConfigurationError(f"{self.run} was not measured by {preview(metric)}{hint}")
@@ -244,29 +254,31 @@ class BenchmarkOutcome(_Outcome):
     def ranked(self) -> list[ConfigurationOutcome]:
         """Return the configurations, best first by the ranking metric.
 
-        Of equal ones the one with the smaller context comes first where that was measured, then the better one by the
-        further metrics at the same cut, in their order, then the first by name.
+        Of equal ones the one with the smaller context comes first, then the better one by the further metrics at the
+        same cut, in their order, then the first by name.
         """
+        from rag_eval.stats.comparison import best_first  # which imports scipy
+
         by = self.ranking_metric
         cuts = (split_name(by)[1], ALL, MIN)
         further = sorted((name for name in self.measured if split_name(name)[1] in cuts), key=higher_is_better)
-        from rag_eval.stats.comparison import best_first  # which imports scipy
-
         signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
-        ordered = sorted(
-            self.configurations,
-            key=lambda one: ([sign * round(one.metrics[name], 9) for name, sign in signs.items()], one.name),
-        )
-        means = [one.metrics[by] for one in ordered]
+
+        def tie_break(configuration: ConfigurationOutcome) -> tuple[list[float], str]:
+            values = [sign * round(configuration.metrics[name], 9) for name, sign in signs.items()]
+            return values, configuration.name
+
+        ordered = sorted(self.configurations, key=tie_break)
+        means = [configuration.metrics[by] for configuration in ordered]
         return [ordered[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
 
     def work(self) -> tuple[int, int]:
         """Return how many steps were computed and how many were cached, over the whole run."""
-        by_step = self.work_by_step().values()
-        return sum(computed for computed, _, _ in by_step), sum(cached for _, cached, _ in by_step)
+        work = self.work_by_step().values()
+        return sum(computed for computed, _, _ in work), sum(cached for _, cached, _ in work)
 
     def work_by_step(self) -> dict[str, tuple[int, int, list[Effort]]]:
-        """Return for each step how often it was computed, how often cached, and the efforts of the computed ones.
+        """Return how often each step was computed, how often cached, and the efforts of the computed ones.
 
         Steps are in the order of the pipeline.
         """
@@ -274,27 +286,25 @@ class BenchmarkOutcome(_Outcome):
         order: list[str] = []
         for steps in sorted(records, key=len, reverse=True):
             place = len(order)
-            for name in reversed(steps):  # what only some have comes before what follows it in these
+            for name in reversed(steps):  # a step of only some configurations comes before what follows it there
                 if name in order:
                     place = order.index(name)
                 else:
                     order.insert(place, name)
         order.sort(key=lambda name: name not in self.steps)
-        work: dict[str, tuple[int, int, list[Effort]]] = {name: (0, 0, []) for name in order}
-        for steps in records:
-            for name, step in steps.items():
-                computed, cached, efforts = work[name]
-                if step.state == "cached":
-                    work[name] = computed, cached + 1, efforts
-                else:
-                    work[name] = computed + 1, cached, [*efforts, *([] if step.effort is None else [step.effort])]
+        work = {}
+        for name in order:
+            records_of_step = [record[name] for record in records if name in record]
+            computed = [step for step in records_of_step if step.state == "computed"]
+            efforts = [step.effort for step in computed if step.effort is not None]
+            work[name] = len(computed), len(records_of_step) - len(computed), efforts
         return work
 
 
 class StepRecorder(BaseModel):
-    """Records for each step of a run whether it was computed or cached, and what it took.
+    """Records whether each step of a run was computed or cached, and what it took.
 
-    What several configurations of the run share is computed for the first of them, and cached for the others.
+    What several configurations share is computed for the first of them and cached for the others.
     """
 
     begun: AwareDatetime
@@ -303,15 +313,15 @@ class StepRecorder(BaseModel):
 
     def record(self, results: Sequence[Result]) -> StepRecord:
         """Return the record of a step, given its results, one for each shard."""
-        computed = {f"{one.made} {one.key_data}" for one in results if self._is_new(one)}
+        computed = {f"{result.made} {result.key_data}" for result in results if self._is_new(result)}
         with self._guard:  # the subflows of a run end in threads
             is_computed = not computed <= self._counted
             self._counted |= computed
-        # Where some shards were cached, they took nothing in this run.
+        # Of a computed step, cached shards took nothing in this run.
         efforts = [
-            one.effort if self._is_new(one) or not is_computed else one.effort.cached()
-            for one in results
-            if one.effort is not None
+            result.effort if self._is_new(result) or not is_computed else result.effort.cached()
+            for result in results
+            if result.effort is not None
         ]
         return StepRecord(
             state="computed" if is_computed else "cached",
@@ -417,18 +427,18 @@ def keep_outcome(
 
 
 def checked(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
-    """Return the outcome; raises ``BenchmarkFailedError``, with the file it is in, if a configuration failed."""
+    """Return the outcome; raises ``BenchmarkFailedError`` if a configuration failed."""
     if not outcome.failures:
         return outcome
     names: dict[str, list[str]] = {}
     for name, failure in outcome.failures.items():
         names.setdefault(failure.reason, []).append(name)
-    reasons = "; ".join(f"{_some_of(named)} ({reason})" for reason, named in names.items())
+    reasons = []
+    for reason, (first, *others) in names.items():
+        more = f" and {others[0]}" if len(others) == 1 else f" and {len(others)} others" * bool(others)
+        reasons.append(f"{first}{more} ({reason})")
     total = len(outcome.failures) + len(outcome.configurations)
     raise BenchmarkFailedError(
-        f"{len(outcome.failures)} of {total} configurations failed: {reasons}", workspace.runs / outcome.run / SUMMARY
+        f"{len(outcome.failures)} of {total} configurations failed: {'; '.join(reasons)}",
+        workspace.runs / outcome.run / SUMMARY,
     )
-
-
-def _some_of(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} others" if len(names) > 2 else " and ".join(names)

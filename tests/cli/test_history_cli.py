@@ -15,7 +15,7 @@ from rag_eval.cli.main import app
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import visible
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.against import gate_annotations, gate_junit
+from rag_eval.reports.gate_report import gate_annotations, gate_junit
 from rag_eval.results.gate import run_gate
 from tests.cli.commands import rag_eval
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
@@ -170,7 +170,7 @@ def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: S
 
 def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     passed = said(kept, "gate", kept.slightly_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02")
-    assert "The gate is passed: 2 configurations dropped by more than 0.02, but not significantly." in passed
+    assert "The gate passed: 2 configurations dropped by more than 0.02, but not significantly." in passed
     assert "inconclusive" in passed
     assert "cannot be detected here" in passed
     failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)
@@ -199,7 +199,7 @@ def test_show_says_how_sure_the_ranking_is_and_ranks_by_another_metric(kept: Sto
         f"By span_recall@3, ship {LARGE_NAME}. {LARGE_NAME} finds 100.0 % [100.0, 100.0] of the relevant text"
         in " ".join(shown.split())
     )
-    assert "and the other is worse." in " ".join(shown.split())
+    assert "The other is significantly worse." in " ".join(shown.split())
     assert "≈" not in shown
     first = said(kept, "show", kept.good.run, "--objective", "recall_within_tokens@250")
     assert "ranked by recall_within_tokens@250" in first
@@ -221,7 +221,7 @@ def test_the_gate_writes_a_junit_report(kept: Store, tmp_path: Path) -> None:
     assert failure is not None
     assert failure.attrib["type"] == "missing"
     assert failure.attrib["message"].startswith("no score in this run: it failed: ")
-    assert cases[SMALL_NAME].findtext("system-out") == "span_recall@3 has every score as in the baseline"
+    assert cases[SMALL_NAME].findtext("system-out") == "span_recall@3: every query scores as in the baseline"
     terms = {one.attrib["name"]: one.attrib["value"] for one in suite.iter("property")}
     assert terms == {
         "metric": "span_recall@3",
@@ -280,8 +280,8 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert sentence in said(own, "gate")
     assert "no drop" not in said(own, "gate", "--configuration", SMALL_NAME)
     shown = said(own, "show")
-    assert "6 questions cannot tell which one to recommend." in shown
-    assert "≈ not distinguishable from the first on these questions" in shown
+    assert "6 questions are too few to recommend a configuration." in shown
+    assert "≈ not significantly different from the first on these questions" in shown
     assert ["≈" in line for line in shown.splitlines() if ", bm25  " in line] == [False, True, True, True]
     larger = [*chunkers[1:], RecursiveTokenChunker(chunk_size=70)]
     changed = make_run(workspace, config.model_copy(update={"chunkers": larger}))
@@ -289,10 +289,7 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert "Left out, only in the run before: recursive-token 20/0, bm25.\n" in compared
     assert "Left out, only in the run after: recursive-token 70/0, bm25.\n" in compared
     pair = "recursive-token 20/0, bm25=recursive-token 70/0, bm25"
-    assert (
-        "1 configuration of the run before is in the run after with chunk_size 70 instead of 20: "
-        f"rag-eval compare {good.run} {changed.run} --configuration '{pair}' compares the two.\n"
-    ) in compared
+    assert f"rag-eval compare {good.run} {changed.run} --configuration BEFORE=AFTER.\n" in compared
     assert "20/0, bm25 → recursive-token 70/0" in said(own, "compare", good.run, changed.run, "--configuration", pair)
 
 
@@ -310,7 +307,7 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, m
     options = ["--junit", str(file), "--github", "--workspace", str(workspace.root)]
     refused = CliRunner().invoke(app, ["gate", *options])
     assert isinstance(refused.exception, ConfigurationError)
-    unjudged = "The gate could not be judged"
+    unjudged = "The gate could not be tested"
     assert refused.output.startswith(
         f"::error title=rag-eval gate::{unjudged}: the runs were not measured on the same data"
     )
@@ -321,7 +318,7 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path, m
     assert "Warning: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
     gate = said(own, "gate", "--allow-different")
     assert "25 questions with an answer in both runs, about too few documents to generalise" in gate
-    assert "The gate is passed." in gate
+    assert "The gate passed." in gate
     assert "B: 5 documents, 25 questions with an answer (" in said(own, "history")
 
 

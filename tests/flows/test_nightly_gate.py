@@ -36,7 +36,7 @@ def test_a_sure_drop_fails_the_run_and_what_dropped_is_shown(tmp_path: Path) -> 
     good = make_run(workspace, config)
     choose_baseline(workspace, good.run)
     hold(workspace, make_run(workspace, config))
-    assert "**The gate is passed.**" in shown()
+    assert "**The gate passed.**" in shown()
     assert "2 configurations with every score as in the baseline." in shown()
 
     worse = make_run(workspace, config, lost=0.3)
@@ -77,7 +77,7 @@ def test_without_a_baseline_and_on_other_documents_there_is_no_verdict(tmp_path:
     assert "Not compared with the baseline: the corpus differs: 12 documents (" in shown()
     assert r"(new one\_more.md)" in shown()
     benchmark_from_file(file, workspace=place, gate=True, allow_different=True)
-    assert "**The gate is passed.**" in shown()
+    assert "**The gate passed.**" in shown()
     assert "Warning: the corpus differs: 12 documents (" in shown()
 
     assert benchmark_from_file(file, workspace=place).work()[0] == 0

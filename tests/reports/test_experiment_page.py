@@ -70,7 +70,9 @@ def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference()
         data = [{"input": "a" if n < differing else "A", "output": "A"} for n in range(20)]
         return Path(run(data, [same, shout]).saved["html"]).read_text()
 
-    explained = "; the interval of one pair is less strict, and may leave out 0 where the test shows no difference."
+    explained = (
+        "; the interval of one pair is not corrected, and may leave out 0 where the corrected test is not significant."
+    )
     few = page(4)
     assert '+0.200</strong> <span class="small">[+0.050, +0.400]</span>' in few
     assert "<td>no difference shown, p = 0.12" in few

@@ -78,15 +78,14 @@ def test_the_mark_and_the_groups_follow_the_corrected_test(report: Report) -> No
         assert row.placed is not None
         rows.append(replace(row, placed=replace(row.placed, among_best=among)))
     ranking = replace(report.ranking, rows=rows)
-    tested = "not distinguishable from the first on these questions, by a paired test"
-    assert ranking.mark_meaning == f"{tested} corrected for 3 comparisons"
+    tested = "not significantly different from the first on these questions, by a paired test"
+    assert ranking.mark_meaning == f"{tested} after correction for 3 comparisons"
     assert replace(ranking, rows=[first, rows[2]]).mark_meaning == tested  # one test is not corrected
     assert replace(ranking, rows=[first, rows[1]]).mark_meaning == ""
     table = report_html(replace(report, ranking=ranking)).split('<table class="ranking">')[1].split("</table>")[0]
     assert re.findall(r'data-group="(\w+)"><th', table) == ["best", "worse"]
     assert re.findall(r'data-name="([^"]*)"', table) == [rows[n].name for n in (0, 2, 1, 3)]
-    heading = "Not distinguishable from the first: 2 <span>· not told apart by the corrected test; "
-    assert f"{heading}where the chance of being best is small, more questions would probably tell</span>" in table
+    assert "Not significantly different from the first: 2 <span>· after correction for 3 comparisons; " in table
     assert f'a=2&amp;order=worst">{100 * rows[2].outcome.metrics[ranking.metric]:.1f}' in table
 
 

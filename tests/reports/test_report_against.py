@@ -61,7 +61,7 @@ def test_what_is_not_compared_is_said_in_both(report: Report) -> None:
     for said in (text, page):
         assert "Not measured on the same data: the corpus differs: 12 documents" in said
         assert f"{report.compared.before.run} by span" in said
-        assert "@3, of 2 configurations 2 are worse." in said
+        assert "@3: of 2 configurations 2 are worse." in said
         assert "Left out, only in the run before: recursive-token 60/0, bm25." in said
     counts = r"\\_retrieved@3 \| \d\d \| \d\d \| −\d\d \| better, p = 0\.0"
     assert re.search(rf"\| {LARGE_NAME} \| tokens{counts}", text)
@@ -73,7 +73,7 @@ def test_what_stayed_the_same_is_called_so(tmp_path: Path) -> None:
     text = report_markdown(build_report(workspace, after, against=before))
     assert f"The recommendation stays {LARGE_NAME}. Compared" in text
     assert (
-        f"Compared with {before.run} by span\\_recall@3, every question scores as before in 2 configurations." in text
+        f"Compared with {before.run} by span\\_recall@3: every question scores as before in 2 configurations." in text
     )
     assert f"| {LARGE_NAME} | span\\_recall@3 | 1.000 | 1.000 | ±0.000 | the same |" in text
     assert "Every question scores as before in 4 further comparisons." in text
@@ -117,7 +117,7 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
     changed = after.model_copy(update={"configurations": [worse, *others]})
     compared = replace(compare_runs(workspace, before, after), after=changed)
     old = verdict_of(before, read_scores(workspace, before))
-    new = replace(old, shipped=SMALL_NAME)
+    new = replace(old, contenders=old.contenders[::-1])
     assert recommendation_sentence(compared, old, new) == (
         f"The recommendation changed from {LARGE_NAME} to {SMALL_NAME}: {LARGE_NAME} went from 1.000 to 1.000 "
         f"(the same); {SMALL_NAME} went from 0.983 to 0.983 (the same)."
@@ -125,10 +125,10 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
     by_tokens = replace(new, outcome=after.by("tokens_retrieved@3"))
     told = recommendation_sentence(compared, old, by_tokens)
     assert "the objective is tokens_retrieved@3 instead of span_recall@3" in told
-    tied = replace(old, kind="tied", shipped=None)
+    tied = replace(old, kind="tied")
     assert recommendation_sentence(compared, tied, tied) == (
-        "Neither run recommends a configuration: by span_recall@3, these questions cannot tell 1 of the 2 "
-        "configurations apart."
+        "Neither run recommends a configuration: by span_recall@3, these questions cannot separate 1 of the 2 "
+        "configurations."
     )
     assert recommendation_sentence(compared, old, tied).startswith(f"{LARGE_NAME} is no longer recommended: by")
     assert recommendation_sentence(compared, tied, old).startswith(f"{LARGE_NAME} is recommended; the run before")

@@ -9,7 +9,6 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.charts import losses_of_run
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.strip import Strip
-from rag_eval.reports.verdict_words import copies_note
 from rag_eval.reports.write import keep_report
 from rag_eval.results.run_scores import read_scores
 from rag_eval.sample import CORPUS, GROUND_TRUTH
@@ -81,14 +80,6 @@ def test_a_lane_for_those_that_are_first_somewhere() -> None:
     assert strip.safe_budgets("b", 500) == (250, 1_000)
     assert strip.safe_budgets("a", 500) is None
     assert strip.safe_budgets("b", None) is None
-
-
-@pytest.mark.parametrize(
-    ("spans", "sentence"), [(1, "1 relevant span of 1 question occurs"), (2, "spans of 1 question occur ")]
-)
-def test_a_copy_occurs_and_copies_occur(tied_run: Kept, spans: int, sentence: str) -> None:
-    (note,) = copies_note(tied_run.outcome.model_copy(update={"copied_spans": spans, "copied_questions": 1}))
-    assert sentence in note
 
 
 def test_columns_in_which_nothing_took_anything_are_left_out(tied_run: Kept) -> None:

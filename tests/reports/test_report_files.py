@@ -55,7 +55,7 @@ def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
         "recursive-token 300/0, hybrid: chunker recursive-token (chunk\\_size 300, chunk\\_overlap 0) · retrieval "
     )
     assert "characters\n\n**How sure.** recursive-token 300/0, hybrid finds 79.1 %" in text
-    rows = [line for line in text.splitlines() if line.startswith("| ") and "indistinguishable" in line]
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "not significant" in line]
     assert len(rows) == 5
     assert sample_run.outcome.corpus.digest in text
 

@@ -63,7 +63,7 @@ def test_the_answer_names_the_choices_and_the_chart_shows_them(
     )
     assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "What is cheaper"]
     chart = page.locator("#chart-frontier")
-    assert "nothing is surely better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
+    assert "nothing is significantly better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
     said = chart.locator("svg text").all_text_contents()
     assert {f"ship, cheapest: {SHIPPED} 87.7\xa0%", f"runner-up: {RUNNER_UP} 85.1\xa0%"} <= set(said)
     # One line is emphasised for each role, every other has its name, and no mark is there twice.
@@ -168,7 +168,7 @@ def test_the_ranking_is_compact_links_to_questions_and_is_filtered(budget_run: K
     assert rows.count() == 12
     assert rows.evaluate_all(ROW_HEIGHTS) <= 44  # two lines, where there are tags
     assert "p = " not in page.locator(".ranking").inner_text()
-    assert page.locator(".ranking .group").all_inner_texts()[0].startswith("Not distinguishable from the first: 8")
+    assert page.locator(".ranking .group").first.inner_text().startswith("Not significantly different from the first")
     assert page.locator(".ranking .tag").all_inner_texts() == ["ship", "cheapest", "runner-up"]
     wide = page.locator(".ranking .ci").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
     assert len(wide) == 12
@@ -540,7 +540,7 @@ def test_two_runs_stand_beside_each_other_and_counts_open_questions(open_report:
     page = opened.page
     said = page.locator(".says").inner_text()
     assert f"The recommendation stays {LARGE_NAME}." in said
-    assert f"Compared with {before.run} by span_recall@3, of 2 configurations 2 are worse." in said
+    assert f"Compared with {before.run} by span_recall@3: of 2 configurations 2 are worse." in said
     # This run on the left, the same configuration in the other on the right.
     names = page.locator("#question .side h4 bdi")
     assert names.all_inner_texts() == [LARGE_NAME, f"{LARGE_NAME} (in {before.run})"]

@@ -299,14 +299,14 @@ function frontierNumbers() {
   return make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
 }
 
-/** A title that is a finding: over which budgets nothing beats the first for sure. */
+/** A title that is a finding: over which budgets nothing is significantly better than the first. */
 function frontierFinding() {
   const name = charts.configurations[charts.roles.ship];
   if (!charts.safe) {
     return `${charts.unit[0].toUpperCase()}${charts.unit.slice(1)} found against tokens of context`;
   }
   const [from, to] = charts.safe.map((budget) => whole.format(budget));
-  return `From ${from} to ${to} tokens nothing is surely better than ${name}`;
+  return `From ${from} to ${to} tokens nothing is significantly better than ${name}`;
 }
 
 /** Whether what is found is known by budget. */
