@@ -78,7 +78,7 @@ def find_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome |
     names = run_names(workspace)
     where = f"the workspace {workspace.address!r}"
     if not names:
-        raise ConfigurationError(f"there is no run in {where}: run a benchmark first, or check the path")
+        raise ConfigurationError(f"there is no run yet in {where}: run a benchmark first, or check the path")
     if run == LATEST:
         return names[-1]
     if run == BASELINE:

@@ -253,7 +253,7 @@ def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) ->
     before, after = outcomes
     assert before.corpus.digest == after.corpus.digest
     (told, *_) = data_differences(before, after)
-    assert told.startswith("the same files were read to other texts: .pdf by pdf (")
+    assert told.startswith("the same files were read differently: .pdf by pdf (")
     assert ".pdf by own_loaders:AsDrawn (" in told
     with pytest.raises(ConfigurationError, match="were not measured on the same data: the same files were read"):
         compare_runs(workspace, before, after)

@@ -92,7 +92,7 @@ def test_a_run_that_cannot_be_read_is_named_and_passed_over(own_store: Store) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"), [("{", "is not a baseline"), ('{"run": "gone", "chosen": ""}', "'gone' is gone")]
+    ("content", "sentence"), [("{", "is not a baseline"), ('{"run": "gone", "chosen": ""}', "'gone' is missing")]
 )
 def test_a_broken_baseline_hides_no_run(own_store: Store, content: str, sentence: str) -> None:
     (own_store.workspace.root / "baseline.json").write_text(content)

@@ -143,7 +143,7 @@ def test_a_file_that_one_run_alone_could_read_is_named_in_any_number_of_shards(
     other = make_run(own_store.workspace, own_store.config.model_copy(update={"corpus": config.corpus, "shards": 4}))
     other = other.model_copy(update={"corpus": own_store.good.corpus})  # the folder as it was
     (told,) = data_differences(own_store.good, other, own_store.workspace)
-    assert told.startswith("the same files were read to other texts: no loaders in ")
+    assert told.startswith("the same files were read differently: no loaders in ")
     assert told.endswith(" (new z.md)")
 
 
