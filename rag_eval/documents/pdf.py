@@ -377,32 +377,26 @@ class _Writer:
 
     def _between(self, before: Line, line: Line, level: int, *, is_same_page: bool) -> str:
         """Return the text between two lines: a blank if the second continues the first, otherwise line breaks."""
-        first, last = line.words[0], before.words[-1]
         if self._level(before) != level:
             return "\n\n"
         step = line.baseline - before.baseline if is_same_page else -1.0  # back at the top
         is_same_block, size = is_same_page and before.block == line.block, max(line.size, before.size)
-        is_near = is_same_block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
         if level:
             is_same = 0 < step < 1.7 * size and abs(line.size - before.size) < 0.05 * size
             return " " if is_same else "\n\n"
         if before.is_row or line.is_row:
             return "\n" if is_same_block else "\n\n"
-        goes_on = first.text[0].islower() and last.text[-1] not in ".!?:;"
-        if re.search("[a-zà-ÿ]-$", last.text) and re.match("[a-zà-ÿ]", first.text) and (is_near or step < 0 or goes_on):
+        first, last = line.words[0].text, before.words[-1].text
+        is_near = is_same_block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
+        goes_on = first[0].islower() and last[-1] not in ".!?:;"
+        if re.search("[a-zà-ÿ]-$", last) and re.match("[a-zà-ÿ]", first) and (is_near or step < 0 or goes_on):
             return _OPEN
         if not is_near:  # another column, page or paragraph
             is_next = not is_same_block or step < 0
             return "\n" if is_next and goes_on else "\n\n"
-        if (line.pitch and before.pitch) or _ITEM.fullmatch(first.text):
+        if (line.pitch and before.pitch) or _ITEM.fullmatch(first):
             return "\n"
-        if before.is_rtl:
-            room, indent = last.left - before.left, before.right - before.words[0].right
-        else:
-            room, indent = before.right - last.right, line.words[0].left - before.words[0].left
-        is_hanging = any(abs(word.left - first.left) < 0.3 * size for word in before.words[1:4])
-        is_wrapped = room < first.right - first.left + 0.3 * size and (indent < 0.8 * size or is_hanging)
-        return " " if is_wrapped and abs(line.size - before.size) < 0.15 * size else "\n"
+        return " " if _is_wrapped(before, line) else "\n"
 
     def loaded(self) -> LoadedText:
         """Return the text, with hyphenated words joined where that is certain."""
@@ -412,6 +406,18 @@ class _Writer:
         moved = np.searchsorted(gone, [start for start, _ in self._places]).tolist()
         places = [(start - by, name) for (start, name), by in zip(self._places, moved, strict=True)]
         return LoadedText(f"{text}\n", places, pack(boxes))
+
+
+def _is_wrapped(before: Line, line: Line) -> bool:
+    """Return whether the first word of a line had no room on the line before, which has about the same indent."""
+    first, last, size = line.words[0], before.words[-1], max(line.size, before.size)
+    if before.is_rtl:
+        room, indent = last.left - before.left, before.right - before.words[0].right
+    else:
+        room, indent = before.right - last.right, first.left - before.words[0].left
+    is_hanging = any(abs(word.left - first.left) < 0.3 * size for word in before.words[1:4])
+    is_full = room < first.right - first.left + 0.3 * size and (indent < 0.8 * size or is_hanging)
+    return is_full and abs(line.size - before.size) < 0.15 * size
 
 
 def _blanks(width: float, pitch: float) -> str:

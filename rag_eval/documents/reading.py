@@ -231,12 +231,7 @@ class LeftOut:
                 self.unfinished += isinstance(error, UnfinishedDocumentError)
 
 
-FAULTS = {
-    "broken": UnfinishedDocumentError,  # the process has to be replaced
-    "unfinished": UnfinishedDocumentError,
-    "unreadable": UnreadableDocumentError,
-    "missing": ConfigurationError,
-}
+FAULTS = {kind.__name__: kind for kind in (ConfigurationError, UnfinishedDocumentError, UnreadableDocumentError)}
 
 
 class _Answer(Record):
@@ -249,8 +244,18 @@ class _Answer(Record):
     boxes: bytes = b""
     picture: bytes = b""
     fault: str = ""
-    """A key of ``FAULTS``."""
+    """The name of the error."""
     reason: str = ""
+    is_broken: bool = False
+    """Whether the process must be replaced."""
+
+
+def _broken(reason: str) -> _Answer:
+    return _Answer(fault=UnfinishedDocumentError.__name__, reason=reason, is_broken=True)
+
+
+def _unreadable(reason: str) -> _Answer:
+    return _Answer(fault=UnreadableDocumentError.__name__, reason=reason)
 
 
 class _LoaderProcess:
@@ -270,7 +275,7 @@ class _LoaderProcess:
                 except BaseException:
                     self.end()  # a late answer would be taken for that of the next file
                     raise
-                if answer.fault != "broken":
+                if not answer.is_broken:
                     break
                 self.end()
         if answer.fault:
@@ -295,9 +300,8 @@ class _LoaderProcess:
         if line.endswith(b"\n"):
             return _Answer.model_validate_json(line)
         if time.monotonic() - started >= seconds:
-            return _Answer(fault="broken", reason=f"takes longer than {seconds:.0f} seconds to read")
-        reason = f"crashes its loader with exit code {process.wait()}: it may need too much memory"
-        return _Answer(fault="broken", reason=reason)
+            return _broken(f"takes longer than {seconds:.0f} seconds to read")
+        return _broken(f"crashes its loader with exit code {process.wait()}: it may need too much memory")
 
     def end(self) -> None:
         """Kill the process."""
@@ -375,24 +379,19 @@ def _answer_to(task: bytes, data: bytes) -> _Answer:
         loaded = _loader(task).load(data)
         text = _without_surrogates(loaded.text)
         if not text.strip():
-            return _Answer(fault="unreadable", reason="has no text")
+            return _unreadable("has no text")
         boxes = loaded.boxes if isinstance(loaded.boxes, bytes) else pack(loaded.boxes)
         places = sorted((int(start), _without_surrogates(str(name))) for start, name in loaded.places)
         is_outside = places and not 0 <= places[0][0] <= places[-1][0] <= len(text)
         if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
-            reason = "cannot be read: its loader returned places or boxes outside of the text"
-            return _Answer(fault="unreadable", reason=reason)
+            return _unreadable("cannot be read: its loader returned places or boxes outside of the text")
         return _Answer(text=text, places=[list(place) for place in places], boxes=boxes)
+    except tuple(FAULTS.values()) as error:
+        return _Answer(fault=type(error).__name__, reason=str(error))
     except MemoryError:  # perhaps because of earlier files, so a new process tries again
-        return _Answer(fault="broken", reason=f"takes more than {MEMORY / 2**30:.0f} GB of memory to read")
-    except UnfinishedDocumentError as error:
-        return _Answer(fault="unfinished", reason=str(error))
-    except UnreadableDocumentError as error:
-        return _Answer(fault="unreadable", reason=str(error))
-    except ConfigurationError as error:
-        return _Answer(fault="missing", reason=str(error))
+        return _broken(f"takes more than {MEMORY / 2**30:.0f} GB of memory to read")
     except Exception as error:  # noqa: BLE001  # a faulty loader must not end the process
-        return _Answer(fault="unreadable", reason=f"cannot be read ({as_sentence(error)})")
+        return _unreadable(f"cannot be read ({as_sentence(error)})")
 
 
 def _without_surrogates(text: str) -> str:
