@@ -157,7 +157,16 @@ def _page(document: Any, number: int) -> _Page:
     return _Page(texts, np.array(rows, np.float32).reshape(-1, len(Word._fields) - 1), size)
 
 
-def _words(page: Any, text: Any) -> Iterator[Word]:
+class _Glyphs(NamedTuple):
+    """The visible glyphs of a page in the order of the file: their numbers, code points, and boxes as displayed."""
+
+    numbers: Indices
+    codes: NDArray[np.uint32]
+    low: Floats
+    high: Floats
+
+
+def _glyphs(text: Any, size: Floats, turn: Floats) -> _Glyphs:
     from pypdfium2 import raw
 
     count, handle = text.count_chars(), text.raw
@@ -166,55 +175,68 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
     codes = np.fromiter(map(raw.FPDFText_GetUnicode, repeat(handle), range(count)), np.uint32, count)
     is_known = np.fromiter(map(raw.FPDFText_GetLooseCharBox, repeat(handle), range(count), rectangles), bool, count)
     boxes = np.frombuffer(rectangles, np.float32).reshape(-1, 4).astype(np.float64)
-    size, turn = _shown(page)
     corners = boxes[:, [0, 1]] @ turn[:2] + turn[2], boxes[:, [2, 3]] @ turn[:2] + turn[2]
     low, high = np.minimum(*corners), np.maximum(*corners)
     is_seen = is_known & (codes < 0x110000) & ((high >= 0) & (low <= size)).all(axis=1)
     is_seen &= ((codes > 32) | (codes == 2)) & ~np.isin(codes, _BLANKS) & ((codes & 0x1FF800) != 0xD800)
     seen = np.flatnonzero(is_seen)
+    return _Glyphs(seen, codes[seen], low[seen], high[seen])
+
+
+def _words(page: Any, text: Any) -> Iterator[Word]:
+    from pypdfium2 import raw
+
+    handle = text.raw
+    size, turn = _shown(page)
+    seen, codes, low, high = _glyphs(text, size, turn)
     if not len(seen):
         return
-    codes, low, high = codes[seen], low[seen], high[seen]
-    letters, has_rtl = (
-        [*map(chr, codes.tolist())],
-        bool((((codes >= 0x590) & (codes < 0x900)) | ((codes >= 0xFB1D) & (codes < 0xFF00))).any()),
-    )
+    letters = [*map(chr, codes.tolist())]
+    has_rtl = bool((((codes >= 0x590) & (codes < 0x900)) | ((codes >= 0xFB1D) & (codes < 0xFF00))).any())
     (xx, xy), (yx, yy), (_, y0) = turn.tolist()
     matrix, x, y = raw.FS_MATRIX(), ctypes.c_double(), ctypes.c_double()
-    begins = np.r_[True, np.diff(seen) > 1]
+    is_first = np.r_[True, np.diff(seen) > 1]  # after a glyph that is not visible
     is_far = _far(low, high)
     turned = set[int]()
-    for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(seen)]):
+    for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(seen)]):
         raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
         along = matrix.a * xx + matrix.b * yx, matrix.a * xy + matrix.b * yy
         is_upside_down = along[0] * raw.FPDFText_GetFontSize(handle, int(seen[first])) < 0
         if is_upside_down or abs(along[1]) > 0.2 * abs(along[0]):
             turned.add(first)
             is_far[first:last] = False
-    starts = np.flatnonzero(begins | is_far)
+    starts = np.flatnonzero(is_first | is_far)
     extents = [np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)]
-    widths = high[:, 0] - low[:, 0]
-    pitches = np.add.reduceat(widths, starts) / np.diff(np.r_[starts, len(seen)])
-    ranges = np.maximum.reduceat(widths, starts) - np.minimum.reduceat(widths, starts)
-    numbers = np.hstack([*extents, np.where(ranges < 0.03 * pitches, pitches, 0.0)[:, None]]).tolist()
-    for (first, last), row in zip(pairwise([*starts.tolist(), len(seen)]), numbers, strict=True):
-        left, top, right, bottom, pitch = row
+    edges = np.hstack([*extents, _pitches(high[:, 0] - low[:, 0], starts)[:, None]]).tolist()
+    for (first, last), (left, top, right, bottom, pitch) in zip(
+        pairwise([*starts.tolist(), len(seen)]), edges, strict=True
+    ):
         raw.FPDFText_GetMatrix(handle, int(seen[first]), matrix)
         raw.FPDFText_GetCharOrigin(handle, int(seen[first]), x, y)
         up = hypot(matrix.c * xx + matrix.d * yx, matrix.c * xy + matrix.d * yy)
-        points = max(0.1, abs(raw.FPDFText_GetFontSize(handle, int(seen[first])) * up))  # flat text has no height
+        # Flat text has no height.
+        points = max(0.1, abs(raw.FPDFText_GetFontSize(handle, int(seen[first])) * up))
         baseline = x.value * xy + y.value * yy + y0
         part, is_turned = letters[first:last], first in turned
-        if is_rtl := has_rtl and is_right_to_left(part):
-            is_drawn_right = low[last - 1, 0] > low[first, 0]
-            part = in_clusters(part)[::-1] if is_drawn_right else part
-        word = _FORMS.sub(
-            lambda ligature: unicodedata.normalize("NFKC", ligature[0]), "".join(part).translate(_HYPHENS)
-        )
+        is_rtl = has_rtl and is_right_to_left(part)
+        if is_rtl and low[last - 1, 0] > low[first, 0]:  # drawn from the left
+            part = in_clusters(part)[::-1]
         if not is_turned:  # some fonts have boxes much higher than their letters
             top, bottom = max(top, baseline - 1.1 * points), min(bottom, baseline + 0.4 * points)
         top, bottom = min(top, bottom), max(top, bottom)
-        yield Word(word, left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
+        yield Word(_plain("".join(part)), left, top, right, bottom, points, baseline, pitch, is_rtl, is_turned)
+
+
+def _plain(word: str) -> str:
+    """Return a word with plain hyphens, and letters instead of ligatures and presentation forms."""
+    return _FORMS.sub(lambda form: unicodedata.normalize("NFKC", form[0]), word.translate(_HYPHENS))
+
+
+def _pitches(widths: Floats, starts: Indices) -> Floats:
+    """Return the width of the glyphs of each word if they are equally wide, otherwise 0."""
+    pitches = np.add.reduceat(widths, starts) / np.diff(np.r_[starts, len(widths)])
+    ranges = np.maximum.reduceat(widths, starts) - np.minimum.reduceat(widths, starts)
+    return np.where(ranges < 0.03 * pitches, pitches, 0.0)
 
 
 def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
