@@ -21,7 +21,6 @@ from rag_eval.chunking.placement import (
     as_position_aware,
     count_characters,
     place,
-    search_allowance,
 )
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
@@ -148,29 +147,7 @@ def test_far_from_the_previous_chunk_only_a_unique_match_counts(
     assert places(source, pieces) == expected
 
 
-REACH = 1000 + 4 * len("cd")
 """How far past the previous end the place of a piece is still near."""
-
-
-def test_a_neighbour_is_within_reach_of_the_previous_end() -> None:
-    for gap, skipped, expected in (
-        (REACH, [], True),
-        (REACH + 1, [], False),
-        (REACH + 7, ["?" * 7], True),
-        (REACH + 8, ["?" * 7], False),
-        (REACH + 7, ["?" * 3, "?" * 4], True),
-    ):
-        source = f"ab{'-' * gap}cd{FAR}cd"
-        cut = places(source, ["ab", *skipped, "cd"])[-1]
-        assert (cut == (2 + gap, 4 + gap)) is expected, (gap, skipped)
-    # What was left out before a piece that was placed does not count.
-    assert places(f"ab ef{'-' * (REACH + 1)}cd{FAR}cd", ["ab", "?" * 7, "ef", "cd"])[-1] is None
-
-
-@pytest.mark.parametrize(("blanks", "found"), [(1000 + 4 * 3 - 3, True), (1000 + 4 * 3 - 2, False)])
-def test_an_aligned_neighbour_has_room_for_much_whitespace(blanks: int, found: bool) -> None:
-    source = f"start a{' ' * blanks}b a{' ' * blanks}b"
-    assert places(source, ["start", "a b"])[1] == ((6, 8 + blanks) if found else None)
 
 
 @pytest.mark.parametrize("letters", range(100, 140))
@@ -181,39 +158,6 @@ def test_marks_in_another_order_are_aligned_wherever_they_are(letters: int) -> N
 
 
 FILLER = "-" * 3000
-DISTANT = f"start {FILLER} here now {FILLER} end"
-
-
-def least_allowance(*pieces: str, source: str = DISTANT) -> int:
-    """The least allowance with which the last of the pieces is placed."""
-    low, high = 0, search_allowance(len(source))
-    while low < high:
-        middle = (low + high) // 2
-        if place(source, map(Piece, pieces), middle)[-1].cut:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def test_searches_read_so_many_characters_and_no_more() -> None:
-    assert [search_allowance(length) for length in (0, 5_000_000, 5_000_001)] == [10**9, 10**9, 200 * 5_000_001]
-    # A search reads what an overlap with the previous chunk could hold and the reach of the piece, then the source.
-    near = len("start") - 1 + len("here") - 1 + 1000 + 4 * len("here") + len("here")
-    assert least_allowance("start", "here") == near + 1
-    # A miss reads all that, and the aligned form of the source; the pieces left out make the reach longer.
-    miss = near + len(DISTANT) + len(aligned_form(DISTANT))
-    assert least_allowance("start", "zzzz", "here") == miss + near + len("zzzz") + 1
-    assert least_allowance("start", "zzzz", "zzzz", "here") == 2 * miss + near + 3 * len("zzzz") + 1
-    # A hit reads up to where it is found and, for a second one, on from there: the source once, and less than a miss.
-    found = DISTANT.index("here")
-    next_near = len("here") - 1 + len("end") - 1 + 1000 + 4 * len("end") + len("end")
-    assert least_allowance("start", "here", "end") == near + len(DISTANT) - 1 + next_near + 1
-    assert least_allowance("start", "here", "end") < least_allowance("start", "zzzz", "end")
-    # No search reads on behind the end of the source.
-    short = "start, and then the end"
-    assert least_allowance("end", "start", source=short) <= 2 * len(short)
-    assert place(DISTANT, [Piece("start"), Piece("here")])[1].cut == (found, found + 4)
 
 
 def test_without_allowance_only_what_is_near_is_found() -> None:

@@ -10,7 +10,6 @@ from strategies import nasty_texts
 
 from rag_eval.chunking.chunker import Cut
 from rag_eval.chunking.semantic import ClusterSemanticChunker, best_grouping, mean_similarity
-from rag_eval.errors import ConfigurationError
 
 
 def worth(vectors: np.ndarray, groups: list[tuple[int, int]]) -> float:
@@ -88,15 +87,3 @@ def test_memory_does_not_grow_with_the_square_of_the_pieces() -> None:
 def test_contract(text: str, piece_size: int, more: int) -> None:
     size = piece_size + more
     check_contract(ClusterSemanticChunker(TrigramEmbedder(), size, piece_size), text, size)
-
-
-def test_name_and_settings() -> None:
-    name = "ClusterSemanticChunker(embedder=trigrams, max_chunk_size=1000, piece_size=200)"
-    assert ClusterSemanticChunker(TrigramEmbedder()).name == name
-    assert ClusterSemanticChunker(TrigramEmbedder(), 3).name.endswith("max_chunk_size=3, piece_size=1)")
-    with pytest.raises(ConfigurationError, match="a piece must not be larger than a chunk"):
-        ClusterSemanticChunker(TrigramEmbedder(), max_chunk_size=100, piece_size=101)
-    with pytest.raises(ConfigurationError, match="piece_size: expected a number of at least 1, found 0"):
-        ClusterSemanticChunker(TrigramEmbedder(), piece_size=0)
-    with pytest.raises(ConfigurationError, match="embedder: there is no embedder 'cats'"):
-        ClusterSemanticChunker("cats")

@@ -1,13 +1,9 @@
-from typing import Any
-
-import pytest
 from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval.chunking.fixed_token import FixedTokenChunker
-from rag_eval.errors import ConfigurationError, TextEncodingError
 from rag_eval.tokens import ENCODINGS, get_encoding
 
 
@@ -45,52 +41,8 @@ def test_without_overlap_the_chunks_make_up_the_text(text: str, size: int) -> No
     assert "".join(FixedTokenChunker(size).chunk(text)) == text
 
 
-def test_windows_hold_the_tokens_they_say() -> None:
-    text = "The quick brown fox jumps over the lazy dog. " * 20
-    coder = get_encoding("cl100k_base")
-    tokens = coder.encode_ordinary(text)
-    chunks = FixedTokenChunker(30, 10).chunk(text)
-    assert chunks[:-1] == [coder.decode(tokens[i : i + 30]) for i in range(0, 20 * (len(chunks) - 1), 20)]
-    assert text.endswith(chunks[-1])
-
-
 def test_no_window_starts_inside_the_overlap_of_the_last() -> None:
     text = " word" * 40
     assert len(FixedTokenChunker(20, 10).cuts(text)) == 3
     assert len(FixedTokenChunker(40, 39).cuts(text)) == 1
     assert len(FixedTokenChunker(100, 50).cuts(text)) == 1
-
-
-def test_an_emoji_is_never_cut() -> None:
-    text = "👍🏽" * 30
-    assert all("\ufffd" not in chunk and chunk for chunk in FixedTokenChunker(1).chunk(text))
-    assert "".join(FixedTokenChunker(1).chunk(text)) == text
-
-
-def test_special_token_text_is_ordinary() -> None:
-    assert FixedTokenChunker(2).chunk("<|endoftext|>")[0] == "<|"
-
-
-def test_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(TextEncodingError, match="lone surrogate"):
-        FixedTokenChunker().cuts("\udfff")
-
-
-def test_name_tells_the_settings() -> None:
-    assert FixedTokenChunker().name == "FixedTokenChunker(tokens_per_chunk=100, chunk_overlap=0, encoding=cl100k_base)"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"tokens_per_chunk": 0},
-        {"tokens_per_chunk": 1.5},
-        {"tokens_per_chunk": True},
-        {"chunk_overlap": -1},
-        {"chunk_overlap": 100},
-        {"encoding": "gpt-4"},
-    ],
-)
-def test_unusable_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        FixedTokenChunker(**settings)

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval.chunking.markdown import MarkdownChunker, markdown_blocks
-from rag_eval.errors import ConfigurationError
 from rag_eval.tables import chunks_from_table, chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -183,9 +182,3 @@ def test_metadata_survives_a_table() -> None:
 )
 def test_contract(text: str, size: int) -> None:
     check_contract(MarkdownChunker(size), text, size)
-
-
-def test_name_and_settings() -> None:
-    assert MarkdownChunker(500).name == "MarkdownChunker(max_chunk_size=500)"
-    with pytest.raises(ConfigurationError, match="max_chunk_size: expected a number of at least 1, found 0"):
-        MarkdownChunker(0)

@@ -1,15 +1,10 @@
-from typing import Any
-
-import pytest
 from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans
 from strategies import nasty_texts
 
-from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveCharacterChunker
-from rag_eval.errors import ConfigurationError
 
 SEPARATORS = [
     DEFAULT_SEPARATORS,
@@ -39,17 +34,6 @@ def test_no_chunk_is_longer_than_the_size_when_characters_may_be_split(text: str
     assert all(end - start <= size for start, end in chunker.cuts(text))
 
 
-def test_repeated_text_lands_where_it_was_taken_from() -> None:
-    text = "Same words here.\n\n" * 5
-    cuts = RecursiveCharacterChunker(chunk_size=20, chunk_overlap=0).cuts(text)
-    assert [start for start, _ in cuts] == [0, 18, 36, 54, 72]
-
-
-def test_overlap_repeats_whole_words() -> None:
-    cuts = RecursiveCharacterChunker(chunk_size=11, chunk_overlap=6).cuts("aaaa bbbb cccc dddd")
-    assert cuts == [(0, 9), (5, 14), (10, 19)]
-
-
 def test_of_two_chunks_with_one_start_the_longer_is_kept() -> None:
     text = "\n\n\n\nshort\n\n" + "x" * 10
     assert langchain_spans(text, DEFAULT_SEPARATORS, 20, 8, len) == [(4, 9), (4, 21)]
@@ -61,12 +45,6 @@ def test_a_piece_without_separators_is_kept_whole() -> None:
     assert chunker.chunk("123456789\nab") == ["123456789", "ab"]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\n\t\u3000\r\n"])
-def test_text_without_a_solid_character_has_no_chunks(text: str) -> None:
-    assert RecursiveCharacterChunker().cuts(text) == []
-    assert RecursiveCharacterChunker(1, 0).cuts(text) == []
-
-
 def test_separators_become_a_tuple_and_show_in_the_name_only_when_changed() -> None:
     assert RecursiveCharacterChunker(separators=list(DEFAULT_SEPARATORS)).name == (
         "RecursiveCharacterChunker(chunk_size=1000, chunk_overlap=200)"
@@ -75,40 +53,6 @@ def test_separators_become_a_tuple_and_show_in_the_name_only_when_changed() -> N
     assert other.separators == (";",)
     assert other.name != RecursiveCharacterChunker().name
     assert hash(other) != hash(RecursiveCharacterChunker())
-
-
-def test_satisfies_both_protocols() -> None:
-    assert isinstance(RecursiveCharacterChunker(), Chunker)
-    assert isinstance(RecursiveCharacterChunker(), PositionAwareChunker)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"chunk_size": 0},
-        {"chunk_size": -3},
-        {"chunk_size": 10.0},
-        {"chunk_size": True, "chunk_overlap": 0},
-        {"chunk_size": "10"},
-        {"chunk_overlap": -1},
-        {"chunk_size": 100, "chunk_overlap": 100},
-        {"separators": []},
-        {"separators": "\n"},
-        {"separators": ["\n", 3]},
-        {"separators": None},
-    ],
-)
-def test_unusable_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        RecursiveCharacterChunker(**settings)
-
-
-@pytest.mark.parametrize("unit", ["a", "\n", " ", "👍🏽", "ab ", "x\n\n", "\n\n\n", ". "])
-def test_a_megabyte_of_one_kind_is_cut_to_its_end(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit)) + "end"
-    cuts = RecursiveCharacterChunker(1000, 200).cuts(text)
-    assert max(end - start for start, end in cuts) <= 1000
-    assert cuts[-1][1] == len(text)
 
 
 def test_the_default_overlap_fits_any_size() -> None:

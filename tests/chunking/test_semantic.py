@@ -59,28 +59,6 @@ def test_contract(text: str, percentile: float, window: int, size: int | None) -
     check_contract(SemanticChunker(TrigramEmbedder(), percentile, window, size), text, size)
 
 
-def test_name_holds_the_settings_and_the_embedder() -> None:
-    name = "SemanticChunker(embedder=trigrams, breakpoint_percentile=90.0, window=1, max_chunk_size=None)"
-    assert SemanticChunker(TrigramEmbedder(), 90).name == SemanticChunker(TrigramEmbedder(), 90.0).name == name
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"breakpoint_percentile": 101},
-        {"breakpoint_percentile": float("nan")},
-        {"breakpoint_percentile": "95"},
-        {"window": -1},
-        {"max_chunk_size": 0},
-        {"embedder": TrigramEmbedder},
-        {"embedder": object()},
-    ],
-)
-def test_settings_that_cannot_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        SemanticChunker(**{"embedder": TrigramEmbedder(), **wrong})
-
-
 @pytest.mark.parametrize("result", [np.zeros((1, 4)), np.zeros(2), np.array([[1.0, np.nan], [0, 1]])])
 def test_an_embedder_that_gives_nonsense_is_named(result: np.ndarray) -> None:
     class Broken(TrigramEmbedder):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval.chunking.sentence import SentenceChunker, cut_to_size, pack, sentence_cuts
-from rag_eval.errors import ConfigurationError
 
 
 def sentences(text: str) -> list[str]:
@@ -118,37 +117,7 @@ def test_lines_and_words_up_to_the_size(text: str, size: int, expected: list[str
     assert [inside[start:end] for start, end in found] == expected, "nothing outside of the stretch"
 
 
-def test_a_sentence_over_the_size_is_cut_at_lines_then_words_then_inside() -> None:
-    text = "aaa bbb\nccc ddd eee ffffffffffff gg"
-    assert [text[a:b] for a, b in cut_to_size(text, 0, len(text), 9)] == [
-        "aaa bbb",
-        "ccc ddd",
-        "eee",
-        "fffffffff",
-        "fff gg",
-    ]
-    assert SentenceChunker(9).chunk(text) == ["aaa bbb", "ccc ddd", "eee", "fffffffff", "fff gg"]
-
-
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(nasty_texts(), st.integers(1, 40), st.integers(0, 3))
 def test_contract(text: str, size: int, overlap: int) -> None:
     check_contract(SentenceChunker(size, overlap), text, size)
-
-
-@pytest.mark.parametrize("unit", [".", ". ", "A. ", "a.)", "\n \n", "word ", ")", " "])
-def test_long_hostile_text_keeps_the_contract(unit: str) -> None:
-    text = (unit * 200_000)[:200_000]
-    check_contract(SentenceChunker(100), text, 100)
-
-
-def test_name_and_settings() -> None:
-    assert SentenceChunker().name == "SentenceChunker(max_chunk_size=1000, sentence_overlap=0)"
-    for wrong, told in (
-        ({"max_chunk_size": 0}, "max_chunk_size: expected a number of at least 1, found 0"),
-        ({"max_chunk_size": 1.5}, "max_chunk_size: expected a whole number, found 1.5"),
-        ({"max_chunk_size": True}, "max_chunk_size: expected a whole number, found true"),
-        ({"sentence_overlap": -1}, "sentence_overlap: expected a number of at least 0, found -1"),
-    ):
-        with pytest.raises(ConfigurationError, match=f"^SentenceChunker, {told}$"):
-            SentenceChunker(**wrong)

@@ -25,7 +25,7 @@ from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.runs import data_differences
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tasks.corpus import load_corpus
-from tests.chain import load_documents, load_truth, run_benchmark
+from tests.chain import run_benchmark
 from tests.cli.commands import wait_for
 from tests.documents.made_files import pdf
 from tests.documents.made_pdfs import paper_of
@@ -263,26 +263,6 @@ def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) ->
     asked = [one.inputs.truth.queries.rows for one in outcomes]
     assert found[0] > 0.5
     assert asked[1] < asked[0], "sentences that the other loader tears apart are no spans any more"
-
-
-def test_a_change_of_the_loader_is_an_edit_that_spans_survive(folder: Path) -> None:
-    (folder / "docs" / "a.pdf").write_bytes(paper_of("hyphens", 1).data())
-    text = texts(folder, {}, "*.pdf")["a.pdf"]
-    start = text.index(". ") + 2
-    quoted = text[start : text.index(".", start) + 1]
-    span = {"doc_id": "a.pdf", "start": start, "end": start + len(quoted), "text": quoted}
-    (folder / "truth.jsonl").write_text(json.dumps({"query": "What?", "relevant_spans": [span]}))
-    config = load_config(benchmark(folder, "one", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: 'New. '}}\n"))
-    workspace = Workspace(root=folder / "work")
-    load_corpus.fn(whole(config.corpus, "*.pdf"), workspace)
-    documents = load_documents(workspace, config)
-    truth = load_truth(workspace, config, documents, reanchor=True)
-    (answer,) = workspace.read_table(truth.answers).to_pylist()
-    stored = StoredDocuments([workspace.read_table(one) for one in documents])["a.pdf"].content
-    assert answer["start"] != start
-    assert stored[answer["start"] : answer["end"]] == answer["text"]
-    plain = "".join(one for one in answer["text"] if one.isalpha())
-    assert plain == "".join(one for one in quoted if one.isalpha())
 
 
 def test_a_pattern_that_fits_no_file_is_noted(tmp_path: Path) -> None:
