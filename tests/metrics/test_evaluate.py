@@ -67,12 +67,6 @@ def test_no_results_are_zero_for_each_metric() -> None:
     assert evaluate_chunk_level([], [ChunkRecall()]) == {"chunk_recall": 0.0}
 
 
-def test_nothing_given_is_changed() -> None:
-    retrieved, truth = [span(5, 9), span(0, 6)], [span(3, 4)]
-    evaluate_token_level([result(retrieved, truth)], [SpanRecall(), SpanIoU()])
-    assert (retrieved, truth) == ([span(5, 9), span(0, 6)], [span(3, 4)])
-
-
 def test_a_mix_of_levels_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"token-level evaluation expects character spans.*'chunk_1'"):
         evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]

@@ -45,23 +45,6 @@ def test_a_group_is_covered_by_its_best_covered_member_and_counts_once() -> None
     assert recalls((0, 12), (26, 50), (52, 58), ks=[1, 2, 3]) == [12 / 30, 24 / 30, 1.0]
 
 
-def test_the_member_is_chosen_anew_for_every_cut() -> None:
-    places = (0, 20), (26, 47), (44, 50)
-    assert recalls(*places, ks=[3, 1, 2]) == [24 / 30, 20 / 30, 21 / 30]
-    # Half of each: the second half of the first member is what is missing.
-    assert recalls((0, 12), (38, 50), (12, 24), ks=[2, 3]) == [12 / 30, 24 / 30]
-
-
-def test_overlapping_hits_cover_a_character_once() -> None:
-    # Twice the same ten characters of the first are less than fifteen of its copy.
-    assert recalls((0, 10), (0, 10), (26, 41), ks=[3]) == [15 / 30]
-
-
-def test_a_budget_of_tokens_has_its_own_choice() -> None:
-    whole = recalls((0, 12), (26, 50), ks=[], metrics=("span_recall@3tokens", "span_recall@100tokens"))
-    assert whole == [12 / 30, 24 / 30]
-
-
 def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
     places = [(ASKED.id, 1, DOC.id, 0, 12), (ASKED.id, 2, DOC.id, 26, 50)]
     passages = placed_passages(places)
@@ -75,13 +58,6 @@ def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
     assert [at(budget, "tokens", tokens, None) for budget in (499, 500, 999, 1_000)] == [0, 12 / 30, 12 / 30, 24 / 30]
     texts = pa.array([None, "word " * 50], pa.large_string())
     assert [at(budget, "text", texts, [DOC]) for budget in (40, 100)] == [12 / 30, 24 / 30]
-
-
-def test_metrics_come_back_in_the_order_asked() -> None:
-    passages = placed_passages([(ASKED.id, 1, DOC.id, 26, 50)])
-    scores = score_passages("token-level", passages, TRUTH, ["span_recall", "span_precision"], [2, 1])
-    names = [(row["metric"], row["size"]) for row in scores.to_pylist()[::2]]
-    assert names == [("span_recall", 2), ("span_recall", 1), ("span_precision", 2), ("span_precision", 1)]
 
 
 def test_losses_of_grouped_truth_add_up() -> None:
@@ -107,15 +83,6 @@ def test_chunk_ids_have_groups_too() -> None:
     assert losses_of("chunk-level", chunks, truth, HitStages({"vector": hits}), [1]).parts.column(
         "final_recall"
     ).to_pylist() == [0.5]
-
-
-def test_a_hit_on_any_member_is_relevant() -> None:
-    both = ("span_precision", "span_iou", "span_mrr", "span_map")
-    # Both copies and nothing else: all that was retrieved is relevant, and one copy would have been enough.
-    assert recalls((0, 24), (26, 50), (52, 58), ks=[3], metrics=both) == [1, 1, 1, 1]
-    assert recalls((0, 24), (26, 50), ks=[2], metrics=both) == [1, 48 / 54, 1, 24 / 30]
-    # Half of the first is no miss where all of the other follows.
-    assert recalls((0, 12), (26, 50), ks=[1, 2], metrics=("span_mrr",)) == [1, 1]
 
 
 def test_a_loss_is_that_of_the_stage_that_lost_the_best_member_it_had() -> None:

@@ -8,7 +8,6 @@ from rag_eval.metrics.formulas import ChromaIoU, ChunkNDCG, SpanRecall, TokensRe
 from rag_eval.metrics.metric import (
     ALL,
     MIN,
-    ChunkLevelMetric,
     Cut,
     MetricName,
     TokenLevelMetric,
@@ -19,7 +18,7 @@ from rag_eval.metrics.metric import (
     split_name,
     token_level_metric,
 )
-from rag_eval.metrics.object_scoring import ChunkedCorpus, TokenUnit
+from rag_eval.metrics.object_scoring import TokenUnit
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
@@ -108,13 +107,6 @@ def test_a_token_level_metric_prints_the_name_it_was_made_from(text: str) -> Non
     assert isinstance(metric, TokenLevelMetric)
 
 
-@pytest.mark.parametrize("base", [name for name in METRIC.types if name.startswith("chunk_")])
-def test_a_chunk_level_metric_prints_the_name_it_was_made_from(base: str) -> None:
-    metric = chunk_level_metric(f"{base}@7")
-    assert metric.name == f"{base}@7"
-    assert isinstance(metric, ChunkLevelMetric)
-
-
 @pytest.mark.parametrize("name", METRIC.types)
 def test_the_registry_has_every_metric_under_its_own_label(name: str) -> None:
     metric = metric_of(name)
@@ -122,11 +114,6 @@ def test_the_registry_has_every_metric_under_its_own_label(name: str) -> None:
     assert METRIC.types[name] == f"{metric.__module__}:{metric.__name__}"
     assert metric.levels
     assert all(name in metric_names(level) for level in metric.levels)
-
-
-def test_equal_settings_are_equal_metrics() -> None:
-    assert chunk_level_metric("chunk_ndcg@5") == ChunkNDCG(k=5) != ChunkNDCG(k=6)
-    assert token_level_metric("span_recall@5") == SpanRecall(k=5)
 
 
 def test_an_unknown_metric_is_named_with_those_there_are() -> None:
@@ -166,12 +153,6 @@ def test_a_cut_is_a_whole_number_of_one_or_more(k: object) -> None:
     for make in (lambda: SpanRecall(k), lambda: ChunkNDCG(k), lambda: TokensRetrieved(k), lambda: ChromaIoU(k)):
         with pytest.raises(ConfigurationError, match="whole number"):
             make()
-
-
-def test_min_needs_the_chunks() -> None:
-    with pytest.raises(ConfigurationError, match="give it the chunks"):
-        ChromaIoU("min")
-    assert ChromaIoU("min", ChunkedCorpus([])).name == "chroma_iou@min"
 
 
 def test_an_unknown_tokenizer_is_refused_when_it_is_named() -> None:

@@ -86,11 +86,6 @@ def test_cases_worth_a_name(chunks: list[Place], truth: list[Place], expected: l
     assert oracle(chunks, truth)[:, 0].tolist() == expected
 
 
-def test_taking_the_best_chunk_each_time_is_not_enough() -> None:
-    # The longest chunk and then the one that adds most would cover 8.
-    assert oracle([(0, 0, 5), (0, 2, 8), (0, 5, 10)], [(0, 0, 10)])[:, 0].tolist() == [6, 10]
-
-
 def test_a_query_without_useful_chunks_takes_nothing_from_its_neighbours() -> None:
     best = oracle([(0, 0, 6)], [(0, 0, 6)], [(1, 0, 6)], [(0, 3, 9)])
     assert best.tolist() == [[6, 0, 3]]
@@ -101,10 +96,6 @@ def test_a_document_without_truth_is_not_taken_for_that_of_another_query() -> No
     start, end = SpanCoverage(found, rows([(0, 0, 5)], [(0, 0, 5)], [(0, 0, 5)])).on_truth()
     assert start.tolist() == [1, 5, 5, 5]
     assert end.tolist() == [4, 5, 5, 5]
-
-
-def test_no_queries() -> None:
-    assert oracle([(0, 0, 6)]).tolist() == [[]]
 
 
 def test_a_chunk_of_the_whole_document_does_not_make_every_chunk_a_candidate() -> None:

@@ -217,13 +217,6 @@ def test_averages_have_the_mean_and_the_number_of_queries() -> None:
     ]
 
 
-def test_a_score_prints_the_name_of_its_metric() -> None:
-    rows = [("span_recall", "hits", 5), ("chroma_iou", "min", 0), ("precision_omega", "all", 0), ("mine", "tokens", 9)]
-    assert [score_name(*row) for row in rows] == ["span_recall@5", "chroma_iou@min", "precision_omega", "mine@9tokens"]
-    assert score_name("recall_within_tokens", "tokens", 2000) == "recall_within_tokens@2000"
-    assert score_name("span_iou(o200k_base)", "tokens", 2000) == "span_iou(o200k_base)@2000tokens"
-
-
 def test_a_query_without_truth_is_an_error_with_its_name_and_the_count() -> None:
     truth = truth_to_tables([TRUTH[0], TokenLevelGroundTruth(query(1), []), TokenLevelGroundTruth(query(5), [])])
     with pytest.raises(GroundTruthError, match=r"'query_1' has no ground truth \(2 such queries\)"):
@@ -306,10 +299,6 @@ def test_what_cannot_be_asked_for_is_said(changes: dict[str, object], message: s
         score(case(**changes))
 
 
-def test_a_number_of_hits_in_a_name_is_its_cut() -> None:
-    assert score(case(metrics=["span_recall@2"])).equals(score(case(metrics=["span_recall"], ks=[2])))
-
-
 def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
     run = case()
     with pytest.raises(ConfigurationError, match=r"no text at \[0, 4\) of 'b\.md'"):
@@ -319,12 +308,6 @@ def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
         TokensRetrieved().calculate([A.span(2, 8)], []),
         TokensRetrieved().calculate([B.span(0, 4), B.span(4, 6)], []),
     ]
-
-
-def test_chunk_level_needs_truth_as_well() -> None:
-    truth = truth_to_tables([ChunkLevelGroundTruth(query(0), [])])
-    with pytest.raises(GroundTruthError, match="'query_0'"):
-        score_passages("chunk-level", chunk_hits_table([]), truth, ["chunk_f1"], [1])
 
 
 def test_tables_in_several_pieces_score_as_in_one() -> None:

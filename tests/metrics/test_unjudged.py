@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.metrics.metric import MetricName, metric_names, metric_of, token_level_metric
+from rag_eval.metrics.metric import metric_names, metric_of, token_level_metric
 from rag_eval.metrics.score_tables import UnjudgedAs, score_passages
 from rag_eval.tables import truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
@@ -186,22 +186,3 @@ def test_the_bound_within_a_budget_is_that_of_the_hits_within_it(
     assume(max(within) > 0)
     expected = value(f"span_recall@{max(within)}", hits, truth, "relevant")
     assert value(f"recall_within_tokens@{budget}", hits, truth, "relevant") == expected
-
-
-def test_which_bounds_hold_is_a_property_of_the_metric() -> None:
-    assert {name: metric_of(name).bounds for name in metric_names("chunk-level")} == {
-        "unjudged": "neither",
-        "tokens_retrieved": "neither",
-        "tokens_fetched": "neither",
-        "complete_evidence": "above",
-        "chunk_recall": "above",
-        "chunk_precision": "both",
-        "chunk_f1": "above",
-        "chunk_hit_rate": "both",
-        "chunk_mrr": "both",
-        "chunk_map": "neither",
-        "chunk_ndcg": "neither",
-        "recall_within_tokens": "above",
-        "recall_token_area": "neither",
-    }
-    assert MetricName.parse("span_precision@5").metric.bounds == "both"

@@ -121,12 +121,3 @@ def test_settings_that_mean_nothing_are_refused(confidence: float, resamples: in
         bootstrap_intervals(
             np.ones((1, 3)), units, np.random.default_rng(0), resamples=resamples, confidence=confidence
         )
-
-
-def test_an_interval_is_of_ten_thousand_resamples_at_95_percent_unless_told() -> None:
-    values, units = clustered(np.random.default_rng(3), 12, 2)
-    stated = bootstrap_intervals(values, units, np.random.default_rng(5), resamples=10_000, confidence=0.95)
-    unless_told = bootstrap_intervals(values, units, np.random.default_rng(5))
-    assert stated is not None
-    assert unless_told is not None
-    assert np.array_equal(unless_told, stated)

@@ -83,17 +83,6 @@ def test_a_budget_takes_whole_hits_as_long_as_they_fit(
         assert values_of(scores, "recall_token_area", largest)[number] == pytest.approx(area)
 
 
-def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
-    truth = [CharacterSpan("0.md", 0, 40, TEXTS[0][:40])]
-    exact, whole = CharacterSpan("0.md", 0, 40, TEXTS[0][:40]), CharacterSpan("0.md", 0, 200, TEXTS[0][:200])
-    hits, tables = tables_of([([exact], truth), ([whole], truth)])
-    scores = score_passages("token-level", hits, tables, at_budgets([20, 2_000]), documents=DOCUMENTS)
-    assert values_of(scores, "recall_within_tokens", 2_000) == [1, 1]
-    assert values_of(scores, "recall_within_tokens", 20) == [1, 0]
-    small, large = values_of(scores, "recall_token_area", 2_000)
-    assert 1 > small > large > 0.9
-
-
 def test_chunk_ids_have_a_budget_too() -> None:
     chunks = plain_chunks([("chunk_a", "a.md", 0, "one two three"), ("chunk_b", "b.md", 0, "four " * 30)])
     queries = table_of(QUERIES, [(name, "?", False, "{}") for name in ("q0", "q1", "q2")])
@@ -123,12 +112,6 @@ def test_budgets_that_are_none_are_refused(budgets: list[int], message: str) -> 
         score_passages("token-level", hits, truth, at_budgets(budgets), documents=DOCUMENTS)
     with pytest.raises(ConfigurationError, match="whole number of 1"):
         RecallWithinTokens(0)
-
-
-def test_a_strip_has_six_budgets_to_each_doubling() -> None:
-    assert STRIP[::6] == (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000)
-    assert len(STRIP) == 37
-    assert list(STRIP) == sorted(STRIP)
 
 
 def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:

@@ -1,4 +1,4 @@
-"""The span metrics against a naive twin that counts sets of characters, or of tokens, one by one."""
+"""The metrics against a naive twin that counts sets of characters, of tokens, or of chunk ids, one by one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +12,13 @@ from rag_eval.metrics.formulas import (
     ChromaIoU,
     ChromaPrecision,
     ChromaRecall,
+    ChunkF1,
+    ChunkHitRate,
+    ChunkMAP,
+    ChunkMRR,
+    ChunkNDCG,
+    ChunkPrecision,
+    ChunkRecall,
     PrecisionOmega,
     SpanHitRate,
     SpanIoU,
@@ -26,7 +33,7 @@ from rag_eval.metrics.object_scoring import ChunkedCorpus, TokenUnit
 from rag_eval.tokens import get_encoding
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from rag_eval.types.ids import ChunkId, DocumentId, generate_pa_chunk_id
 
 ENCODING = "cl100k_base"
 TEXTS = {
@@ -202,21 +209,6 @@ def test_empty_sides(metric: SpanRecall, both_empty: float, no_truth: float, no_
     assert metric.calculate([], [span]) == no_hits
 
 
-def test_values_worked_out_by_hand() -> None:
-    a, b = DOCUMENTS["a.md"], DOCUMENTS["b.md"]
-    truth = [a.span(0, 10), a.span(20, 30), b.span(0, 5)]
-    retrieved = [b.span(10, 20), a.span(5, 25), a.span(5, 10), b.span(0, 10)]
-    assert SpanRecall().calculate(retrieved, truth) == 15 / 25
-    assert SpanPrecision().calculate(retrieved, truth) == 15 / 40
-    assert SpanIoU().calculate(retrieved, truth) == 15 / 50
-    assert SpanMRR().calculate(retrieved, truth) == 1 / 2
-    assert SpanMAP().calculate(retrieved, truth) == pytest.approx((10 * 1 / 2 + 5 * 2 / 4) / 25)
-    gained, ideal = 10 / math.log2(3) + 5 / math.log2(5), 20 + 5 / math.log2(3)
-    assert SpanNDCG().calculate(retrieved, truth) == pytest.approx(gained / ideal)
-    assert SpanNDCG(1).calculate(retrieved, truth) == 0.0
-    assert ChromaPrecision().calculate(retrieved, truth) == 15 / 45
-
-
 def test_one_hit_that_covers_two_truths_of_a_document_is_a_perfect_ranking() -> None:
     document = DOCUMENTS["a.md"]
     assert SpanNDCG(5).calculate([document.span(0, 30)], [document.span(2, 5), document.span(20, 22)]) == 1.0
@@ -248,3 +240,29 @@ def test_tokens_need_the_document_and_its_whole_text() -> None:
         SpanRecall(unit=short).calculate([], [DOCUMENTS["b.md"].span(0, 3)])
     with pytest.raises(SpanMismatchError, match=r"a\.md.*5 characters"):
         SpanRecall(unit=short).calculate([], [DOCUMENTS["a.md"].span(0, 9)])
+
+
+some_ids = st.lists(st.sampled_from("abcdefg").map(ChunkId), max_size=9)
+
+
+@given(some_ids, some_ids, st.one_of(st.none(), st.integers(1, 10)))
+@settings(deadline=None, derandomize=True, max_examples=300)
+def test_every_chunk_metric_equals_its_naive_twin(
+    retrieved: list[ChunkId], truth: list[ChunkId], k: int | None
+) -> None:
+    hits, relevant = retrieved[:k], set(truth)
+    useful = [rank for rank, one in enumerate(hits, start=1) if one in relevant and one not in hits[: rank - 1]]
+    precision = len(set(hits) & relevant) / len(set(hits)) if hits else 0.0
+    recall = len(set(hits) & relevant) / len(relevant) if relevant else 0.0
+    ideal = sum(1 / math.log2(rank + 1) for rank in range(1, len(relevant) + 1) if k is None or rank <= k)
+    expected = {
+        ChunkRecall: recall,
+        ChunkPrecision: precision,
+        ChunkF1: 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
+        ChunkHitRate: float(bool(useful)),
+        ChunkMRR: 1 / useful[0] if useful else 0.0,
+        ChunkMAP: sum((n + 1) / rank for n, rank in enumerate(useful)) / len(relevant) if relevant else 0.0,
+        ChunkNDCG: sum(1 / math.log2(rank + 1) for rank in useful) / ideal if ideal else 0.0,
+    }
+    for metric, value in expected.items():
+        assert metric(k).calculate(retrieved, truth) == pytest.approx(value, abs=1e-12), metric.label
