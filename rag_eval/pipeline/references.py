@@ -1,4 +1,4 @@
-"""References: what a step returns in place of its tables. They say where a table is, its digest and its size.
+"""References: what a step returns instead of its tables. They name the place of a table, its digest and its size.
 
 A reference is small, so that Prefect can pass it from task to task, show it and store it as the task's result.
 """
@@ -30,15 +30,14 @@ class Frozen(BaseModel):
 
 
 class Effort(Frozen):
-    """What a step took when it ran: ``fresh`` of ``total`` units were computed, the others came from a cache.
+    """The effort of a step when it ran: ``fresh`` of ``total`` units were computed, the others came from a cache.
 
-    ``tokens`` is what models read and ``cost`` what they charged, in US dollars; None where that is unknown.
-    ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
-    building of an index, and no embedding of queries, whose vectors are cached. ``skipped`` counts the pieces of a
-    chunker that have no certain place in their document and were left out; ``fallbacks`` how often something else
-    had to stand in for a result, by the sentence that says so. A result with ``unfinished`` work is not cached,
-    because another run may finish it. ``recall`` is the share of the exact nearest chunks that an approximate search
-    found on a sample of the queries; None where the search is exact.
+    ``tokens`` were read by models, which charged ``cost`` US dollars; None where that is unknown. ``query_seconds`` is
+    the time of a search or a reranking that grows with the queries: without reading tables, building an index and
+    embedding queries. ``skipped`` counts the pieces of a chunker without a certain place in their document, which
+    were left out; ``fallbacks`` counts what replaced a missing result, by a sentence about it. A result with
+    ``unfinished`` work is not cached, because another run may finish it. ``recall`` is the share of the exact nearest
+    chunks that an approximate search found on a sample of the queries; None where the search is exact.
     """
 
     fresh: int
@@ -61,11 +60,11 @@ class Effort(Frozen):
     @classmethod
     def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
         """Return the sum of at least one effort in the same unit, with the lowest recall."""
-        added = cls.model_fields.keys() - {"unit", "recall", "fallbacks"}
-        parts = {name: [getattr(one, name) for one in efforts] for name in added}
-        sums: dict[str, Any] = {name: None if None in values else sum(values) for name, values in parts.items()}
-        recalls = [one.recall for one in efforts if one.recall is not None]
-        fallbacks = sum((Counter(one.fallbacks) for one in efforts), Counter())
+        numbers = cls.model_fields.keys() - {"unit", "recall", "fallbacks"}
+        columns = {name: [getattr(effort, name) for effort in efforts] for name in numbers}
+        sums: dict[str, Any] = {name: None if None in values else sum(values) for name, values in columns.items()}
+        recalls = [effort.recall for effort in efforts if effort.recall is not None]
+        fallbacks = sum((Counter(effort.fallbacks) for effort in efforts), Counter())
         return cls(unit=efforts[0].unit, recall=min(recalls, default=None), fallbacks=dict(fallbacks), **sums)
 
     def cached(self) -> "Effort":
@@ -74,7 +73,7 @@ class Effort(Frozen):
 
 
 class Result(Frozen):
-    """What a step returned: when it was made, what that took, and the digest of what was read outside the workspace.
+    """What a step returned: when the step began, its effort, and the digest of what was read outside the workspace.
 
     None of these is part of a cache key.
     """
@@ -90,18 +89,19 @@ class Result(Frozen):
     @property
     def key_data(self) -> Any:
         """Return what of it goes into the cache key of a step that reads it."""
-        raise NotImplementedError
+        return [file.key_data for file in self.files]
 
     @property
-    def files(self) -> "list[TableRef | IndexRef]":
+    def files(self) -> "list[FileRef]":
         """Return the tables and indexes it refers to."""
-        raise NotImplementedError
+        values = [getattr(self, name) for name in type(self).model_fields]
+        tables = [table for value in values for table in (value.values() if isinstance(value, dict) else [value])]
+        return [table for table in tables if isinstance(table, FileRef)]
 
 
-class TableRef(Result):
-    """A table in the workspace: where it is, the sha256 of its file, and its number of rows."""
+class FileRef(Result):
+    """A file or a folder in the workspace: its digest, its place and its number of rows."""
 
-    kind: Literal["table"] = "table"
     digest: str
     uri: WorkspaceUri
     rows: int
@@ -111,8 +111,14 @@ class TableRef(Result):
         return {"digest": self.digest}
 
     @property
-    def files(self) -> "list[TableRef | IndexRef]":
+    def files(self) -> "list[FileRef]":
         return [self]
+
+
+class TableRef(FileRef):
+    """A table in the workspace; the digest is the sha256 of its file."""
+
+    kind: Literal["table"] = "table"
 
 
 def digest_of(shards: Sequence[TableRef]) -> str:
@@ -120,26 +126,15 @@ def digest_of(shards: Sequence[TableRef]) -> str:
     return shards[0].digest if len(shards) == 1 else data_sha256([shard.digest for shard in shards])
 
 
-class IndexRef(Result):
-    """A LanceDB index in the workspace: where it is, the digest of what it was made from, its rows and bytes.
+class IndexRef(FileRef):
+    """A LanceDB index in the workspace, with its bytes; the digest is that of what it was built from.
 
     The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
     """
 
     kind: Literal["index"] = "index"
-    digest: str
-    uri: WorkspaceUri
-    rows: int
     size: int
     checksum: str
-
-    @property
-    def key_data(self) -> Any:
-        return {"digest": self.digest}
-
-    @property
-    def files(self) -> "list[TableRef | IndexRef]":
-        return [self]
 
 
 class ChunksRef(Result):
@@ -159,10 +154,6 @@ class ChunksRef(Result):
     def key_data(self) -> Any:
         return self.table.key_data
 
-    @property
-    def files(self) -> "list[TableRef | IndexRef]":
-        return [self.table]
-
 
 class TruthRef(Result):
     """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
@@ -176,32 +167,20 @@ class TruthRef(Result):
     def key_data(self) -> Any:
         return {"queries": self.queries.key_data, "answers": self.answers.key_data, "level": self.evaluation_type}
 
-    @property
-    def files(self) -> list[TableRef | IndexRef]:
-        return [self.queries, self.answers]
-
 
 class QueriesRef(Result):
-    """What is searched: one text or several for each query, and the documents that their filters allow."""
+    """The texts to search, one or several for each query, and the documents that their filters allow."""
 
     kind: Literal["queries"] = "queries"
     searches: TableRef
     allowed: TableRef | None = None
 
-    @property
-    def key_data(self) -> Any:
-        return [one.key_data for one in self.files]
-
-    @property
-    def files(self) -> list[TableRef | IndexRef]:
-        return [self.searches, *([self.allowed] if self.allowed is not None else [])]
-
 
 class HitsRef(Result):
-    """What a retrieval found, by the stage of the retrieval; the last one is what it returns.
+    """The hits by the stage of the retrieval; the last stage is what it returns.
 
-    ``passages`` are what the model would be given, where that is more than the hits. ``unplaced`` hits are texts
-    without a certain place in the documents.
+    ``passages`` are what the model would be given, where that is more than the hits. ``unplaced`` counts the hits that
+    are texts without a certain place in the documents.
     """
 
     kind: Literal["hits"] = "hits"
@@ -223,10 +202,6 @@ class HitsRef(Result):
     def key_data(self) -> Any:
         return self.returned.key_data
 
-    @property
-    def files(self) -> list[TableRef | IndexRef]:
-        return [*self.stages.values(), *([self.passages] if self.passages is not None else [])]
-
 
 class ScoresRef(Result):
     """The scores of every query, their means by metric, and the number of queries in each mean."""
@@ -239,10 +214,6 @@ class ScoresRef(Result):
     @property
     def key_data(self) -> Any:
         return self.table.key_data
-
-    @property
-    def files(self) -> list[TableRef | IndexRef]:
-        return [self.table]
 
 
 AnyResult = Annotated[

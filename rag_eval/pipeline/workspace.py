@@ -1,9 +1,9 @@
 """The workspace of a pipeline: Arrow tables named by their content, LanceDB indexes, stored results, runs and caches.
 
-It is a folder, or a bucket with a folder as its copy on this machine. Files are written beside their place and renamed
-into it, so that a reader meets a whole file or none, and two writers of the same content do no harm. What is read is
-checked against the digest in its reference. A workspace is data, whoever wrote it: reading it runs nothing, and nothing
-is read from or written to places that it leads to outside its own folder.
+It is a folder, or a bucket with a folder as its copy on this machine. Files are written to a scratch path and renamed,
+so that a reader finds a whole file or none, and two writers of the same content do no harm. Tables and indexes are
+checked against the digest in their reference. A workspace is data, whoever wrote it: reading it runs nothing, and
+links that lead out of its folder are not followed.
 """
 
 import functools
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.errors import ArtifactError, DamagedError
-from rag_eval.pipeline.references import IndexRef, TableRef, TruthRef
+from rag_eval.pipeline.references import FileRef, IndexRef, TableRef, TruthRef
 from rag_eval.storage.bucket import BucketLocation, BucketStorage, Storage
 from rag_eval.storage.files import (
     files_sha256,
@@ -44,9 +44,9 @@ class Workspace(BaseModel):
     remote: str | None = None
     """The bucket and the path in it, such as ``s3://bucket/path``."""
     refresh: bool = False
-    """Compute everything again instead of using cached results; not part of any key."""
+    """Compute everything again instead of using cached results; not part of any cache key."""
     begun: AwareDatetime | None = None
-    """When the run began: what was computed since then is used like any cached result."""
+    """When the run began: results computed since then are used despite ``refresh``."""
 
     @classmethod
     def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
@@ -59,7 +59,7 @@ class Workspace(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _find_copy(cls, data: Any) -> Any:
-        """Replace the root that another machine wrote by the copy of this machine."""
+        """Replace the root of another machine by this machine's copy of the bucket."""
         if isinstance(data, dict) and data.get("remote"):
             return data | {"root": str(BucketLocation.parse(data["remote"]).copy)}
         return data
@@ -71,12 +71,12 @@ class Workspace(BaseModel):
 
     @property
     def storage(self) -> Storage:
-        """Where files are fetched from and uploaded to."""
+        """The bucket to fetch files from and upload them to, if there is one."""
         return _storage(self.root, self.remote)
 
     @property
     def address(self) -> str:
-        """The folder or the bucket, as people write it."""
+        """The folder, or the address of the bucket."""
         return self.storage.address
 
     def start_run(self) -> Self:
@@ -85,7 +85,7 @@ class Workspace(BaseModel):
 
     @property
     def made_since(self) -> datetime | None:
-        """The moment before which cached results are too old to be used; None where all of them are used."""
+        """The time from which on cached results are used; None to use all of them."""
         if not self.refresh:
             return None
         return self.begun or datetime.now(UTC)
@@ -102,13 +102,13 @@ class Workspace(BaseModel):
         write_atomically(path, data)
 
     def fetch(self, path: Path) -> Path:
-        """Return the path of a file that never changes, fetched first where only the bucket has it."""
+        """Return the path of a file that never changes, fetched first if only the bucket has it."""
         if not path.exists():
             self.storage.fetch(path)
         return path
 
     def fetch_newest(self, path: Path) -> Path:
-        """Return the path of a file that may change, as whoever wrote it last has left it."""
+        """Return the path of a file that may change, fetched anew."""
         self.storage.fetch(path)
         return path
 
@@ -120,7 +120,7 @@ class Workspace(BaseModel):
     def write_table(self, kind: str, table: pa.Table | Iterable[pa.Table]) -> TableRef:
         """Write a table and return its reference; the same content written twice is one file.
 
-        It may come in parts, at least one, of which one at a time is in memory; the same parts make the same file.
+        It may come in one or more parts, with one at a time in memory; the same parts make the same file.
         """
         folder = self.root / "tables" / kind
         self._check_inside(folder)
@@ -141,8 +141,8 @@ class Workspace(BaseModel):
             with suppress(OSError):  # in a workspace that is read-only
                 remove(path)
             self.storage.delete(path)
-            problem = f"{ref.uri} in the workspace {self.address!r} is no table of ours ({error})"
-            raise DamagedError(f"{problem}: run again to make it anew") from None
+            problem = f"{ref.uri} in the workspace {self.address!r} is not a valid table ({error})"
+            raise DamagedError(f"{problem}: run again to compute it again") from None
 
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
         """Return the table whose shards these are; raises as ``read_table`` does."""
@@ -169,66 +169,66 @@ class Workspace(BaseModel):
         self.storage.upload(path)
         return ref
 
-    def path(self, ref: TableRef | IndexRef) -> Path:
-        """Return where a table or an index is, fetched first where only the bucket has it.
+    def path(self, ref: FileRef) -> Path:
+        """Return the path of a table or an index, fetched first if only the bucket has it.
 
         Raises ``DamagedError`` when it is missing or damaged; a damaged object is deleted from the bucket.
         """
         if problem := self.damage(ref):
             self.storage.delete(self.root / ref.uri)
-            raise DamagedError(f"{problem}: run again to make it anew")
+            raise DamagedError(f"{problem}: run again to compute it again")
         return self.root / ref.uri
 
-    def damage(self, ref: TableRef | IndexRef) -> str | None:
-        """Return what is wrong with a table or an index, fetched where it is not here or damaged; None: nothing."""
+    def damage(self, ref: FileRef) -> str | None:
+        """Return what is wrong with a table or an index, fetched first if it is missing or damaged; None if nothing is."""
         problem = self._damage_here(ref)
         if problem is None or not self.storage.fetch(self.root / ref.uri):
             return problem
         return self._damage_here(ref)
 
-    def is_here(self, ref: TableRef | IndexRef) -> bool:
-        """Whether this machine has a table or an index, whole or not."""
+    def is_here(self, ref: FileRef) -> bool:
+        """Return whether this machine has a table or an index, damaged or not."""
         return (self.root / ref.uri).exists()
 
-    def problem(self, ref: TableRef | IndexRef) -> str | None:
-        """As ``damage``, without fetching: of what only the bucket has, whether it is there."""
+    def problem(self, ref: FileRef) -> str | None:
+        """Return what is wrong with a table or an index without fetching it; None if nothing is."""
         if self.is_here(ref):
             return self.damage(ref)
         size = self.storage.size(self.root / ref.uri)
         if size is None or (isinstance(ref, IndexRef) and size != ref.size):
-            return f"{ref.uri} is gone from the workspace {self.address!r}"
+            return f"{ref.uri} is missing from the workspace {self.address!r}"
         return None
 
     def contains(self, path: Path) -> bool:
-        """Whether a path leads to a place in the workspace's folder, with all links followed."""
+        """Return whether a path is inside the workspace's folder, with all links followed."""
         inside = os.path.join(os.path.realpath(path), "")
-        # Where no link leads to the workspace, the first of them is the second, and sooner known.
+        # abspath first: without a link to the workspace it is enough, and faster.
         return any(inside.startswith(os.path.join(real(self.root), "")) for real in (os.path.abspath, os.path.realpath))
 
     def _check_inside(self, folder: Path) -> None:
-        """Raise ``ArtifactError`` when a link leads out of the workspace: nothing of it is written elsewhere."""
+        """Raise ``ArtifactError`` when a link leads out of the workspace."""
         if not self.contains(folder):
             raise ArtifactError(
-                f"{self._name(folder)} leads out of the workspace {self.address!r} by a link: "
-                "put a folder in its place, or the whole workspace there"
+                f"{self._name(folder)} is a link out of the workspace {self.address!r}: "
+                "replace it by a folder, or move the whole workspace"
             )
 
     def _name(self, path: Path) -> str:
         return self.storage.name_of(path)
 
-    def _damage_here(self, ref: TableRef | IndexRef) -> str | None:
+    def _damage_here(self, ref: FileRef) -> str | None:
         path, where = self.root / ref.uri, f"the workspace {self.address!r}"
         if not self.contains(path):
-            return f"{ref.uri} leads out of {where} by a link"
+            return f"{ref.uri} is a link out of {where}"
         try:
             if isinstance(ref, IndexRef):
                 expected, found = ref.checksum, _tree_sha256(path)
             elif path.is_file():
                 expected, found = ref.digest, kept_sha256(path)
             else:
-                return f"{ref.uri} is gone from {where}"
+                return f"{ref.uri} is missing from {where}"
         except FileNotFoundError:
-            return f"{ref.uri} is gone from {where}"
+            return f"{ref.uri} is missing from {where}"
         except OSError as error:
             return f"{ref.uri} in {where} cannot be read ({error.strerror})"
         if found == expected:

@@ -167,7 +167,7 @@ def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pyt
     assert again.configurations[0].metrics == first.configurations[0].metrics
     assert "was altered" in caplog.text
     assert "the task runs again" in caplog.text
-    assert "is gone from the workspace" in caplog.text
+    assert "is missing from the workspace" in caplog.text
     assert run(config, workspace).work() == (0, 9)
 
 

@@ -208,7 +208,7 @@ def test_losses_of_selected_hits_add_up_and_an_index_says_what_it_misses(
         assert sum(row.values()) == pytest.approx(1, abs=1e-12)
         assert row["final_recall"] == pytest.approx(outcome.metrics[f"{METRICS[level][0]}@3"])
         assert (row["selection"] > 0.1) == (own.where is not None), row
-        effort = outcome.steps["search 0"].effort
+        effort = outcome.steps["search vector"].effort
         assert effort is not None
         assert (effort.recall is None) == ("ivf-pq" not in outcome.name)
         is_poor = effort.recall is not None and effort.recall < 0.95

@@ -147,7 +147,7 @@ def shard_keys(folder: Path, config: BenchmarkConfig) -> dict[str, set[str | Non
         "index words": [cache_key(index_words, shard, WordTokenizer(), workspace) for shard in found.chunks],
         "sum vectors": [cache_key(sum_vectors, *both, workspace) for both in zip(found.chunks, vectors, strict=True)],
         "index vectors": [index.digest for index in found.indexes],
-        "search": [table.digest for table in found.steps["search"]],  # type: ignore[attr-defined]
+        "search": [table.digest for table in found.steps["search"][: len(sources)]],  # type: ignore[attr-defined]
     }
     assert {len(set(some)) for some in keys.values()} == {len(sources)}
     return {name: set(some) for name, some in keys.items()}

@@ -55,7 +55,7 @@ def test_a_table_that_is_damaged_during_a_run_is_one_sentence(tmp_path: Path) ->
     path = tmp_path / ref.uri
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(
-        DamagedError, match=r"^tables/documents/.* was altered \(sha256 .*\): run again to make it anew$"
+        DamagedError, match=r"^tables/documents/.* was altered \(sha256 .*\): run again to compute it again$"
     ):
         chunk.fn(ref, RecursiveTokenChunker(), workspace)
 

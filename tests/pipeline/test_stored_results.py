@@ -87,7 +87,7 @@ def test_what_was_stored_is_found_as_it_was_unless_a_file_of_it_is_gone(
         path = workspace.root / one.uri
         path.rename(workspace.root / "away")
         assert find(workspace, KEY) is None
-        assert f"{one.uri} is gone from the workspace" in caplog.text
+        assert f"{one.uri} is missing from the workspace" in caplog.text
         assert not file.exists()
         (workspace.root / "away").rename(path)
         store(workspace, KEY, result)
@@ -202,7 +202,7 @@ def test_links_that_lead_out_of_the_workspace_are_not_followed(
         assert not link.is_symlink()  # a file is put in the link's place
         assert find(workspace, KEY) is not None
         assert (tmp_path / link.name).is_file()
-    assert f"tables/numbers/{link.name} leads out of the workspace" in caplog.text
+    assert f"tables/numbers/{link.name} is a link out of the workspace" in caplog.text
 
 
 def test_nothing_is_read_or_written_through_a_folder_that_leads_out(
@@ -215,7 +215,7 @@ def test_nothing_is_read_or_written_through_a_folder_that_leads_out(
     before = [(path, path.read_bytes()) for path in elsewhere.iterdir()]
     assert find(workspace, KEY) is None
     store(workspace, KEY, table(workspace, 4))
-    assert "results leads out of the workspace" in caplog.text
+    assert "results is a link out of the workspace" in caplog.text
     assert [(path, path.read_bytes()) for path in elsewhere.iterdir()] == before
 
 

@@ -49,7 +49,7 @@ def test_a_table_that_is_gone_or_altered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="was altered"):
         workspace.read_table(ref)
     path.unlink()
-    with pytest.raises(ArtifactError, match="is gone from the workspace"):
+    with pytest.raises(ArtifactError, match="is missing from the workspace"):
         workspace.read_table(ref)
 
 
@@ -58,7 +58,7 @@ def test_a_planted_table_that_leads_beyond_its_bytes_is_refused_and_dropped(tmp_
     table = pa.table({"text": pa.Array.from_buffers(pa.string(), 2, buffers)})
     path = write_table(tmp_path / "tables" / "texts", table.schema, [table])
     workspace, ref = Workspace(root=tmp_path), TableRef(uri=f"tables/texts/{path.name}", digest=path.stem, rows=2)
-    with pytest.raises(DamagedError, match=r"is no table of ours \(it holds no Arrow table\): run again"):
+    with pytest.raises(DamagedError, match=r"is not a valid table \(it holds no Arrow table\): run again"):
         workspace.read_table(ref)
     assert not path.exists()
 
@@ -92,7 +92,7 @@ def test_an_index_that_loses_a_file_or_is_gone_is_damaged(tmp_path: Path) -> Non
     (tmp_path / ref.uri / "data").unlink()
     assert "was altered" in (workspace.damage(ref) or "")
     (tmp_path / ref.uri).rmdir()
-    with pytest.raises(ArtifactError, match=r"indexes/.* is gone from the workspace .*: run again to make it anew"):
+    with pytest.raises(ArtifactError, match=r"indexes/.* is missing from the workspace .*: run again to compute it again"):
         workspace.path(ref)
 
 

@@ -74,7 +74,7 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
 
 def test_lost_tables_are_said(small_run: Kept) -> None:
     (small_run.workspace.root / small_run.outcome.configurations[0].hits.uri).unlink()
-    with pytest.raises(ArtifactError, match=r"is gone from the workspace .* run again"):
+    with pytest.raises(ArtifactError, match=r"is missing from the workspace .* run again"):
         keep_report(small_run.workspace, small_run.outcome)
 
 

@@ -39,7 +39,7 @@ def test_what_was_kept_is_read_again_without_the_tables(own_store: Store) -> Non
     workspace, run = own_store.workspace, own_store.good
     collected = collect_scores(workspace, run)
     clear(workspace)
-    with pytest.raises(ArtifactError, match="is gone from the workspace"):
+    with pytest.raises(ArtifactError, match="is missing from the workspace"):
         collect_scores(workspace, run)
     kept = read_scores(workspace, run)
     assert (kept.metrics, kept.configurations, kept.queries) == (

@@ -183,7 +183,7 @@ def test_a_run_without_a_dataset_asks_for_one_and_missing_tables_are_named(
     assert "names no LangSmith dataset: give --dataset" in str(asked.exception)
     clear(workspace)
     gone = rag_eval("publish", "--dataset", "boats", workspace=workspace)
-    assert "is gone from the workspace" in str(gone.exception)
+    assert "is missing from the workspace" in str(gone.exception)
 
 
 @pytest.mark.usefixtures("prefect_server", "settings")

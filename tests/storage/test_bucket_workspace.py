@@ -132,7 +132,7 @@ def test_what_the_bucket_has_lost_is_said_where_nobody_has_a_copy(s3: S3Double) 
     s3.remove(f"team/{table.uri}", f"team/{index.uri}/data/rows")
     assert (here.problem(table), here.problem(index)) == (None, None)
     for ref in (table, index):
-        assert "is gone from the workspace" in str(there.problem(ref))
+        assert "is missing from the workspace" in str(there.problem(ref))
 
 
 def rows_of(workspace: Workspace) -> KeyedRows:
