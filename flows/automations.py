@@ -1,7 +1,6 @@
-"""What a Prefect server does by itself for the benchmarks on it.
+"""Automations on a Prefect server.
 
-It starts a run when documents change, marks runs whose worker died as crashed, cancels those that take too long, and
-tells somebody when a run failed, and when it works again.
+They start a run when documents change, mark dead runs as crashed, cancel long runs, and notify of failures.
 """
 
 import os
@@ -25,10 +24,10 @@ from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
 from rag_eval.formatting import slug
 
 TAG = "rag-eval"
-"""What all that rag-eval makes on a server is tagged with."""
+"""The tag of everything that rag-eval creates on a server."""
 
 SHARED = "project:"
-"""The tag of what all projects of a server share; no project is called so."""
+"""The tag of what the projects of a server share; no project has this name."""
 
 HEARTBEAT, RECOVERED = "prefect.flow-run.heartbeat", "rag-eval.recovered"
 FAILED = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut")}
@@ -36,27 +35,27 @@ ENDED = FAILED | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancel
 
 
 def emit(event: Event) -> None:
-    """Emit an event and return when the server has it; raise ``ServiceError`` when it does not take it."""
+    """Emit an event and wait until the server has it; raise ``ServiceError`` if it is refused."""
     try:
         with get_client(sync_client=True) as client:
             client.request("POST", "/events", json=[event.model_dump(mode="json")])
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        raise ServiceError(f"Prefect did not take the event {event.event} ({as_sentence(error)})") from None
+        raise ServiceError(f"Prefect refused the event {event.event} ({as_sentence(error)})") from None
 
 
 def project_tag(project: str) -> str:
-    """Return the tag of all that one benchmark has on a server."""
+    """Return the tag of everything that a project has on a server."""
     return f"project:{project}"
 
 
 M = TypeVar("M", bound=BaseModel)
 PAGE = 200
-"""How much one answer of a server has at most."""
+"""The most objects in one answer of a server."""
 
 
 def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: dict[str, Any]) -> list[M]:
-    """Return the ``what`` of a server, such as deployments, that a filter of its API selects."""
-    path: Any = f"/{what}/filter"  # one of those that the client lists as its own
+    """Return the objects of a server, such as its ``deployments``, that match a filter of its API."""
+    path: Any = f"/{what}/filter"  # the client lists its paths as literals
     objects: list[M] = []
     while page := client.request("POST", path, json={what: criteria, "limit": PAGE, "offset": len(objects)}).json():
         objects += map(kind.model_validate, page)
@@ -74,58 +73,58 @@ def find_runs(
 
 
 def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
-    """Return the automations with a tag, and that of all we make."""
+    """Return our automations with a tag."""
     return find_all(client, "automations", Automation, {"tags": {"all_": [TAG, tag]}})
 
 
 def keep_automations(client: SyncPrefectClient, tag: str, wanted: Sequence[AutomationCore]) -> None:
-    """Have these automations and no others with a tag: by name, each in the place of what it was."""
+    """Replace the automations with a tag by these: create, update by name, or delete."""
     ids = {automation.name: automation.id for automation in automations_of(client, tag)}
     for automation in wanted:
-        # From data, so that every field counts as given: those that do not are not sent, the types of actions too.
+        # Validated from data, because the client sends only fields that were set, and drops types of actions otherwise.
         data = automation.model_dump(mode="json", exclude={"owner_resource"})
         tagged = AutomationCore.model_validate(data | {"tags": [TAG, tag]})
         if automation.name in ids:
             client.update_automation(ids.pop(automation.name), tagged)
         else:
             client.create_automation(tagged)
-    for number in ids.values():
-        client.delete_automation(number)
+    for automation_id in ids.values():
+        client.delete_automation(automation_id)
 
 
 def run_on(trigger: dict[str, Any], name: str, deployment: UUID, resource: str) -> AutomationCore:
-    """Return the automation that runs a deployment as a trigger of ``prefect.yaml`` says, for one resource alone."""
+    """Return the automation that runs a deployment on a trigger of ``prefect.yaml`` for one resource."""
     event_trigger = DeploymentEventTrigger(**trigger | {"name": name, "match": {"prefect.resource.id": resource}})
     event_trigger.set_deployment_id(deployment)
     return event_trigger.as_automation()
 
 
 def crash_dead_runs(seconds: float) -> AutomationCore:
-    """Return the automation that marks runs as crashed whose worker died, because others wait for them.
+    """Return the automation that marks runs without a heartbeat as crashed, because other runs wait for them.
 
-    Of runs of our flows, by what their names begin with: runs below others have no tags when they begin.
+    It matches the names of our flows: subflow runs have no tags when they begin.
     """
     flow = {"prefect.resource.role": "flow", "prefect.resource.name": f"{TAG}-*"}
-    message = f"nothing was heard of it for {seconds:.0f} seconds: its worker, or the machine of that, has ended"
+    message = f"no heartbeat for {seconds:.0f} seconds: its worker or machine has ended"
     action = ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=message, force=False)
     trigger = _on_runs(flow, {HEARTBEAT, *ENDED}, seconds, after={HEARTBEAT})
     return AutomationCore(name="rag-eval-dead-runs", trigger=trigger, actions=[action])
 
 
 def cancel_long_runs(project: str, seconds: float, actions: Sequence[Any]) -> AutomationCore:
-    """Return the automation that cancels runs of a project that take too long, with further actions."""
+    """Return the automation that cancels long runs of a project and takes further actions."""
     trigger = _on_runs(_tagged(project), ENDED, seconds, after={"prefect.flow-run.Running"})
     return AutomationCore(name=f"time-limit-{project}", trigger=trigger, actions=[CancelFlowRun(), *actions])
 
 
 def notify_of_failures(project: str, actions: Sequence[Any]) -> AutomationCore:
-    """Return the automation that notifies of runs of a project that failed, or recovered."""
+    """Return the automation that acts on failed runs of a project, and on recoveries."""
     trigger = _on_runs(_tagged(project), {*FAILED, RECOVERED})
     return AutomationCore(name=f"notify-{project}", trigger=trigger, actions=list(actions))
 
 
 def _on_runs(related: dict[str, Any], events: set[str], seconds: float = 0, after: Iterable[str] = ()) -> EventTrigger:
-    """When one of the events comes or, given seconds, none of them comes for so long after one of ``after``."""
+    """Trigger on one of the events or, given seconds, on none of them for so long after one of ``after``."""
     return EventTrigger(
         match={"prefect.resource.id": "prefect.flow-run.*"},
         match_related=related,
@@ -142,17 +141,17 @@ def _tagged(project: str) -> dict[str, str]:
     return {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{project_tag(project)}"}
 
 
-# In the language of Prefect's templates: the verdict of a run that recovered is in its event, of others in their state.
+# Prefect templates. The verdict of a recovered run is in its event, that of others in their state.
 VERDICT = "(event.payload.verdict or flow_run.state.message or '')|replace('Flow run encountered an exception: ', '')"
 BECAME = f"('recovered' if event.event == '{RECOVERED}' else flow_run.state.name)"
 TOOK_TOO_LONG = "'took too long and was cancelled'"
 
 
 def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str) -> list[Any]:
-    """Return the actions that send each target what became of a run, its verdict, and the address of its page.
+    """Return the actions that send the state of a run, its verdict and the address of its page to each target.
 
-    The address of a webhook or of mail comes from the environment and is kept in a block of the project, where it is a
-    secret. Raises ``ConfigurationError`` when a variable is not set or a block is not there.
+    A target is a notification block, or an environment variable with the address of a webhook or of mail, which is
+    stored in a block as a secret. Raises ``ConfigurationError`` if the variable is not set or the block is missing.
     """
     subject = f"'{project}: ' ~ flow_run.name ~ ' ' ~ {became}"
     body = f"({VERDICT}) ~ '\\n' ~ (flow_run|ui_url)"
@@ -161,23 +160,23 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
         title, text = f"{{{{ {subject} }}}}", f"{{{{ {body} }}}}"
         kind, _, name = target.partition("/")
         if name:
-            number = find_block(client, kind, name, "notify")
+            block_id = find_block(client, kind, name, "notify")
         else:
             address = notification_address(target)
-            if not address.startswith("mailto"):  # all of it is one text
+            if not address.startswith("mailto"):  # without a subject
                 title, text = "", f"{{{{ ({subject}) ~ '\\n' ~ ({body}) }}}}"
-            # Prefect's general block of Apprise, whose name is that of what it is mostly used for. Its block for
-            # webhooks loses messages that it sends at once, and that for notifications quotes the address in errors.
+            # Prefect's block for any Apprise address. Its webhook block loses messages that are sent at once, and its
+            # custom notification block quotes the address in errors.
             block = SlackWebhook(url=SecretStr(address))
-            number = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))
-        actions.append(SendNotification(block_document_id=number, subject=title, body=text))
+            block_id = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))
+        actions.append(SendNotification(block_document_id=block_id, subject=title, body=text))
     return actions
 
 
 def notification_address(variable: str) -> str:
-    """Return the address in an environment variable of ``notify`` in the form of Apprise: a webhook, or mail by SMTP.
+    """Return the address in an environment variable as Apprise writes it: a webhook, or mail by SMTP.
 
-    A webhook is given ``{"text": …}``. Raises ``ConfigurationError``, without the address, when it is neither.
+    A webhook gets ``{"text": …}``. Raises ``ConfigurationError``, without the address, if it is neither.
     """
     address = os.environ.get(variable, "")
     parts = urlsplit(address)
@@ -185,8 +184,8 @@ def notification_address(variable: str) -> str:
         return address
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
-            f"notify names the environment variable {variable}, which holds no address: set it to that of a webhook, "
-            "https://…, or of mail, mailtos://USER:PASSWORD@SERVER?from=…&to=…"
+            f"the environment variable {variable} of notify has no address: set it to a webhook, https://…, or to "
+            "mail, mailtos://USER:PASSWORD@SERVER?from=…&to=…"
         )
     fields = [(f"-{name}", value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
     shape = [(":message", "text"), *((f":{field}", "") for field in ("version", "title", "attachments", "type"))]
@@ -195,12 +194,12 @@ def notification_address(variable: str) -> str:
 
 
 def block_prefix(project: str) -> str:
-    """Return how the names of the blocks of a project begin; two dashes are in no project's name."""
+    """Return the prefix of the blocks of a project; no project has two dashes in its name."""
     return f"rag-eval--{project}--"
 
 
 def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) -> UUID:
-    """Return the id of a block on the server; raise ``ConfigurationError`` when there is none."""
+    """Return the id of a block on the server; raise ``ConfigurationError`` if it is missing."""
     try:
         answer = client.request(
             "GET",
@@ -209,13 +208,13 @@ def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) 
         )
     except (ObjectNotFound, PrefectHTTPStatusError):
         raise ConfigurationError(
-            f"{wanted_by} needs the block {kind}/{name}, and the server has none: create it in the UI, under Blocks"
+            f"{wanted_by} needs the block {kind}/{name}, which is not on the server: create it in the UI, under Blocks"
         ) from None
     return UUID(answer.json()["id"])
 
 
 def remove_blocks(client: SyncPrefectClient, project: str) -> list[str]:
-    """Remove the blocks that ``messages`` made for a project; return their names."""
+    """Remove the blocks that ``messages`` created for a project, and return their names."""
     like = {"name": {"like_": f"{block_prefix(project)}%"}}
     ids = {str(block.name): block.id for block in find_all(client, "block_documents", BlockDocument, like)}
     ours = [name for name in ids if name.startswith(block_prefix(project))]

@@ -1,4 +1,4 @@
-"""The benchmark for deployments: a file's name and a few plain settings, so that a run is started from a form."""
+"""The benchmark for deployments: a file and a few plain settings, so that a run can be started from a form."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from prefect.states import Cancelled, Scheduled
 from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
 from rag_eval.config.loading import chosen_benchmark
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.verdict import verdict_of
@@ -24,7 +25,7 @@ from rag_eval.results.gate import MAX_DROP
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import read_scores
 from rag_eval.storage.files import sweep_scratch
-from tasks.artifacts import best_effort, hold_against_baseline, show_report
+from tasks.artifacts import best_effort, check_gate, show_report
 from tasks.caching import result_storage
 from tasks.current_folder import enter_project_folder
 
@@ -32,42 +33,42 @@ AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 
 
 def cancel_superseded_runs() -> int:
-    """Cancel the runs of this deployment that are due, wait, were started by no person, and are asked for the same.
+    """Cancel runs of this deployment that are due, were started automatically, and have the same parameters.
 
-    This run begins after what started them, and so finds every change that they were started for. Gives back how many
-    they were; none outside of a deployment.
+    This run starts after the changes that they were started for, and so covers them. Return how many were cancelled; 0
+    outside a deployment.
     """
     if deployment.id is None:
         return 0
     superseded: State[Any] = Cancelled(message=f"its changes are in {flow_run.name}")
     with get_client(sync_client=True) as client:
-        waiting = find_runs(client, StateType.SCHEDULED, sort="EXPECTED_START_TIME_ASC", deployment=deployment.id)
-        due = [run for run in waiting if run.expected_start_time and run.expected_start_time <= datetime.now(UTC)]
-        # As they are written down: a run that has begun has the defaults of the flow beside them.
-        asked = _asked(client.read_flow_run(UUID(flow_run.id)))
+        scheduled = find_runs(client, StateType.SCHEDULED, sort="EXPECTED_START_TIME_ASC", deployment=deployment.id)
+        due = [run for run in scheduled if run.expected_start_time and run.expected_start_time <= datetime.now(UTC)]
+        # As stored on the server: at run time, the flow's defaults are added.
+        parameters = _parameters(client.read_flow_run(UUID(flow_run.id)))
         automatic = [run for run in due if run.created_by is not None and run.created_by.type in AUTOMATIC]
-        same = [run for run in automatic if _asked(run) == asked]
+        same = [run for run in automatic if _parameters(run) == parameters]
         for run in same:
             client.set_flow_run_state(run.id, superseded)
     return len(same)
 
 
-def _asked(run: FlowRun) -> dict[str, Any]:
+def _parameters(run: FlowRun) -> dict[str, Any]:
     return {name: value for name, value in run.parameters.items() if name != "note"}
 
 
 ATTEMPT = "attempt:"
-MOST_ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 
 
 def schedule_retry(error: RagEvalError, minutes: float) -> str:
-    """Schedule a run of the same deployment that continues where this one ended.
+    """Schedule a run of the same deployment that continues from the cached results, each time three times as late.
 
-    Three times as much later each time. Gives back what is to be said of the failure; it is the last word where there
-    is no deployment, where it was tried often enough, and where ``minutes`` is 0.
+    Return the error with the time of the retry. There is no retry outside a deployment, after ``MAX_ATTEMPTS``, or
+    with 0 ``minutes``.
     """
     attempt = next((int(tag.removeprefix(ATTEMPT)) for tag in flow_run.tags if tag.startswith(ATTEMPT)), 1)
-    if deployment.id is None or minutes <= 0 or attempt >= MOST_ATTEMPTS:
+    if deployment.id is None or minutes <= 0 or attempt >= MAX_ATTEMPTS:
         return str(error)
     when = datetime.now(UTC) + timedelta(minutes=minutes * 3 ** (attempt - 1))
     with get_client(sync_client=True) as client:
@@ -82,28 +83,28 @@ def schedule_retry(error: RagEvalError, minutes: float) -> str:
 
 
 def emit_recovery(verdict: str) -> None:
-    """Emit that this deployment works again, where its last run did not."""
+    """Emit an event if the last run of this deployment failed: this one did not."""
     if deployment.id is None:
         return
     ended = (StateType.COMPLETED, StateType.FAILED, StateType.CRASHED)
     with best_effort(), get_client(sync_client=True) as client:
-        before = find_runs(client, *ended, sort="END_TIME_DESC", deployment=deployment.id, most=1)
-        if before and before[0].state_type != StateType.COMPLETED:
+        last = find_runs(client, *ended, sort="END_TIME_DESC", deployment=deployment.id, most=1)
+        if last and last[0].state_type != StateType.COMPLETED:
             run = Resource({"prefect.resource.id": f"prefect.flow-run.{flow_run.id}"})
             tags = [
-                {"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"} for tag in flow_run.tags
+                RelatedResource({"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"})
+                for tag in flow_run.tags
             ]
-            related = [RelatedResource(tag) for tag in tags]
-            emit(Event(event=RECOVERED, resource=run, related=related, payload={"verdict": verdict}))
+            emit(Event(event=RECOVERED, resource=run, related=tags, payload={"verdict": verdict}))
 
 
 Runner = Literal["threads", "dask", "ray"]
 
 
 def run_name() -> str:
-    """Return which deployment runs what, and since when: ``nightly docs 2026-03-01 03:00:00``."""
-    given = flow_run.parameters
-    what = Path(given["corpus"]).name or Path(given["benchmark_file"]).stem or "sample"
+    """Return the deployment, the corpus and the time: ``nightly docs 2026-03-01 03:00:00``."""
+    parameters = flow_run.parameters
+    what = Path(parameters["corpus"]).name or Path(parameters["benchmark_file"]).stem or "sample"
     return f"{deployment.name or 'benchmark'} {what} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -112,7 +113,7 @@ def benchmark_from_file(
     benchmark_file: str = "",
     corpus: str = "",
     truth: str = "",
-    glob: list[str] = [],  # noqa: B006  # which is never changed; the form shows a list of texts
+    glob: list[str] = [],  # noqa: B006  # never changed; the form shows a list
     workspace: str = ".rag-eval",
     runner: Runner = "threads",
     refresh: bool = False,
@@ -124,23 +125,23 @@ def benchmark_from_file(
     retry_minutes: float = 5.0,
     note: str = "",
 ) -> BenchmarkOutcome:
-    """Compare the configurations of a benchmark file; every field may be left as it is.
+    """Compare the configurations of a benchmark file; every field is optional.
 
     Args:
         benchmark_file: A YAML or TOML file on the worker's machine, such as benchmark.yaml. Empty: the sample.
-        corpus: A folder of documents, in place of the benchmark file's.
-        truth: A file of questions and what answers them, in place of the benchmark file's.
-        glob: Which files are documents, such as **/*.md, one pattern or more. Empty: as the benchmark file says.
-        workspace: Where work is kept between runs: a folder of the worker's machine, or s3://bucket/path.
-        runner: What evaluates configurations side by side.
-        refresh: Recompute everything, instead of only what changed.
-        reanchor: Where documents have changed, look for the answers at their new places.
-        gate: Compare the run with the baseline, and fail it if a metric dropped significantly by more than max_drop.
-        gate_metric: The metric that may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
-        max_drop: How far it may drop, such as 0.02.
-        allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
-        retry_minutes: When a run is tried again whose services were down; up to three times, each later. 0: never.
-        note: Why this run was started, to be shown with its result.
+        corpus: A folder of documents, instead of that in the benchmark file.
+        truth: A ground-truth file, instead of that in the benchmark file.
+        glob: Patterns of the documents, such as **/*.md. Empty: as in the benchmark file.
+        workspace: Where results are stored between runs: a folder on the worker's machine, or s3://bucket/path.
+        runner: What runs tasks in parallel.
+        refresh: Ignore cached results and compute everything again.
+        reanchor: Move the spans of the ground truth to their new places in changed documents.
+        gate: Fail the run if a metric dropped significantly below the baseline by more than max_drop.
+        gate_metric: The metric to check, such as span_recall@5. Empty: the ranking metric of the baseline.
+        max_drop: How far the metric may drop, such as 0.02.
+        allow_different: Check even if documents or ground truth differ from the baseline's, on the common questions.
+        retry_minutes: Minutes until a run is retried whose services were down, up to three times, each later. 0: never.
+        note: Why this run was started, shown with its result.
     """
     enter_project_folder()
     cancel_superseded_runs()
@@ -150,15 +151,28 @@ def benchmark_from_file(
         Path(truth) if truth else None,
         glob or None,
     )
-    kept = Workspace.at(workspace, refresh=refresh)
-    sweep_scratch(kept.root)
+    target = Workspace.at(workspace, refresh=refresh)
+    sweep_scratch(target.root)
+    outcome = run_with_retry(config, target, reanchor, runner, retry_minutes, note)
+    show_report(target, outcome, note)
+    verdict = words_of(verdict_of(outcome, read_scores(target, outcome))).headline
+    if gate:
+        verdict = check_gate(target, outcome, gate_metric, max_drop, allow_different=allow_different)
+    emit_recovery(verdict)
+    return outcome
+
+
+def run_with_retry(
+    config: BenchmarkConfig, workspace: Workspace, reanchor: bool, runner: Runner, retry_minutes: float, note: str
+) -> BenchmarkOutcome:
+    """Run the benchmark with results in the workspace; if a service was down, schedule a retry and raise its error."""
+    refresh = {PREFECT_TASKS_REFRESH_CACHE: True} if workspace.refresh else {}
     try:
-        with temporary_settings({PREFECT_TASKS_REFRESH_CACHE: True} if refresh else {}):
-            flow_with_storage = benchmark.with_options(result_storage=result_storage(kept))
-            outcome = flow_with_storage(config, kept, reanchor, runner)
+        with temporary_settings(refresh):
+            return benchmark.with_options(result_storage=result_storage(workspace))(config, workspace, reanchor, runner)
     except BenchmarkFailedError as error:
         failed = BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-        show_report(kept, failed, note)
+        show_report(workspace, failed, note)
         if not any(failure.is_outage for failure in failed.failures.values()):
             raise
         raise BenchmarkFailedError(schedule_retry(error, retry_minutes), error.summary) from error
@@ -166,9 +180,3 @@ def benchmark_from_file(
         if not is_outage(error):
             raise
         raise ServiceError(schedule_retry(error, retry_minutes)) from error
-    show_report(kept, outcome, note)
-    verdict = words_of(verdict_of(outcome, read_scores(kept, outcome))).headline
-    if gate:
-        verdict = hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
-    emit_recovery(verdict)
-    return outcome

@@ -1,6 +1,6 @@
-"""The deployments of ``deployments/prefect.yaml``, made known to a Prefect server: a set for each project.
+"""Create the deployments of ``deployments/prefect.yaml`` on a Prefect server, once for each project.
 
-A project is a benchmark with a name. All that it has on a server bears that name and its tag, and goes when it goes.
+A project is a benchmark with a name. Everything that it has on a server has its name and tag, and is removed with it.
 """
 
 import json
@@ -54,17 +54,17 @@ from rag_eval.types.ids import text_sha256
 
 CORPUS_CHANGED = "corpus.changed"
 MOST_NAMES = 100
-"""How many names of documents an event holds of each kind; the counts are whole."""
+"""The most names of documents of each kind in an event; the counts are complete."""
 
 
 def corpus_resource(corpus: Path) -> dict[str, str]:
-    """Return a corpus as a resource of Prefect's events: one id for one folder."""
+    """Return the resource of a corpus folder in Prefect's events."""
     path = corpus.resolve().as_posix()
     return {"prefect.resource.id": f"corpus.{text_sha256(path)[:16]}", "prefect.resource.name": corpus.resolve().name}
 
 
 def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:
-    """Return what the event tells: the corpus, a summary, and which documents were added, changed and removed."""
+    """Return the payload of the event: the corpus, a summary, and the documents added, changed and removed."""
     kinds = {"added": change.added, "changed": change.changed, "removed": change.removed}
     return {
         "corpus": str(corpus.resolve()),
@@ -75,13 +75,13 @@ def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:
 
 
 def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
-    """Emit the event and return when the server has it; raise ``ServiceError`` when it does not take it."""
+    """Emit the event that a corpus changed; raise ``ServiceError`` if the server refuses it."""
     resource = Resource(corpus_resource(corpus))
     emit(Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change)))
 
 
 PREFECT_FILE = Path(flows.__file__).parents[1] / "deployments" / "prefect.yaml"
-"""Beside the packages, in a checkout as where they are installed."""
+"""Beside the packages, in a checkout and in an installation."""
 
 
 def read_deployments() -> list[dict[str, Any]]:
@@ -97,13 +97,13 @@ def work_pool() -> str:
 
 @dataclass(frozen=True)
 class Project:
-    """A benchmark as a server is to know it; its paths are those of the machines that run it, in ``folder``.
+    """A benchmark to deploy; its paths are on the machines that run it, in ``folder``.
 
-    ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what ``prefect.yaml`` says,
-    ``environment`` is added to that of its runs, and ``secrets`` are variables that runs get from Secret blocks.
-    ``notify`` names who learns of runs that failed. A run is cancelled after ``time_limit`` seconds, and counts as
-    crashed after ``dead_after`` seconds without a heartbeat. With ``job_template``, the base job template of a
-    Kubernetes work pool, runs are Kubernetes jobs, else processes of a worker.
+    ``parameters`` (those that a flow has), ``cron`` and ``pool`` override ``prefect.yaml``. ``environment`` is added to
+    that of the runs; ``secrets`` are variables that runs get from Secret blocks. ``notify`` are the targets of
+    notifications. A run is cancelled after ``time_limit`` seconds, and crashed after ``dead_after`` seconds without a
+    heartbeat. With ``job_template``, the base job template of a Kubernetes work pool, runs are Kubernetes jobs, else
+    processes of a worker.
     """
 
     name: str
@@ -121,13 +121,13 @@ class Project:
 
     @property
     def origin(self) -> Path:
-        """The benchmark file that it is of."""
+        """Return the benchmark file."""
         return self.folder / str(self.parameters.get("benchmark_file", ""))
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """A deployment on a server: its id, when it runs, and what was other before; None where there was none."""
+    """A deployment on a server: its id, its schedule, and its changes; None if it is new."""
 
     name: str
     id: UUID
@@ -137,23 +137,23 @@ class Deployed:
     def __str__(self) -> str:
         if self.before is None:
             return "new"
-        changes = [f"{what} {preview(old)} → {preview(new)}" for what, (old, new) in self.before.items()]
+        changes = [f"{name} {preview(old)} → {preview(new)}" for name, (old, new) in self.before.items()]
         return f"replaced: {', '.join(changes)}" if changes else "unchanged"
 
 
 def deploy(project: Project) -> dict[str, Deployed]:
     """Create or update the work pool, the queue, the deployments and the automations of a project.
 
-    They are called ``nightly-NAME`` and so on, and returned by the name without the project's. Raises
-    ``ConfigurationError`` on a schedule or a template that is none, and where the server has a project of this name
-    that is of another file.
+    Return the deployments by their names in ``prefect.yaml``; on the server they are called ``nightly-NAME`` and so on.
+
+    Raises:
+        ConfigurationError: The schedule or the job template is not valid, a block is missing, or the server has a
+            project of this name with another benchmark file.
     """
     try:
         CronSchedule(cron=project.cron or "0 0 * * *")
     except ValidationError:
-        raise ConfigurationError(
-            f"{project.cron!r} is not a schedule: write it as cron does, such as '0 3 * * *'"
-        ) from None
+        raise ConfigurationError(f"{project.cron!r} is not a cron schedule: write it like '0 3 * * *'") from None
     pool, tag = project.pool or work_pool(), project_tag(project.name)
     with get_client(sync_client=True) as client:
         before = {deployment.name: deployment for deployment in deployments_of(client, tag)}
@@ -174,17 +174,17 @@ def deploy(project: Project) -> dict[str, Deployed]:
         deployed: dict[str, Deployed] = {}
         for spec in read_deployments():
             wanted = _deployment(spec, project, pool, environment)
-            # Prefect would ask Git for a version, and Git runs programs that a repository names.
+            # Otherwise Prefect asks Git for a version, and Git runs programs that a repository names.
             version = VersionInfo(type="prefect:simple", version=VERSION)
-            number = cast("UUID", wanted.apply(version_info=version))
-            new, old = client.read_deployment(number), before.get(wanted.name)
-            deployed[str(spec["name"])] = Deployed(wanted.name, number, _schedule(new), _changes(old, new))
+            deployment_id = cast("UUID", wanted.apply(version_info=version))
+            new, old = client.read_deployment(deployment_id), before.get(wanted.name)
+            deployed[str(spec["name"])] = Deployed(wanted.name, deployment_id, _schedule(new), _changes(old, new))
             automations += [
-                run_on(trigger, f"{trigger['name']}-{project.name}", number, resource)
+                run_on(trigger, f"{trigger['name']}-{project.name}", deployment_id, resource)
                 for trigger in spec.get("triggers", [])
             ]
         for deployment in before.values():
-            if deployment.id not in {other.id for other in deployed.values()}:  # of another version of this package
+            if deployment.id not in {other.id for other in deployed.values()}:  # from another version of this package
                 client.delete_deployment(deployment.id)
         keep_automations(client, tag, automations)
         keep_automations(client, SHARED, [crash_dead_runs(project.dead_after)])
@@ -192,18 +192,18 @@ def deploy(project: Project) -> dict[str, Deployed]:
 
 
 def _check_origin(deployment: DeploymentResponse, project: Project) -> None:
-    """Raise ``ConfigurationError`` where a deployment is of another benchmark file than the project."""
+    """Raise ``ConfigurationError`` if a deployment has another benchmark file than the project."""
     file = deployment.parameters.get("benchmark_file")
     if file is not None and (origin := Path(_folder(deployment)) / str(file)) != project.origin:
         raise ConfigurationError(
-            f"the server has a project {project.name!r} already, of {str(origin)!r}: give this one another "
-            f"name:, or remove that one with rag-eval deploy --remove {project.name}"
+            f"the server already has a project {project.name!r} with the benchmark file {str(origin)!r}: change name: "
+            f"in this file, or remove the project with rag-eval deploy --remove {project.name}"
         )
 
 
 def _deployment(spec: dict[str, Any], project: Project, pool: str, environment: Mapping[str, str]) -> RunnerDeployment:
     """Return a deployment of ``prefect.yaml`` with the parameters, the schedule and the environment of a project."""
-    import_module(spec["entrypoint"].rpartition(".")[0])  # by Prefect, the current folder would come first
+    import_module(spec["entrypoint"].rpartition(".")[0])  # Prefect would look in the current folder first
     accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
     limit = spec.get("concurrency_limit")
     deployment = RunnerDeployment.from_entrypoint(
@@ -223,35 +223,35 @@ def _deployment(spec: dict[str, Any], project: Project, pool: str, environment: 
 
 
 class ProjectFolder(LocalStorage):
-    """The folder that runs of a project happen in."""
+    """The folder in which the runs of a project start."""
 
     def to_pull_step(self) -> dict[str, Any]:
-        """Name it, for the flow to change to when it has been loaded."""
+        """Return the pull step that names the folder; the flow changes to it."""
         return {f"{enter_folder.__module__}.{enter_folder.__name__}": {"directory": str(self.destination)}}
 
 
 def deployments_of(client: SyncPrefectClient, *tags: str) -> list[DeploymentResponse]:
-    """Return the deployments that rag-eval made, with all of these tags."""
+    """Return our deployments with all of these tags."""
     return find_all(client, "deployments", DeploymentResponse, {"tags": {"all_": [TAG, *tags]}})
 
 
 def remove(project: str) -> list[str]:
-    """Remove all that ``deploy`` made for a project, and return what; its finished runs stay in the server's history.
+    """Remove everything that ``deploy`` created for a project, and return what was removed; finished runs stay.
 
-    Raises ``ConfigurationError`` when there is no such project.
+    Raises ``ConfigurationError`` if there is no such project.
     """
     tag = project_tag(project)
     with get_client(sync_client=True) as client:
         deployments = deployments_of(client, tag)
         if not deployments:
-            tags = {tag for one in deployments_of(client) for tag in one.tags}
+            tags = {tag for deployment in deployments_of(client) for tag in deployment.tags}
             names = sorted(tag.removeprefix(project_tag("")) for tag in tags if tag.startswith(project_tag("")))
-            known = choices(names, project) if names else "it has none"
+            known = choices(names, project) if names else "it has no projects"
             raise ConfigurationError(f"there is no project {project!r} on the server: {known}")
         automations = automations_of(client, tag)
         keep_automations(client, tag, [])
         blocks = remove_blocks(client, project)
-        queues = {one.work_queue_id for one in deployments if one.work_queue_name == project}
+        queues = {deployment.work_queue_id for deployment in deployments if deployment.work_queue_name == project}
         for deployment in deployments:
             client.delete_deployment(deployment.id)
         for queue in filter(None, queues):
@@ -259,8 +259,8 @@ def remove(project: str) -> list[str]:
         if not deployments_of(client):
             keep_automations(client, SHARED, [])
     return [
-        *(f"deployment {one.name}" for one in deployments),
-        *(f"automation {one.name}" for one in automations),
+        *(f"deployment {deployment.name}" for deployment in deployments),
+        *(f"automation {automation.name}" for automation in automations),
         *(f"work queue {project}" for _ in queues),
         *(f"block {name}" for name in blocks),
     ]
@@ -277,7 +277,7 @@ def _schedule(deployment: DeploymentResponse) -> str:
 
 
 def _changes(old: DeploymentResponse | None, new: DeploymentResponse) -> dict[str, tuple[str, str]] | None:
-    """Return what a person would notice to have changed, before and after; None where there was no deployment."""
+    """Return the visible changes of a deployment, before and after; None if it is new."""
     if old is None:
         return None
     before, after = (
@@ -294,7 +294,7 @@ def _changes(old: DeploymentResponse | None, new: DeploymentResponse) -> dict[st
 
 
 def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path | None) -> None:
-    """Create the pool where it is not there; one whose jobs are described by a file is brought up to date."""
+    """Create the work pool if it is missing; update it if there is a job template."""
     template = read_template(job_template) if job_template else ProcessWorker.get_default_base_job_template()
     pool = WorkPoolCreate(name=name, type="kubernetes" if job_template else "process", base_job_template=template)
     try:
@@ -305,7 +305,7 @@ def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path |
 
 
 def read_template(path: Path) -> dict[str, Any]:
-    """Return the base job template in a file; raise ``ConfigurationError`` when there is none."""
+    """Return the base job template in a file; raise ``ConfigurationError`` if it is not one."""
     try:
         template = json.loads(path.read_text(encoding="utf-8"))
         if {"job_configuration", "variables"} <= set(template):
@@ -313,6 +313,6 @@ def read_template(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError):
         pass
     raise ConfigurationError(
-        f"{str(path)!r} is not a base job template: it is JSON with job_configuration and variables, as in "
+        f"{str(path)!r} is not a base job template: write JSON with job_configuration and variables, as in "
         "deployments/kubernetes-job.json"
     )

@@ -1,4 +1,4 @@
-"""General experiments as a flow, to be deployed and scheduled."""
+"""General experiments as a flow, to deploy and schedule them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +16,10 @@ from tasks.artifacts import best_effort
 from tasks.current_folder import enter_project_folder
 
 
-# Finished samples are kept by the experiment itself, so that a retry continues it.
+# The experiment stores finished samples itself, so that a retry continues it.
 @task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
 def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
-    """Run the experiments of a file, with so many calls under way at once; 0: as many as the file says."""
+    """Run the experiments of a file with so many concurrent calls; 0: as in the file."""
     return run_file(Path(file), Session(concurrency=concurrency or None, raises=False))
 
 
@@ -27,12 +27,12 @@ def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
 def experiment(
     file: str, concurrency: Annotated[int, Field(ge=0)] = 0, fail_under: tuple[str, ...] = ()
 ) -> dict[str, float]:
-    """Run the experiments of a Python file; the run fails when a call fails or an average is below its minimum.
+    """Run the experiments of a Python file; fail if a call fails or an average is below its minimum.
 
     Args:
         file: A Python file on the worker's machine, such as answers.py.
-        concurrency: How many calls may be under way at once. 0: as the file says.
-        fail_under: Averages to reach, each as metric=value, such as ExactMatch=0.8.
+        concurrency: The most concurrent calls. 0: as in the file.
+        fail_under: Minimum averages as metric=value, such as ExactMatch=0.8.
     """
     enter_project_folder()
     minimums = parse_minimums(fail_under)
@@ -43,4 +43,4 @@ def experiment(
     problems = [result.failure for result in failed] or below(results, minimums)
     if problems:
         raise ExperimentFailedError("; ".join(problems), (failed or results)[0])
-    return {f"{one.name}: {key}": average.mean for one in results for key, average in one.averages.items()}
+    return {f"{result.name}: {key}": average.mean for result in results for key, average in result.averages.items()}

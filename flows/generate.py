@@ -1,4 +1,4 @@
-"""Generating ground truth: ask a model about the documents that are new, and add what it answers to a file."""
+"""Generate ground truth: ask a model about new documents, and add its questions to a file."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tasks.runners import threads
 def generate(
     benchmark_file: str = "",
     corpus: str = "",
-    glob: list[str] = [],  # noqa: B006  # which is never changed; the form shows a list of texts
+    glob: list[str] = [],  # noqa: B006  # never changed; the form shows a list
     output: str = "generated-truth.jsonl",
     model: str = DEFAULT_MODEL,
     queries: str = "",
@@ -37,24 +37,24 @@ def generate(
     langsmith_dataset: str = "",
     workspace: str = ".rag-eval",
 ) -> TruthRef:
-    """Have a model write questions about documents; those that the file has stay, and new documents are asked about.
+    """Have a model write questions about new documents, and add them to a ground-truth file.
 
     Args:
-        benchmark_file: A YAML or TOML file on the worker's machine, whose documents are asked about. Empty: the sample.
-        corpus: A folder of documents, in place of the benchmark file's.
-        glob: Which files are documents, such as **/*.md, one pattern or more. Empty: as the benchmark file says.
-        output: The ground-truth file to add to; it is made where it is not there.
-        model: The model that writes the questions; its key is OPENAI_API_KEY in the worker's environment.
-        queries: A file of real questions, to quote what answers each in place of writing any.
-        queries_per_doc: How many questions each document gets.
-        max_cost: The most US dollars to pay; what is left is asked by the next run. 0: no limit.
-        cross_document: How many questions need several documents, in all.
-        unanswerable: How many questions no document answers, in all.
-        base_url: The address of another server that speaks OpenAI's protocol.
-        input_price: US dollars per million input tokens. 0: the list price of the model, if it is known.
-        output_price: US dollars per million output tokens, given together with the input price.
-        langsmith_dataset: A LangSmith dataset that gets the questions too. Empty: none.
-        workspace: Where answers are kept between runs: a folder of the worker's machine, or s3://bucket/path.
+        benchmark_file: A YAML or TOML file on the worker's machine that names the documents. Empty: the sample.
+        corpus: A folder of documents, instead of that in the benchmark file.
+        glob: Patterns of the documents, such as **/*.md. Empty: as in the benchmark file.
+        output: The ground-truth file to add to; created if missing.
+        model: The model that writes questions; the worker needs OPENAI_API_KEY in its environment.
+        queries: A file of real questions to find answers for, instead of writing questions.
+        queries_per_doc: The number of questions for each document.
+        max_cost: The most US dollars to spend; the next run continues. 0: no limit.
+        cross_document: The total number of questions that need several documents.
+        unanswerable: The total number of questions that no document answers.
+        base_url: The address of another server with OpenAI's API.
+        input_price: US dollars per million input tokens. 0: the list price, if it is known.
+        output_price: US dollars per million output tokens, set together with the input price.
+        langsmith_dataset: A LangSmith dataset to upload the questions to. Empty: none.
+        workspace: Where answers are stored between runs: a folder on the worker's machine, or s3://bucket/path.
     """
     enter_project_folder()
     prices = Prices(input=input_price, output=output_price) if input_price or output_price else None
@@ -68,15 +68,15 @@ def generate(
         base_url=base_url or None,
         prices=prices,
     )
-    chosen, kept = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
-    folder = Path(corpus) if corpus else chosen.corpus
-    with in_use(kept):
-        files = find_documents(folder, glob or chosen.glob, chosen.loaders)
-        documents = load_corpus.map(files, unmapped(kept)).result()
+    config, target = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
+    folder = Path(corpus) if corpus else config.corpus
+    with in_use(target):
+        sources = find_documents(folder, glob or config.glob, config.loaders)
+        documents = load_corpus.map(sources, unmapped(target)).result()
         try:
-            truth = ground_truth([source], documents, source.level, kept)
+            truth = ground_truth([source], documents, source.level, target)
         finally:
             show_generation(source.report)
         if langsmith_dataset:
-            upload_truth(kept, source.file, langsmith_dataset)
+            upload_truth(target, source.file, langsmith_dataset)
         return truth

@@ -1,6 +1,6 @@
-"""What a run shows in Prefect: its name and tags, progress, tables, reports, and the verdict of the gate.
+"""Show a run in Prefect: its tables, reports and the verdict of the gate, as artifacts.
 
-None of it is needed for the results: where the server does not take something, the log says so and the run goes on.
+The results do not depend on artifacts: if the server refuses one, the error is logged and the run continues.
 """
 
 import logging
@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefect import task
-from prefect.artifacts import (
-    create_markdown_artifact,
-    create_table_artifact,
-)
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
@@ -47,55 +44,55 @@ if TYPE_CHECKING:
 
 SLUG_CHARACTERS = 80
 LARGEST_REPORT = 200_000
-"""How many characters of a report go to the server; the whole of it is in the run's folder."""
+"""The most characters of a report to send to the server; the run's folder has the whole report."""
 
 logger = logging.getLogger("rag_eval.tasks")
 
 
 @contextmanager
 def log_errors(what: str) -> Iterator[None]:
-    """Log errors raised in the block and continue: hours of work must not end in an error of what is made of them."""
+    """Log errors raised in the block and continue: an error in presenting results must not fail hours of work."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # as said
+    except Exception as error:  # noqa: BLE001
         logger.warning("%s: %s", what, as_sentence(error))
 
 
-best_effort = partial(log_errors, "what a run shows in Prefect is not complete")
+best_effort = partial(log_errors, "the artifacts of the run in Prefect are incomplete")
 
 
 def benchmark_run_name() -> str:
-    """Return the name of the benchmark run that begins: the corpus folder and the time."""
+    """Return the name of a benchmark run that starts now: its corpus folder and the time."""
     return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def show_chunking(name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
-    """Show the means of the configurations of a chunking, and the work they took."""
+    """Show the means and the effort of the configurations of a chunking."""
     with best_effort():
         markdown = "\n\n".join(map(configuration_markdown, outcomes))
         create_markdown_artifact(markdown=markdown, key=artifact_key(name))
 
 
 def artifact_key(chunking: str) -> str:
-    """Return the key of a chunking's artifact: readable, and no other chunking's."""
+    """Return a readable and unique key for the artifact of a chunking."""
     return f"chunking-{slug(chunking, SLUG_CHARACTERS)}-{text_sha256(chunking)[:8]}"
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, task_run_name="report")
 def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
-    """Write the report of a run, and show its ranking with the recommendation and a link to the page.
+    """Write the report of a run, and show its ranking with the recommendation and a link to the report.
 
-    Errors are logged: the results are kept without the report.
+    Errors are logged: the results do not depend on the report.
 
     Args:
-        workspace: Where the run is.
+        workspace: Where the run is stored.
         sources: The sources of its ground truth.
         outcome: The run.
     """
     description = f"Ranked by {outcome.ranking_metric}"
     with log_errors(f"the report of {outcome.run} could not be written"):
-        said = keep_report(workspace, outcome).words
-        description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
+        words = keep_report(workspace, outcome).words
+        description = f"{escape_markdown(str(words))} [Open the report]({page_link(workspace, outcome)})"
     with best_effort():
         rows = ConfigurationRanking.of(outcome).records()
         create_table_artifact(table=rows, key="comparison", description=description)
@@ -103,7 +100,7 @@ def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutco
 
 
 def show_generation(report: "GenerationReport | None") -> None:
-    """Show what was kept, what was dropped and what it took; nothing where nothing was asked."""
+    """Show how many questions were kept and dropped, and the cost; nothing if the model was not asked."""
     if report is not None:
         with best_effort():
             create_markdown_artifact(markdown=generation_markdown(report), key="generation")
@@ -123,7 +120,7 @@ def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
 
 
 def show_ground_truth(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
-    """Show what the sources of the ground truth gave and took, with links to the file and the tables."""
+    """Show the questions and the cost of each source of the ground truth, with links to the files."""
     with best_effort():
         files = {source.title: str(path) for source in sources if (path := truth_file(workspace, source))}
         scored = link_to(workspace, f"runs/{outcome.run}/{GROUND_TRUTH}")
@@ -137,7 +134,7 @@ def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
 
 
 def link_to(workspace: Workspace, name: str) -> str:
-    """Return the address of a file: below ``RAG_EVAL_RUNS_URL`` where that is set, else of the file or object."""
+    """Return the address of a file: below ``RAG_EVAL_RUNS_URL`` if that is set, else of the file or object."""
     if served := os.environ.get("RAG_EVAL_RUNS_URL"):
         return f"{served}/{name.removeprefix('runs/')}"
     if workspace.remote is not None:
@@ -146,13 +143,13 @@ def link_to(workspace: Workspace, name: str) -> str:
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
-    """Show the report as an artifact of this run, and log which configuration is best and where the report is kept."""
-    kept = workspace.runs / outcome.run / MARKDOWN_FILE
-    report = kept.read_text(encoding="utf-8") if kept.is_file() else ""
+    """Show the report as an artifact of this run, and log the best configuration and the place of the report."""
+    file = workspace.runs / outcome.run / MARKDOWN_FILE
+    report = file.read_text(encoding="utf-8") if file.is_file() else ""
     computed, cached = outcome.work()
     # A page of a server cannot link to a file.
     link = page_link(workspace, outcome)
-    where = f"[Every question and its text]({link}), kept in" if link.startswith("http") else "Kept in"
+    where = f"[Every question and its text]({link}), stored in" if link.startswith("http") else "Stored in"
     folder = f"{workspace.address}/runs/{outcome.run}"
     markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{folder}`\n"
     with best_effort():
@@ -162,46 +159,49 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     get_run_logger().info("%d steps computed, %d cached; the report is %s/report.html", computed, cached, folder)
 
 
-def hold_against_baseline(
+def check_gate(
     workspace: Workspace, outcome: BenchmarkOutcome, metric: str, max_drop: float, *, allow_different: bool = False
 ) -> str:
-    """Show the verdict of the gate and the trend as an artifact of this run; gives back the verdict.
+    """Show the verdict of the gate and the trend as an artifact of this run, and return the verdict.
 
-    Without a baseline, and on other documents or questions than its own where that is not allowed, the artifact says
-    why there is no verdict.
-    Raises ``GateFailedError`` when the gate fails, ``ConfigurationError`` when there is no such metric.
+    Without a baseline, and with other documents or questions where ``allow_different`` is not set, the reason takes the
+    place of the verdict.
+
+    Raises:
+        GateFailedError: The gate fails.
+        ConfigurationError: There is no such metric.
     """
-    gate, why_not = None, ""
-    choose = f"rag-eval gate {outcome.run} --accept"
+    gate, reason = None, ""
+    accept = f"rag-eval gate {outcome.run} --accept"
     baseline = read_run(workspace, BASELINE, outcome) if has_baseline(workspace, outcome.config.name) else None
     if baseline is None:
-        why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."
+        reason = f"There is no baseline: {accept} makes this run the baseline."
     elif (differences := data_differences(baseline, outcome, workspace)) and not allow_different:
-        why_not = f"Not compared with the baseline: {'; '.join(differences)}. {choose} makes this run the new one."
+        reason = f"Not compared with the baseline: {'; '.join(differences)}. {accept} makes this run the baseline."
     else:
         by = metric or baseline.ranking_metric
         gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)
     verdict = gate.verdict if gate else None
-    get_run_logger().info(verdict or why_not)
+    get_run_logger().info(verdict or reason)
     with best_effort():
         trend = trend_markdown(history(workspace, metric or None))
-        told = gate_markdown(gate) if gate else escape_markdown(why_not)
-        markdown = f"# Against the baseline\n\n{told}\n\n# Over time\n\n{trend}\n"
+        comparison = gate_markdown(gate) if gate else escape_markdown(reason)
+        markdown = f"# Against the baseline\n\n{comparison}\n\n# Over time\n\n{trend}\n"
         create_markdown_artifact(markdown=markdown, key="gate", description=verdict)
     if gate is not None and not gate.passed:
         raise GateFailedError(f"{gate.verdict} See the artifact 'gate' of this run")
-    return verdict or why_not
+    return verdict or reason
 
 
 def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Publish a run where a LangSmith dataset is named; a run is complete without it."""
+    """Publish a run to a LangSmith dataset, if one is named; a failure does not fail the run."""
     if dataset is not None:
         publish_run(workspace, outcome, dataset, return_state=True)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
-    """Publish a run to a LangSmith dataset; log in a sentence what could not be sent."""
+    """Publish a run to a LangSmith dataset, and log what could not be sent."""
     from rag_eval.results import publishing  # here: most runs publish nothing
 
     for reason in publishing.publish_run(workspace, outcome, [dataset], BRIEF):

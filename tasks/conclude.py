@@ -1,4 +1,4 @@
-"""What became of the task runs: the outcome of each configuration, or why it failed, and of the whole run."""
+"""Conclude a run: the outcome of each configuration or the reason why it failed, and the outcome of the whole run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Futures = Sequence[PrefectFuture[Any]]
 
 
 INDEX_STEPS = {"index": "index vectors", "sums": "sum vectors", "postings": "index words", "statistics": "sum words"}
-"""The steps that build what a retriever searches, by the names that an index has them under."""
+"""The steps that build an index, by the names of its parts."""
 
 
 @dataclass(frozen=True)
@@ -42,35 +42,44 @@ class ConfigurationRuns:
     scores: PrefectFuture[ScoresRef]
     cut: Futures = ()
     chunks: Futures = ()
-    """The chunks with what is searched around them; as they were cut, where that is nothing."""
+    """The chunks with their context; the same as ``cut`` without a context."""
     vectors: Futures = ()
     rankings: Sequence[RankingFutures] = ()
 
-    @property
-    def searched(self) -> Futures:
-        """Return the task run that prepared the queries, where there is one."""
-        return [one["queries"] for one in self.rankings[:1]]
+    def steps(self) -> dict[str, list[PrefectFuture[Any]]]:
+        """Return the task runs by the name of the step, in the order of the pipeline, each run once."""
+        steps: dict[str, list[PrefectFuture[Any]]] = {}
+        for name, runs in self._steps():
+            if runs:  # retrievers may share a step
+                steps[name] = list(dict.fromkeys([*steps.get(name, ()), *runs]))
+        return steps
 
-    @property
-    def indexes(self) -> Futures:
-        """Return the task runs that built indexes of vectors."""
-        runs = [run for one in self.rankings for run in one["index"].get("index", ())]
-        return list({id(run): run for run in runs}.values())
-
-    def steps(self) -> Iterator[tuple[str, Futures]]:
-        """Yield the task runs by the name of the step, in the order of the pipeline."""
+    def _steps(self) -> Iterator[tuple[str, Futures]]:
         yield "chunk", self.cut
         yield "add context", () if self.chunks is self.cut else self.chunks
         yield "embed", self.vectors
-        for one in self.rankings:
+        for ranking in self.rankings:
             for name, title in INDEX_STEPS.items():
-                runs = one["index"].get(name, ())
+                runs = ranking["index"].get(name, ())
                 yield title, [runs] if isinstance(runs, PrefectFuture) else runs
-        yield "prepare queries", self.searched
-        for one in self.rankings:
-            yield f"search {one['name']}", one["hits"]
+        yield "prepare queries", [ranking["queries"] for ranking in self.rankings[:1]]
+        for ranking in self.rankings:
+            yield f"search {ranking['name']}", ranking["hits"]
         yield "retrieve", (self.hits,)
         yield "score", (self.scores,)
+
+    def evaluated(self) -> Evaluated:
+        """Return the results of the task runs, all of which have completed."""
+        steps = {name: [run.result() for run in runs] for name, runs in self.steps().items()}
+        return Evaluated(
+            configuration=self.configuration,
+            steps=steps,
+            chunks=[run.result() for run in self.chunks],
+            indexes=steps.get("index vectors", []),
+            searched=next(iter(steps.get("prepare queries", [])), None),
+            hits=self.hits.result(),
+            scores=self.scores.result(),
+        )
 
 
 def outcomes_of(runs: Sequence[ConfigurationRuns], recorder: StepRecorder, queries: int) -> list[ConfigurationOutcome]:
@@ -79,51 +88,34 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], recorder: StepRecorder, queri
     Raises:
         EvaluationFailedError: Some configurations failed; it has the outcomes of the others.
     """
-
-    def results(futures: Futures) -> list[Any]:
-        return [one.result() for one in futures]
-
-    done: list[ConfigurationOutcome] = []
-    failed: dict[str, ConfigurationFailure] = {}
-    for one in runs:
-        steps: dict[str, Futures] = {}
-        for name, futures in one.steps():
-            if futures:  # two retrievers may have a step each, or share it
-                steps[name] = list(dict.fromkeys([*steps.get(name, ()), *futures]))
-        error = first_error([future for futures in steps.values() for future in futures])
-        if error is not None:
-            failed[one.configuration.name] = failure_of(one.configuration, error)
-            continue
-        evaluated = Evaluated(
-            configuration=one.configuration,
-            steps={name: results(futures) for name, futures in steps.items()},
-            chunks=results(one.chunks),
-            indexes=results(one.indexes),
-            searched=next(iter(results(one.searched)), None),
-            hits=results([one.hits])[0],
-            scores=results([one.scores])[0],
-        )
-        done.append(evaluated.summary(recorder, queries))
-    if failed:
-        raise EvaluationFailedError(f"failed: {', '.join(failed)}", done, failed)
-    return done
+    outcomes: list[ConfigurationOutcome] = []
+    failures: dict[str, ConfigurationFailure] = {}
+    for run in runs:
+        error = first_error([future for futures in run.steps().values() for future in futures])
+        if error is None:
+            outcomes.append(run.evaluated().summary(recorder, queries))
+        else:
+            failures[run.configuration.name] = failure_of(run.configuration, error)
+    if failures:
+        raise EvaluationFailedError(f"failed: {', '.join(failures)}", outcomes, failures)
+    return outcomes
 
 
 def first_error(futures: Futures) -> BaseException | None:
-    """Return what the first task run that failed raised, rather than one that was not run for it; None without any."""
-    found: BaseException | None = None
+    """Wait for task runs, and return the first error that is not due to a failed input; None if all completed."""
+    first: BaseException | None = None
     for future in futures:
         future.wait()
         if not future.state.is_completed():
             error = future.state.result(raise_on_failure=False)
-            found = error if isinstance(error, BaseException) else RagEvalError(str(future.state.message))
-            if not isinstance(found, UpstreamTaskError):
-                return found
-    return found
+            first = error if isinstance(error, BaseException) else RagEvalError(str(future.state.message))
+            if not isinstance(first, UpstreamTaskError):
+                return first
+    return first
 
 
 def failure_of(configuration: Configuration, error: BaseException) -> ConfigurationFailure:
-    """Return what a run records of a configuration that failed with this error."""
+    """Return the record of a configuration that failed with this error."""
     return ConfigurationFailure(
         configuration=configuration.record(), reason=as_sentence(error), is_outage=is_outage(error)
     )
@@ -137,47 +129,48 @@ class Gathered(NamedTuple):
 
 
 def gather(chunkings: Sequence[Chunking], futures: Futures) -> Gathered:
-    """Wait for the subflows of chunkings, and return what became of their configurations."""
+    """Wait for the subflows of chunkings, and return the outcomes and failures of their configurations."""
     outcomes: dict[str, ConfigurationOutcome] = {}
     failures: dict[str, ConfigurationFailure] = {}
     for chunking, future in zip(chunkings, futures, strict=True):
         error = first_error([future])
+        finished: Sequence[ConfigurationOutcome] = []
         if error is None:
-            done = future.result()
+            finished = future.result()
         elif isinstance(error, EvaluationFailedError):
-            done = error.outcomes
+            finished = error.outcomes
             failures |= error.failures
         else:
-            done = []
-            failures |= {one.name: failure_of(one, error) for one in chunking.configurations}
-        outcomes |= {one.name: one for one in done}
+            failures |= {failed.name: failure_of(failed, error) for failed in chunking.configurations}
+        outcomes |= {outcome.name: outcome for outcome in finished}
     return Gathered(list(outcomes.values()), failures)
 
 
 def conclude(
     workspace: Workspace,
     config: BenchmarkConfig,
-    work: StepRecorder,
-    files: Sequence[CorpusSource],
+    recorder: StepRecorder,
+    sources: Sequence[CorpusSource],
     inputs: BenchmarkInputs,
     choice: Choice,
-    found: Gathered,
+    results: Gathered,
     reanchor: bool,
 ) -> BenchmarkOutcome:
-    """Write the summary of a run into the workspace, configurations in the order of the benchmark."""
+    """Write the outcome of a run into the workspace, with its configurations in the order of the benchmark."""
     shared: dict[str, Sequence[Result]] = {"load corpus": inputs.documents, "load ground truth": [inputs.truth]}
-    order = {one.name: number for number, one in enumerate(choice.configurations)}
-    corpus = CorpusSource.joined(files)
-    is_finished = not any(one.effort is not None and one.effort.unfinished for one in (*inputs.documents, inputs.truth))
+    order = {configuration.name: number for number, configuration in enumerate(choice.configurations)}
+    corpus = CorpusSource.joined(sources)
+    efforts = [result.effort for result in (*inputs.documents, inputs.truth) if result.effort is not None]
+    is_finished = not any(effort.unfinished for effort in efforts)
     return keep_outcome(
         workspace,
-        work.begun,
+        recorder.begun,
         config,
         corpus,
         inputs,
-        sorted(found.outcomes, key=lambda one: order[one.name]),
-        dict(sorted(found.failures.items(), key=lambda item: order[item[0]])),
-        {name: work.record(results) for name, results in shared.items()},
-        choice.judged({one.name: workspace.read_table(one.scores) for one in found.outcomes}),
+        sorted(results.outcomes, key=lambda outcome: order[outcome.name]),
+        dict(sorted(results.failures.items(), key=lambda item: order[item[0]])),
+        {name: recorder.record(part) for name, part in shared.items()},
+        choice.judged({outcome.name: workspace.read_table(outcome.scores) for outcome in results.outcomes}),
         fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor) if is_finished else None,
     )

@@ -162,7 +162,7 @@ def test_a_key_comes_from_a_secret_block(service: Service) -> None:
     daily = service.daily
     named = {"PREFECT_API_URL": f"{daily.ui}/api", **service.settings}
     refused = rag_eval("deploy", "paid/benchmark.yaml", "--secret", "OPENAI_API_KEY", cwd=daily.folder, **named)
-    assert "OPENAI_API_KEY needs the block secret/openai-api-key, and the server has none" in refused.stderr
+    assert "OPENAI_API_KEY needs the block secret/openai-api-key, which is not on the server" in refused.stderr
     service.make_block("secret", "openai-api-key", value=KEY)
     service.deploy("paid/benchmark.yaml", "--secret", "OPENAI_API_KEY")
     template = {"OPENAI_API_KEY": "{{ prefect.blocks.secret.openai-api-key }}"}

@@ -260,7 +260,7 @@ def test_a_project_is_replaced_and_removed_by_name(daily: Daily) -> None:
     (daily.folder / "gamma" / "other.yaml").write_text(BENCHMARK)
     refused = rag_eval("deploy", "gamma/other.yaml", cwd=daily.folder, **named)
     assert refused.returncode == 2
-    assert "the server has a project 'other' already" in refused.stderr
+    assert "the server already has a project 'other'" in refused.stderr
     gone = rag_eval("deploy", "--remove", "other", cwd=daily.folder, **named)
     assert gone.returncode == 0, gone.stderr
     assert "removed deployment nightly-other" in gone.stderr

@@ -194,7 +194,7 @@ def unknown_fields(data: Any, kind: str, place: str = "") -> Iterator[str]:
 @pytest.mark.usefixtures("prefect_server")
 def test_what_is_no_schedule_or_no_template_is_said(tmp_path: Path) -> None:
     wrong = Project("wrong", tmp_path, tmp_path, {})
-    with pytest.raises(ConfigurationError, match="'every night' is not a schedule"):
+    with pytest.raises(ConfigurationError, match="'every night' is not a cron schedule"):
         deploy(replace(wrong, cron="every night"))
     (tmp_path / "t.json").write_text("[]")
     for path in (tmp_path / "t.json", tmp_path / "none.json"):
@@ -229,7 +229,7 @@ def test_a_project_has_its_own_and_takes_it_along_when_it_goes(tmp_path: Path) -
 
     elsewhere = replace(alpha, folder=tmp_path / "elsewhere")
     with pytest.raises(
-        ConfigurationError, match=r"has a project 'one' already, of '.*one/b.yaml': give this one another"
+        ConfigurationError, match=r"already has a project 'one' with the benchmark file '.*one/b.yaml'"
     ):
         deploy(elsewhere)
     gone = remove("one")

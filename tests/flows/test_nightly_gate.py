@@ -13,7 +13,7 @@ from rag_eval.errors import ConfigurationError, GateFailedError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.runs import choose_baseline
-from tasks.artifacts import hold_against_baseline
+from tasks.artifacts import check_gate
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @flow
 def hold(workspace: Workspace, outcome: BenchmarkOutcome, metric: str = "", max_drop: float = 0.02) -> None:
-    hold_against_baseline(workspace, outcome, metric, max_drop)
+    check_gate(workspace, outcome, metric, max_drop)
 
 
 def shown() -> str:
