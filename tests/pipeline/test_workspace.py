@@ -92,7 +92,7 @@ def test_an_index_that_loses_a_file_or_is_gone_is_damaged(tmp_path: Path) -> Non
     (tmp_path / ref.uri / "data").unlink()
     assert "was altered" in (workspace.damage(ref) or "")
     (tmp_path / ref.uri).rmdir()
-    with pytest.raises(ArtifactError, match=r"indexes/.* is missing from the workspace .*: run again to compute it again"):
+    with pytest.raises(ArtifactError, match=r"indexes/.* is missing from the workspace .*: run again"):
         workspace.path(ref)
 
 
