@@ -180,7 +180,7 @@ class Workspace(BaseModel):
         return self.root / ref.uri
 
     def damage(self, ref: FileRef) -> str | None:
-        """Return what is wrong with a table or an index, fetched first if it is missing or damaged; None if nothing is."""
+        """Return what is wrong with a table or an index, fetched if it is missing or damaged; None if nothing is."""
         problem = self._damage_here(ref)
         if problem is None or not self.storage.fetch(self.root / ref.uri):
             return problem

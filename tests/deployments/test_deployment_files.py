@@ -228,9 +228,7 @@ def test_a_project_has_its_own_and_takes_it_along_when_it_goes(tmp_path: Path) -
     }
 
     elsewhere = replace(alpha, folder=tmp_path / "elsewhere")
-    with pytest.raises(
-        ConfigurationError, match=r"already has a project 'one' with the benchmark file '.*one/b.yaml'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"already has a project 'one' with the benchmark file '.*one/b.yaml'"):
         deploy(elsewhere)
     gone = remove("one")
     assert {"deployment nightly-one", "automation corpus-changed-one", "work queue one"} <= set(gone)
