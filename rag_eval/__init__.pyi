@@ -52,6 +52,9 @@ from rag_eval.evaluation.evaluations import create_evaluation as create_evaluati
 from rag_eval.evaluation.evaluations import retrieval_losses as retrieval_losses
 from rag_eval.evaluation.langsmith_evaluation import Evaluation as Evaluation
 from rag_eval.evaluation.langsmith_evaluation import UnpublishedRunWarning as UnpublishedRunWarning
+from rag_eval.evaluation.metrics import ChunkLevelRecall as ChunkLevelRecall
+from rag_eval.evaluation.metrics import get_langsmith_evaluators as get_langsmith_evaluators
+from rag_eval.evaluation.metrics.base import Metrics as Metrics
 from rag_eval.evaluation.run_experiment import RetrievalResult as RetrievalResult
 from rag_eval.evaluation.run_experiment import run_experiment as run_experiment
 from rag_eval.experiments.callables import Experiment as Experiment
@@ -120,9 +123,6 @@ from rag_eval.retrieval.retrievers import HybridRetriever as HybridRetriever
 from rag_eval.retrieval.retrievers import VectorRAGRetriever as VectorRAGRetriever
 from rag_eval.retrieval.systems import CallableRetriever as CallableRetriever
 from rag_eval.retry import RetryPolicy as RetryPolicy
-from rag_eval.services.langsmith_metrics import ChunkLevelRecall as ChunkLevelRecall
-from rag_eval.services.langsmith_metrics import Metrics as Metrics
-from rag_eval.services.langsmith_metrics import get_langsmith_evaluators as get_langsmith_evaluators
 from rag_eval.stores.chroma import ChromaVectorStore as ChromaVectorStore
 from rag_eval.stores.lance import Hnsw as Hnsw
 from rag_eval.stores.lance import IvfPq as IvfPq

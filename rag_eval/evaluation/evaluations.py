@@ -1,4 +1,4 @@
-"""Evaluate parts in a notebook: a corpus and its ground truth, then a run for each chunker and embedder to compare."""
+"""Evaluate parts in a notebook: a corpus with its ground truth, and a run for each chunker and embedder."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
 from rag_eval.evaluation.langsmith_evaluation import LangSmithLink
-from rag_eval.evaluation.run_experiment import CheckedSystem, RetrievalResult, checked_truth, run_with
+from rag_eval.evaluation.run_experiment import CheckedSystem, RetrievalResult, checked_truth, run_experiment
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.ground_truth.sources import read_truth
 from rag_eval.metrics.losses import HitStages, check_ks, losses_of
@@ -68,7 +68,7 @@ class BaseEvaluation(Generic[T, M]):
         self.langsmith_dataset_name = langsmith_dataset_name
         self._link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name else None
         if self._link is not None and self._link.has_key:
-            with suppress(ServiceError):  # a service that is down prevents no evaluation
+            with suppress(ServiceError):  # an evaluation needs no service
                 self._link.examples()
         self.ground_truth: Sequence[T] = _load(ground_truth, self.level, self._link, corpus)
 
@@ -87,25 +87,31 @@ class BaseEvaluation(Generic[T, M]):
         returns: object = None,
         copies: object = "off",
     ) -> RetrievalResult:
-        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
+        """Chunk, embed, index, retrieve and score with ``run_experiment``, whose result and errors these are.
 
-        Unless given, the store is in memory; store and k may also stand in the other order. For character spans a plain
-        chunker is wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is. Embedders, stores and
-        rerankers of other libraries are taken as they are, and coroutines are awaited.
+        Parts of other libraries are used as they are, and coroutines are awaited.
 
-        ``context``, ``queries``, ``selection`` and ``returns`` are what the sections of these names are in a benchmark:
-        an object, a name, or a mapping of settings, and give the same numbers. ``copies`` says which copies of a
-        relevant span count as found: "off" for none, "exact", as a benchmark has it by default, or {"near": 0.9}. At
-        chunk level there are neither ``returns`` nor ``copies``.
+        Args:
+            chunker: A chunker. At token level a plain one is wrapped by ``ChunkerPositionAdapter``.
+            embedder: An embedder.
+            k: How many hits are scored; or several such numbers.
+            vector_store: A store. Default: ``InMemoryVectorStore()``.
+            reranker: A reranker.
+            metrics: Metrics or their names.
+            context: As in the benchmark file: an object, a name, or a mapping of settings.
+            queries: As in the benchmark file.
+            selection: As in the benchmark file.
+            returns: As in the benchmark file; at token level.
+            copies: Which copies of a relevant span count as found, at token level: "off", "exact" or {"near": 0.9}.
         """
-        if not isinstance(k, int | Sequence):
+        if not isinstance(k, int | Sequence):  # run(chunker, embedder, store, k) is another published order
             k, vector_store = 5 if vector_store is None else vector_store, k
-        store = InMemoryVectorStore() if vector_store is None else taken(STORE, vector_store, "add", "search_many")
-        embedder = taken(EMBEDDER, embedder, "name", "embed")
+        store = InMemoryVectorStore() if vector_store is None else _part(STORE, vector_store, "add", "search_many")
+        embedder = _part(EMBEDDER, embedder, "name", "embed")
         if reranker is not None:
             is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
-            reranker = taken(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
-        # It checks the parts, and has the name of all of them together.
+            reranker = _part(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
+        # Checks the parts, and names them together.
         retriever: VectorRAGRetriever[Any] = VectorRAGRetriever(
             chunker, embedder, store, reranker, evaluation_type=self.level
         )
@@ -116,7 +122,15 @@ class BaseEvaluation(Generic[T, M]):
         parts = Configuration.model_construct(
             chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **sections
         )
-        result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k, copies)
+        result = run_experiment(
+            evaluation_type=self.level,
+            corpus=self.corpus,
+            ground_truth=self.ground_truth,
+            retriever=parts,
+            metrics=cast("Sequence[AnyTokenLevelMetric] | None", metrics),
+            k=k,
+            copies=copies,
+        )
         if self._link is None or not self._link.has_key:
             return result
         name = " + ".join([retriever.name, *(label(part) for part in sections.values() if part is not None)])
@@ -133,38 +147,49 @@ class BaseEvaluation(Generic[T, M]):
         return link.publish("rag-eval", outcomes, {"retriever": retriever})
 
     async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
-        """Do as ``run`` does without blocking the event loop."""
+        """Run without blocking the event loop."""
         return await asyncio.to_thread(self.run, *args, **settings)
 
 
-def taken(kind: Kind, part: Any, *members: str) -> Any:
-    """Return an object as a part; unchanged if it has these members, none of them async, or is no such part."""
+def _part(kind: Kind, part: Any, *members: str) -> Any:
+    """Return an object unchanged if it has these members as sync ones, otherwise adapted to the kind of part."""
     values = [inspect.getattr_static(part, member, None) for member in members]
     if members and all(value is not None and not inspect.iscoroutinefunction(value) for value in values):
         return part
-    with suppress(ConfigurationError):  # which the check of the part reports
+    with suppress(ConfigurationError):  # reported by the check of the part
         return kind.take(part)
     return part
 
 
 class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, AnyTokenLevelMetric]):
-    """Evaluates retrieval against character spans: the same ground truth serves every chunker.
+    """Evaluates retrieval against character spans, so that the same ground truth serves every chunker.
 
-    ``ground_truth`` is a list of ground truth or of records of it, a data frame (see ``truth_from``), or a JSON-lines
-    file; a text that is no file's name names the LangSmith dataset, from which it is read where it is not given. With
-    ``langsmith_dataset_name`` and a key (``LANGSMITH_API_KEY``, or a ``langsmith_client``) every run is published to
-    that dataset and ``experiment_url`` is filled; otherwise it is None.
-    Raises ``GroundTruthError`` when there is no ground truth or it cannot be read, or there is a key and the dataset
-    is not there or empty; ``ConfigurationError`` on what is not a corpus, or an endpoint that is no web address.
+    With a LangSmith dataset and a key (``LANGSMITH_API_KEY`` or ``langsmith_client``), every run becomes an experiment
+    on that dataset, and ``experiment_url`` is its address.
+
+    Example:
+        evaluation = TokenLevelEvaluation(Corpus.from_folder("docs"), "truth.jsonl")
+        evaluation.run(RecursiveTokenChunker(chunk_size=200), LocalEmbedder(), k=5).metrics
+
+    Args:
+        corpus: The documents.
+        ground_truth: A list of ground truth or of records, a data frame (see ``truth_from``), a JSON-lines file, or
+            the name of a LangSmith dataset. Default: that of ``langsmith_dataset_name``.
+        langsmith_dataset_name: The LangSmith dataset of the runs.
+        langsmith_client: A client for LangSmith.
+
+    Raises:
+        GroundTruthError: There is no ground truth, it cannot be read, or the dataset is missing or empty.
+        ConfigurationError: The corpus is not a ``Corpus``, or LangSmith's endpoint is not a web address.
     """
 
     level = "token-level"
 
 
 class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, AnyChunkLevelMetric]):
-    """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
+    """Evaluates retrieval against chunk ids, so that the ground truth serves only the chunker it was made with.
 
-    Arguments and publication are those of ``TokenLevelEvaluation``.
+    The arguments are those of ``TokenLevelEvaluation``.
     """
 
     level = "chunk-level"
@@ -207,8 +232,7 @@ def create_evaluation(
 ) -> TokenLevelEvaluation | ChunkLevelEvaluation:
     """Return the evaluation of a type over a folder of documents, or a corpus.
 
-    ``settings`` are those of ``TokenLevelEvaluation``: ``ground_truth`` and ``langsmith_client``. Raises as its class
-    does, and ``ConfigurationError`` on an unknown type.
+    ``settings`` are further arguments of ``TokenLevelEvaluation``; raises as that does.
     """
     kinds = {"token-level": TokenLevelEvaluation, "chunk-level": ChunkLevelEvaluation}
     if eval_type not in kinds:
@@ -255,11 +279,10 @@ def retrieval_losses(
     ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
     ks: Sequence[int],
 ) -> pa.Table:
-    """Index the corpus, retrieve at every stage, and split what is missing: a ``LOSSES`` row for each k and query.
+    """Index the corpus, retrieve at every stage, and attribute what is missing: a ``LOSSES`` row for each k and query.
 
-    The parts are those of ``rag_eval.metrics.losses``; ``average_losses`` gives their means. With another store
-    than the one in memory the chunks are embedded once more, for the exact search: a ``CachedEmbedder`` saves that.
-    Raises as ``run_experiment`` does.
+    ``average_losses`` gives the means. With a store other than the one in memory, the chunks are embedded again for
+    the exact search; a ``CachedEmbedder`` avoids that. Raises as ``run_experiment`` does.
     """
     check_ks(ks)
     check_corpus(corpus)

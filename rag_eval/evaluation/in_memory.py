@@ -1,4 +1,4 @@
-"""Evaluate in memory, for notebooks: the steps of the pipeline in their order, on tables, without a workspace.
+"""Run the steps of the pipeline in memory, on tables and without a workspace.
 
 ``flows.benchmark`` runs the same steps as tasks; a test holds the two equal.
 """
@@ -26,7 +26,7 @@ from rag_eval.types.ids import EvaluationType
 
 @dataclass(frozen=True)
 class InMemoryInputs:
-    """Documents and ground truth as tables, metrics, cuts and the depth of the search."""
+    """Documents and ground truth as tables, metrics, cuts, and the depth of the search."""
 
     evaluation_type: EvaluationType
     documents: pa.Table
@@ -37,13 +37,13 @@ class InMemoryInputs:
 
     @property
     def candidates(self) -> int:
-        """Return how many of the first hits are reranked."""
+        """How many of the first hits are reranked."""
         return self.depth.candidates if isinstance(self.depth, SearchDepth) else self.depth
 
 
 @dataclass(frozen=True)
 class EvaluatedTables:
-    """The hits by stage of the retrieval, the passages where they are more than hits, and the scores."""
+    """The hits by stage, the passages if they differ from the hits, and the scores."""
 
     hits: dict[str, pa.Table]
     passages: pa.Table | None
@@ -52,15 +52,15 @@ class EvaluatedTables:
 
 
 def evaluate(
-    searched_by: Configuration | Retriever[Any], inputs: InMemoryInputs, workspace: Workspace | None = None
+    source: Configuration | Retriever[Any], inputs: InMemoryInputs, workspace: Workspace | None = None
 ) -> EvaluatedTables:
     """Evaluate a configuration, or a whole retriever, in memory; with the caches of a workspace if one is given."""
     documents, queries = [inputs.documents], inputs.truth.queries
-    if isinstance(searched_by, Configuration) and searched_by.system is None:
-        chunks = _chunks(searched_by, inputs, workspace)
-        retrieved = _retrieved(searched_by, chunks, inputs, workspace)
+    if isinstance(source, Configuration) and source.system is None:
+        chunks = _chunks(source, inputs, workspace)
+        retrieved = _retrieved(source, chunks, inputs, workspace)
     else:
-        system: Any = searched_by.system if isinstance(searched_by, Configuration) else searched_by
+        system: Any = source.system if isinstance(source, Configuration) else source
         chunks = None
         retrieved, _ = retrieve_steps.ask_system(documents, queries, system, inputs.evaluation_type, inputs.candidates)
     passages = list(retrieved.stages.values())[-1] if retrieved.passages is None else retrieved.passages
@@ -97,7 +97,7 @@ def _retrieved(
     hits, indexes = [], []
     for search in searches:
         index = _index(search.index, chunks, workspace)
-        found, _ = search_steps.search(
+        results, _ = search_steps.search(
             search.retriever,
             index,
             prepared.searches,
@@ -107,7 +107,7 @@ def _retrieved(
             search.depth,
             workspace=workspace,
         )
-        hits.append([found])
+        hits.append([results])
         indexes.append(index)
     retrieved: Retrieved = retrieve_steps.retrieve(
         parts,
@@ -133,7 +133,7 @@ def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | Non
         return {"chunks": [chunks]}
     parts, effort = document_steps.embed(chunks, settings.embedder, workspace=workspace)
     vectors = pa.concat_tables(parts)
-    effort()  # which may find a fault in what was read
+    effort()  # raises if a vector is damaged
     index: dict[str, Any] = {"chunks": [chunks], "vectors": [vectors]}
     if locations(settings.store):
         built, _ = search_steps.index_vectors([chunks], [vectors], settings.store)

@@ -1,4 +1,4 @@
-"""Evaluation through LangSmith's own ``evaluate``: a dataset there, a folder of documents here."""
+"""Evaluate a folder of documents against a LangSmith dataset, and publish evaluations there."""
 
 import io
 import uuid
@@ -14,6 +14,14 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
+from rag_eval.evaluation.metrics import (
+    BUILT_IN,
+    ChunkLevelF1,
+    ChunkLevelPrecision,
+    ChunkLevelRecall,
+    get_langsmith_evaluators,
+)
+from rag_eval.evaluation.metrics.base import Metrics
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.retrievers import VectorRAGRetriever
@@ -21,14 +29,6 @@ from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, read_examples
 from rag_eval.services.langsmith_experiments import ExperimentUpload, RowOutcome, matched_rows, publish_experiment
-from rag_eval.services.langsmith_metrics import (
-    BUILT_IN,
-    ChunkLevelF1,
-    ChunkLevelPrecision,
-    ChunkLevelRecall,
-    Metrics,
-    get_langsmith_evaluators,
-)
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from langsmith import Client
     from langsmith.schemas import Example
 
-    from rag_eval.services.langsmith_evaluators import LangSmithEvaluator
+    from rag_eval.evaluation.metrics.langsmith_evaluators import LangSmithEvaluator
 
 REASON_CHARACTERS = 300
 DEFAULT_METRICS: dict[str, Metrics] = {
@@ -49,11 +49,11 @@ DEFAULT_METRICS: dict[str, Metrics] = {
 
 
 class UnpublishedRunWarning(UserWarning):
-    """A run is complete, but LangSmith did not take all of it."""
+    """A run is complete, but not all of it was published to LangSmith."""
 
 
 class LangSmithLink:
-    """A dataset with the client that reaches it, by default one for the key in ``LANGSMITH_API_KEY``."""
+    """A dataset and its client, by default one with the key ``LANGSMITH_API_KEY``."""
 
     def __init__(self, dataset_name: str, client: "Client | None" = None) -> None:
         self.dataset_name = dataset_name
@@ -74,8 +74,7 @@ class LangSmithLink:
     def publish(self, name: str, outcomes: Sequence[RowOutcome], metadata: Mapping[str, object]) -> str | None:
         """Send a run as an experiment and return its address.
 
-        None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost. The same warning, and the
-        address, when the dataset does not have all queries of the run.
+        Warns with ``UnpublishedRunWarning`` if that fails, and returns None, or if the dataset lacks some queries.
         """
         try:
             with self._service() as service:
@@ -89,7 +88,7 @@ class LangSmithLink:
         if len(rows) < len(outcomes):
             warnings.warn(
                 f"{len(outcomes) - len(rows)} of the {len(outcomes)} queries of the run are not in the LangSmith "
-                f"dataset {self.dataset_name!r}, and not in its experiment: add them there",
+                f"dataset {self.dataset_name!r}, so they are not in the experiment: add them to the dataset",
                 UnpublishedRunWarning,
                 stacklevel=4,
             )
@@ -105,11 +104,16 @@ class LangSmithLink:
 
 
 class Evaluation:
-    """Chunk-level evaluation of a folder of documents against a LangSmith dataset, with any ``Metrics``.
+    """Chunk-level evaluation of a folder of documents with LangSmith's ``evaluate`` and any ``Metrics``.
 
-    Every run is an experiment of the dataset. The key and the endpoint are those of the environment unless a
-    ``langsmith_client`` is given. Raises ``ConfigurationError`` without a key, ``CorpusError`` on the folder, and
-    ``GroundTruthError`` on the dataset.
+    Every run is an experiment on the dataset. Without a ``langsmith_client``, the key and the endpoint are
+    ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``.
+
+    Example:
+        Evaluation(langsmith_dataset_name="ferry", kb_data_path="docs").run(k=5, metrics={"recall": ChunkLevelRecall()})
+
+    Raises:
+        CorpusError: The folder cannot be read.
     """
 
     def __init__(
@@ -135,15 +139,23 @@ class Evaluation:
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
     ) -> EvaluationResult:
-        """Retrieve for every example, let LangSmith evaluate, and return the averages by feedback key.
+        """Retrieve for every example, score with LangSmith, and return the averages by feedback key.
 
-        Unless given: recall, precision and F1; recursive chunks of 1,000 characters; the local embedder; the store
-        in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages. ``raw_results`` is
-        LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, when LangSmith did not
-        take all runs and scores; a client that is given tells that in its own log.
-        Raises ``ConfigurationError`` on a k or metrics that cannot be used, and when a metric scored no example at
-        all, with the first reason; ``GroundTruthError`` when the dataset was made with another chunker or other
-        documents, and ``ServiceError`` when LangSmith fails.
+        ``raw_results`` is LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, if
+        LangSmith did not take all runs and scores.
+
+        Args:
+            k: How many chunks are retrieved.
+            metrics: Metrics by name, or a list or set of them. Default: recall, precision and F1.
+            chunker: A chunker. Default: recursive chunks of 1,000 characters.
+            embedder: An embedder. Default: the local one.
+            vector_store: A store. Default: in memory.
+            reranker: A reranker.
+
+        Raises:
+            ConfigurationError: There is no key, k or a metric cannot be used, or a metric scored no example.
+            GroundTruthError: The dataset is missing, or was made with another chunker or other documents.
+            ServiceError: LangSmith fails.
         """
         evaluators = _evaluators(DEFAULT_METRICS if metrics is None else metrics, k)
         failures: list[Exception] = []
@@ -158,7 +170,7 @@ class Evaluation:
                 evaluation_type="chunk-level",
             )
             retriever.index(self._corpus)
-            # A dataset of another shape is for the metrics' own extraction to read.
+            # Other examples are for the extraction of the user's metrics.
             known = [item for item in examples if any(key in (item.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
             truth = chunk_level_truth(known, self._dataset_name)
             check_chunker(truth, retriever.chunker_name)
@@ -200,13 +212,13 @@ def _evaluate(
     quiet = ExitStack()
 
     def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
-        quiet.close()  # what parts and metrics print is for the user to see
+        quiet.close()  # parts and metrics may print
         (hits,) = retriever.retrieve([Query.from_text(inputs["query"])], k)
         return {"retrieved_chunk_ids": [hit.chunk.id for hit in hits]}
 
     try:
         with quiet:
-            # LangSmith announces the experiment on standard output; its address is in the result.
+            # LangSmith prints the experiment's address, which is in the result.
             quiet.enter_context(redirect_stdout(io.StringIO()))
             results = evaluate(
                 retrieve,
@@ -234,7 +246,7 @@ def _evaluate(
 
 
 def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
-    """Return the scores by feedback key; raises ``ConfigurationError`` with the first reason if a key has none."""
+    """Return the scores by feedback key; raises ``ConfigurationError`` with a reason if a key has none."""
     scores: dict[str, list[float]] = {key: [] for key in keys}
     reasons: dict[str, str] = {}
     for row in rows:
@@ -245,8 +257,7 @@ def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
                 reasons.setdefault(feedback.key, row["run"].error or feedback.comment or "without a reason")
     for key, values in scores.items():
         if not values:
-            first = reasons.get(key, "without feedback").splitlines()[0]  # the rest of an error is its traceback
-            raise ConfigurationError(
-                f"{key} scored none of the {len(rows)} examples, the first for {preview(first, REASON_CHARACTERS)}"
-            )
+            first = reasons.get(key, "without feedback").splitlines()[0]  # the rest is a traceback
+            reason = preview(first, REASON_CHARACTERS)
+            raise ConfigurationError(f"{key} scored none of the {len(rows)} examples; the first reason is {reason}")
     return scores

@@ -1,4 +1,4 @@
-"""Evaluate a retriever, or parts, on a corpus with its ground truth by metrics, in memory."""
+"""Evaluate a retriever, or parts of one, on a corpus with its ground truth, in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ from rag_eval.types.ids import EvaluationType, QueryId
 
 @runtime_checkable
 class ChunkedRetriever(Protocol):
-    """A retriever that tells how its corpus was cut: the chunker, and all chunks of the indexed corpus."""
+    """A retriever that knows its chunker and the chunks of the indexed corpus."""
 
     @property
     def chunker_name(self) -> str:
@@ -60,18 +60,19 @@ class ChunkedRetriever(Protocol):
         """Return the chunks."""
 
 
-def chunked_parts(retriever: object) -> list[ChunkedRetriever]:
-    """Return the retriever, or the parts of a hybrid, as far as they tell how their corpus was cut."""
+def _chunked_parts(retriever: object) -> list[ChunkedRetriever]:
+    """Return the retriever, or the retrievers of a hybrid, if they know their chunks."""
     if isinstance(retriever, HybridRetriever):
-        return [part for inner in retriever.retrievers for part in chunked_parts(inner)]
+        return [part for inner in retriever.retrievers for part in _chunked_parts(inner)]
     return [retriever] if isinstance(retriever, ChunkedRetriever) else []
 
 
 def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
-    """Return the ground truth of items, records of them, or a data frame; spans without text get the corpus's.
+    """Read ground truth from items, records or a data frame, and check it against the corpus.
 
-    Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
-    on a query without answers.
+    Raises:
+        GroundTruthError: There is none, it is of the other level, an id repeats, a span differs from the corpus, or a
+            query has no evidence and is not declared unanswerable.
     """
     kind = TRUTH_KINDS[level]
     truth: list[Any] = []
@@ -79,13 +80,13 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     for item in truth_from(ground_truth, level, corpus.by_id):
         if not isinstance(item, kind):
             raise GroundTruthError(
-                f"this is a {level} evaluation and needs {kind.__name__}, it was given a "
-                f"{type(item).__name__}: use the ground truth, or the evaluation, of the other type"
+                f"this is a {level} evaluation and needs {kind.__name__}, not {type(item).__name__}: "
+                "use the ground truth, or the evaluation, of the other type"
             )
         if item.query.id in texts:
             raise GroundTruthError(
                 f"two queries have the id {item.query.id!r}, {preview(texts[item.query.id])} and "
-                f"{preview(item.query.text)}: merge what is relevant to them into one, or give each its own id"
+                f"{preview(item.query.text)}: merge them into one, or give each its own id"
             )
         texts[item.query.id] = item.query.text
         truth.append(item)
@@ -103,9 +104,10 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
 
 @dataclass(frozen=True)
 class CheckedSystem:
-    """A retriever that checks the chunk-level truth when it indexes.
+    """A retriever that checks chunk-level ground truth against its chunks when it indexes.
 
-    Raises ``GroundTruthError`` when the truth was made with another chunker or on other documents.
+    Raises:
+        GroundTruthError: The ground truth was made with another chunker or on other documents.
     """
 
     retriever: Retriever[Any]
@@ -116,10 +118,10 @@ class CheckedSystem:
         return self.retriever.name
 
     def index(self, corpus: Corpus) -> None:
-        for part in chunked_parts(self.retriever):
+        for part in _chunked_parts(self.retriever):
             check_chunker(self.truth, part.chunker_name)
         self.retriever.index(corpus)
-        for part in chunked_parts(self.retriever):
+        for part in _chunked_parts(self.retriever):
             check_chunk_ids(self.truth, part.indexed_chunks())
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
@@ -129,11 +131,10 @@ class CheckedSystem:
 def metrics_at_cuts(
     level: EvaluationType, metrics: Sequence[object], ks: Sequence[int], *, several: bool
 ) -> dict[str, Asked]:
-    """Return each metric at each k, or at the cut in its name: ``span_recall@10`` sees ten hits at any k.
+    """Return each metric at each k by its key in the averages; a cut in the name, as in ``span_recall@10``, wins.
 
-    Keys are those of the averages: with ``several`` ks they have ``@k``; a metric with a cut in its name keeps it.
-    Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
-    same rows.
+    Raises:
+        ConfigurationError: There are no metrics, one is not a metric of this level, or two have the same name and cut.
     """
     listed = listed_metrics(metrics)
     if not listed:
@@ -153,7 +154,7 @@ def metrics_at_cuts(
 
 
 def _by_name(metric: Asked) -> Asked:
-    """Return the name in place of a built-in metric that needs nothing else; a subclass may differ."""
+    """Return the name of a built-in metric that needs nothing else; a subclass may calculate otherwise."""
     if isinstance(metric, MetricName) or metric_of(str(metric)) is not type(metric.metric):
         return metric
     name = MetricName.parse(str(metric))
@@ -161,7 +162,7 @@ def _by_name(metric: Asked) -> Asked:
 
 
 def _depth(metric: Asked, truth: Iterable[Sequence[object]]) -> int:
-    """Return how many hits a metric needs, from what is relevant to each query."""
+    """Return how many hits a metric needs for this ground truth."""
     if metric.cut != MIN:
         return metric.cut.hits or 0
     chunks = metric.metric.chunks if isinstance(metric, MetricAtCut) else None
@@ -172,8 +173,7 @@ def _depth(metric: Asked, truth: Iterable[Sequence[object]]) -> int:
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
 
-    Queries declared unanswerable have hits and no scores. ``passages`` are what is returned for the hits, None where
-    that is the hits.
+    ``passages`` are what is returned for the hits, or None if that is the hits themselves.
     """
 
     hits: pa.Table
@@ -184,7 +184,7 @@ class ExperimentTables:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult(EvaluationResult):
-    """The averages of an experiment by metric name, and the rows they come from."""
+    """The averages by metric name, and the rows they come from."""
 
     raw_results: ExperimentTables = field(kw_only=True)
 
@@ -223,46 +223,62 @@ def run_experiment(
 ) -> RetrievalResult: ...
 
 
+@overload
 def run_experiment(
     *,
     evaluation_type: EvaluationType,
     corpus: Corpus,
     ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
+    retriever: Configuration,
     metrics: Sequence[AnyTokenLevelMetric] | Sequence[AnyChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> RetrievalResult:
-    """Index the corpus, retrieve for every query, score.
-
-    ``result.metrics`` has the averages over the answerable queries: ``span_recall`` for one k, ``span_recall@5`` for
-    each of several. A metric with a cut of its own (``SpanRecall(k=10)``, or any whose name ends in ``@10``) is scored
-    on so many hits, whatever k is, and keeps its name. Metrics, unless given: recall, precision and IoU of spans, or
-    recall, precision and F1 of chunks.
-
-    There is one retrieval, as deep as the largest k needs. Retrievers that look at more candidates than they keep
-    (hybrids, and whatever has a reranker) take their depth from it unless they have a ``fetch_k``, so that the first
-    five hits at k = [5, 20] need not be those at k = 5: set ``fetch_k`` where they are to be compared.
-
-    Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
-    ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
-    """
-    check_corpus(corpus)
-    check_part(retriever, "retriever")
-    return run_with(evaluation_type, corpus, ground_truth, retriever, metrics, k)
+    copies: object = "off",
+) -> RetrievalResult: ...
 
 
-def run_with(
-    level: EvaluationType,
+def run_experiment(
+    *,
+    evaluation_type: EvaluationType,
     corpus: Corpus,
     ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    searched_by: Retriever[Any] | Configuration,
-    metrics: Sequence[Any] | None,
-    k: int | Sequence[int],
+    retriever: Retriever[Any] | Configuration,
+    metrics: Sequence[AnyTokenLevelMetric] | Sequence[AnyChunkLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
     copies: object = "off",
 ) -> RetrievalResult:
-    """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
-    if level not in TRUTH_KINDS:
-        raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
+    """Index the corpus, retrieve for every query, and score.
+
+    There is one retrieval, as deep as the largest k needs. Retrievers that rerank or fuse more candidates than they
+    return take that depth from it unless they set ``fetch_k``, so that the first five hits at k = [5, 20] may differ
+    from those at k = 5.
+
+    Example:
+        result = run_experiment(evaluation_type="token-level", corpus=corpus, ground_truth=truth, retriever=bm25)
+        result.metrics["span_recall"]
+
+    Args:
+        evaluation_type: "token-level" or "chunk-level".
+        corpus: The documents.
+        ground_truth: The queries with their evidence.
+        retriever: A retriever, or the configuration of one.
+        metrics: Metrics or their names. A metric with a cut of its own, such as ``SpanRecall(k=10)``, keeps it at any
+            k. Default: recall, precision and IoU of spans, or recall, precision and F1 of chunks.
+        k: How many hits are scored. For several, the averages have names such as ``span_recall@5``.
+        copies: Which copies of a relevant span count as found, at token level: "off", "exact" or {"near": 0.9}.
+
+    Returns:
+        The averages over the answerable queries, with all hits and scores.
+
+    Raises:
+        ConfigurationError: A k, a metric or the retriever does not fit the evaluation type.
+        GroundTruthError: The ground truth does not fit the evaluation type, the corpus or the chunker.
+    """
+    check_corpus(corpus)
+    if not isinstance(retriever, Configuration):
+        check_part(retriever, "retriever")
+    if evaluation_type not in TRUTH_KINDS:
+        raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
+    level = evaluation_type
     ks = _checked_ks(k)
     columns = metrics_at_cuts(
         level, DEFAULT_METRICS[level] if metrics is None else metrics, ks, several=isinstance(k, Iterable)
@@ -271,16 +287,16 @@ def run_with(
     relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
     deepest = max(*ks, *(_depth(column, relevant) for column in columns.values()))
     depth: int | SearchDepth = deepest
-    if isinstance(searched_by, Configuration):
+    if isinstance(retriever, Configuration):
         depth = SearchDepth(candidates=candidates_for(deepest, None), tokens=largest_budget(columns.values()))
-        check_level(level, [searched_by.returns])
-        check_fetch_k(searched_by.selection, deepest)
+        check_level(level, [retriever.returns])
+        check_fetch_k(retriever.selection, deepest)
     elif level == "chunk-level":
-        searched_by = CheckedSystem(searched_by, truth)
+        retriever = CheckedSystem(retriever, truth)
     inputs = InMemoryInputs(
         level, documents_to_table(corpus), truth_to_tables(truth), list(columns.values()), [], depth
     )
-    evaluated = evaluate(searched_by, inputs)
+    evaluated = evaluate(retriever, inputs)
     keys = {str(column): key for key, column in columns.items()}
     means = {
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]

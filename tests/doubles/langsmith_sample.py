@@ -7,7 +7,7 @@ from typing import Any
 from langsmith import Client
 from langsmith.schemas import Example, Run
 
-from rag_eval.services.langsmith_metrics import Metrics
+from rag_eval.evaluation.metrics.base import Metrics
 
 NOW = datetime.now(UTC)
 TRUTH = {"q1": ["a", "b"], "q2": ["c"], "q3": ["d", "e", "f", "g"]}

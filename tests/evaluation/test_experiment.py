@@ -30,6 +30,7 @@ from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
 from rag_eval.retrieval.retrievers import BM25Retriever
 from rag_eval.retrieval.systems import CallableRetriever
+from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema
 from tests.type_checking import type_errors
@@ -160,6 +161,19 @@ def test_table_and_object_scores_agree_on_the_sample() -> None:
             assert found == {m.name: m.calculate(spans, item.relevant_spans) for m in (SpanRecall(), SpanPrecision())}
 
 
+def test_an_evaluation_gives_the_numbers_of_run_experiment() -> None:
+    evaluation = TokenLevelEvaluation(SAMPLE, GROUND_TRUTH)
+    ours = evaluation.run(CHUNKER, LocalEmbedder(), k=[1, 5])
+    theirs = run_experiment(
+        evaluation_type="token-level",
+        corpus=SAMPLE,
+        ground_truth=read_token_level(GROUND_TRUTH),
+        retriever=VectorRAGRetriever(CHUNKER, LocalEmbedder(), evaluation_type="token-level"),
+        k=[1, 5],
+    )
+    assert ours.metrics == theirs.metrics
+
+
 def test_chunk_level_on_the_sample(tmp_path: Path) -> None:
     chunks = [text for document in SAMPLE for text in CHUNKER.chunk(document.content)]
     asked = Query.from_text(chunks[7], {"chunker": CHUNKER.name})
@@ -198,7 +212,7 @@ def test_the_levels_do_not_mix_at_run_time_and_both_are_named() -> None:
         )
     with pytest.raises(ConfigurationError, match="chunk_recall is a chunk-level metric and this is a token-level"):
         TokenLevelEvaluation(SMALL, TRUTH).run(CHUNKER, LocalEmbedder(), metrics=[ChunkRecall()])  # type: ignore[list-item]
-    with pytest.raises(GroundTruthError, match="token-level evaluation and needs TokenLevelGroundTruth, it was given"):
+    with pytest.raises(GroundTruthError, match="token-level evaluation and needs TokenLevelGroundTruth, not Chunk"):
         TokenLevelEvaluation(SMALL, [ChunkLevelGroundTruth(ASKED, [generate_chunk_id("x")])]).run(  # type: ignore[list-item]
             CHUNKER, LocalEmbedder()
         )

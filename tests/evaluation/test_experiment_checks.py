@@ -35,8 +35,8 @@ from rag_eval import (
     run_experiment,
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError
+from rag_eval.evaluation.metrics import TokenLevelRecall
 from rag_eval.evaluation.run_experiment import RetrievalResult
-from rag_eval.services.langsmith_metrics import TokenLevelRecall
 
 A = Document(DocumentId("a.md"), "one two three four five six seven eight")
 CORPUS = Corpus([A])
@@ -235,7 +235,7 @@ def test_numbers_of_numpy_are_ks() -> None:
 
 
 def test_what_is_not_a_corpus_or_a_retriever_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"the corpus is .*docs.*: give Corpus\.from_folder"):
+    with pytest.raises(ConfigurationError, match=r"the corpus is .*docs.*Corpus\.from_folder"):
         TokenLevelEvaluation("docs", TRUTH)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"the corpus is .*docs"):
         run(corpus="docs")

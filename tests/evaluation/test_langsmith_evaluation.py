@@ -13,9 +13,9 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.evaluation.langsmith_evaluation import Evaluation
+from rag_eval.evaluation.metrics import ChunkLevelRecall, Metrics
 from rag_eval.metrics.formulas import SpanRecall
 from rag_eval.services.langsmith_client import langsmith_client
-from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)
@@ -166,7 +166,7 @@ def test_own_extractions_find_what_was_retrieved_and_what_metrics_print_is_seen(
     evaluation = Evaluation("kb", folder)
     assert evaluation.run(k=2, metrics=[Talking()], chunker=CHUNKER).metrics == {"Talking@2": 0.5}
     assert capsys.readouterr().out == "2 retrieved\n"
-    with pytest.raises(ConfigurationError, match=r"Elsewhere@2 scored none of the 1 examples, .* finds nothing in"):
+    with pytest.raises(ConfigurationError, match=r"Elsewhere@2 scored none of the 1 examples; .* finds nothing in"):
         evaluation.run(k=2, metrics=[Elsewhere()], chunker=CHUNKER)
 
 

@@ -22,9 +22,9 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError
+from rag_eval.evaluation.metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
 from rag_eval.services.langsmith_experiments import ExperimentUpload, RowOutcome, publish_experiment
-from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)

@@ -7,8 +7,8 @@ from langsmith import evaluate
 from langsmith.utils import LangSmithError
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.evaluation.metrics import ChunkLevelRecall, get_langsmith_evaluators
 from rag_eval.services.langsmith_client import langsmith_client
-from rag_eval.services.langsmith_metrics import ChunkLevelRecall, get_langsmith_evaluators
 from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import retrieve, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer

@@ -12,8 +12,7 @@ import pytest
 from langsmith import Client, aevaluate, evaluate
 from langsmith.schemas import Example
 
-from rag_eval.services.langsmith_client import langsmith_client
-from rag_eval.services.langsmith_metrics import (
+from rag_eval.evaluation.metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
     Metrics,
@@ -23,6 +22,7 @@ from rag_eval.services.langsmith_metrics import (
     TokenLevelRecall,
     get_langsmith_evaluators,
 )
+from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.evidence import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId
@@ -211,8 +211,8 @@ from typing import List, Optional
 from langsmith import evaluate
 from langsmith.schemas import Example, Run
 
-from rag_eval.services.langsmith_metrics import ChunkLevelRecall, get_langsmith_evaluators
-from rag_eval.services.langsmith_metrics import Metrics
+from rag_eval.evaluation.metrics import ChunkLevelRecall, get_langsmith_evaluators
+from rag_eval.evaluation.metrics.base import Metrics
 
 
 class PrecisionMetric(Metrics):
@@ -243,7 +243,7 @@ in_a_set = get_langsmith_evaluators({OnlyCalculate()}, k=5)
 evaluate(lambda inputs: {"chunk_ids": []}, data="questions", evaluators=[feedback, *by_name, *in_a_set])
 """
 
-MIXED = """from rag_eval.services.langsmith_metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
+MIXED = """from rag_eval.evaluation.metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
 
 get_langsmith_evaluators([ChunkLevelRecall(), TokenLevelRecall()], k=5)
 get_langsmith_evaluators([5], k=5)

@@ -1,4 +1,4 @@
-"""A metric as LangSmith's ``evaluate`` runs it; not in the module of the metrics because it imports langsmith."""
+"""The evaluator of a metric for LangSmith's ``evaluate``, apart from the metrics because it imports langsmith."""
 
 from collections.abc import Callable
 from typing import NotRequired, TypedDict
@@ -8,7 +8,7 @@ from langsmith.schemas import Example, Run
 
 
 class Feedback(TypedDict):
-    """The feedback of an evaluator; without a score ``comment`` says why, and ``extra`` marks an error."""
+    """The feedback of an evaluator; if there is no score, ``comment`` says why, and ``extra`` marks an error."""
 
     key: str
     score: float | None
@@ -20,10 +20,7 @@ Score = Callable[[Run, Example | None], Feedback]
 
 
 class LangSmithEvaluator(DynamicRunEvaluator):
-    """An evaluator that has the key of its feedback.
-
-    LangSmith reads the key of a plain function from literals in its source and cannot find a computed one.
-    """
+    """An evaluator that states the key of its feedback, which LangSmith otherwise looks for in the source code."""
 
     def __init__(self, name: str, score: Score) -> None:
         score.__name__ = name
@@ -37,7 +34,7 @@ class LangSmithEvaluator(DynamicRunEvaluator):
 
     @property
     def feedback_keys(self) -> list[str]:
-        """The key, for LangSmith's progress and for the feedback of an evaluation that raised."""
+        """The key, which LangSmith also uses if the metric raises."""
         return [self._name]
 
     def __call__(self, run: Run, example: Example | None = None) -> Feedback:  # type: ignore[override]

@@ -1,15 +1,14 @@
-"""Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the base classes of user-defined ones."""
+"""Base classes of metrics for LangSmith's ``evaluate``: ``Metrics`` on chunk ids, ``TokenLevelMetrics`` on spans."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.formulas import ChunkF1, ChunkPrecision, ChunkRecall, SpanIoU, SpanPrecision, SpanRecall
-from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
+from rag_eval.metrics.metric import check_cut, split_name
 from rag_eval.metrics.span_sets import calculate_overlap
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
@@ -29,12 +28,12 @@ from rag_eval.types.ids import EvaluationType, mixed_ids
 if TYPE_CHECKING:
     from langsmith.schemas import Example, Run
 
-    from rag_eval.services.langsmith_evaluators import Feedback, LangSmithEvaluator
+    from rag_eval.evaluation.metrics.langsmith_evaluators import Feedback, LangSmithEvaluator
 
 Item = TypeVar("Item")
 
 ERROR_CHARACTERS = 300
-# LangSmith keeps what a target returns as it is when it is a dict, and under "output" otherwise.
+# LangSmith stores a target's result that is not a dict under "output".
 RETRIEVED_CHUNK_IDS = ("retrieved_chunk_ids", "retrievedChunkIds", "chunk_ids", "retrieved_ids", "output", "outputs")
 RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outputs")
 
@@ -42,8 +41,8 @@ RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outp
 class LangSmithMetric(ABC, Generic[Item]):
     """The base of ``Metrics`` and ``TokenLevelMetrics``; derive from one of these.
 
-    With ``needs_ground_truth`` an example without ground truth is recorded without a score; otherwise ``calculate`` is
-    called with an empty list.
+    With ``needs_ground_truth`` an example without ground truth has no score; otherwise ``calculate`` gets an empty
+    list. ``metric`` is the metric of rag-eval behind a built-in one.
     """
 
     level: ClassVar[EvaluationType]
@@ -51,7 +50,6 @@ class LangSmithMetric(ABC, Generic[Item]):
     retrieved_keys: ClassVar[tuple[str, ...]]
     needs_ground_truth: ClassVar[bool] = False
     metric: ClassVar[Any] = None
-    """The built-in metric, if it is one."""
 
     @abstractmethod
     def calculate(self, retrieved: list[Item], ground_truth: list[Item], /) -> float:
@@ -65,27 +63,30 @@ class LangSmithMetric(ABC, Generic[Item]):
 
     @abstractmethod
     def _alternatives(self, example: "Example | None") -> Mapping[Item, Sequence[Item]]:
-        """Return the alternatives of each relevant item."""
+        """Return the alternatives of each relevant item that has some."""
 
     @abstractmethod
     def _covered(self, item: Item, retrieved: list[Item]) -> float:
         """Return the share of an item that the retrieved items cover."""
 
     def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
-        """Return the score against groups: the best covered member of each, of equal ones the first."""
-        if self.metric is not None:  # which takes groups
+        """Return the score against the best covered member of each group, or the first of equal ones."""
+        if self.metric is not None:  # takes groups itself
             return float(self.metric.calculate(retrieved, groups))
         best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
         return self.calculate(retrieved, best)
 
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
-        """Return an evaluator for LangSmith's ``evaluate``; called with (run, example) it returns the feedback.
+        """Return an evaluator for LangSmith's ``evaluate``: a callable of (run, example) that returns the feedback.
 
-        Its name is ``metric_name``, or the class's name, with ``@k`` appended unless it is there. Without k a name
-        that ends in ``@5`` cuts at 5, any other counts everything retrieved.
-        Raises ``ConfigurationError`` when k is not a whole number of 1 or more, or the name says another.
+        Args:
+            metric_name: The name, to which ``@k`` is appended. Default: the name of the class.
+            k: How many of the retrieved items count. Default: 5 for a name that ends in ``@5``, otherwise all.
+
+        Raises:
+            ConfigurationError: k is not a positive integer, or differs from the one in the name.
         """
-        from rag_eval.services.langsmith_evaluators import LangSmithEvaluator  # here, because it imports langsmith
+        from rag_eval.evaluation.metrics.langsmith_evaluators import LangSmithEvaluator  # imports langsmith
 
         name, cut = name_and_cut(type(self).__name__ if metric_name is None else metric_name, k)
 
@@ -119,7 +120,7 @@ class LangSmithMetric(ABC, Generic[Item]):
         return {"key": name, "score": float(value)}
 
     def _truth_of(self, example: "Example | None") -> list[Item]:
-        """Return what the extraction reads from the example, which it sees under every spelling of its key."""
+        """Return the extracted ground truth; the extraction sees it under every spelling of its key."""
         outputs = None if example is None else example.outputs
         listed = next((outputs[key] for key in self.truth_keys if key in outputs), None) if outputs else None
         if example is None or not outputs or not listed or not isinstance(listed, list):
@@ -131,15 +132,15 @@ class LangSmithMetric(ABC, Generic[Item]):
         return truth
 
     def _retrieved_by(self, run: "Run") -> list[Item]:
-        """Return what the extraction reads from the run, which it sees as a list and under every spelling of its key.
+        """Return the extracted items; the extraction sees them as a list, then under every spelling of their key.
 
-        An extraction may be written for a list, for what LangSmith records of a list, or for another spelling: what it
-        overlooks would count as nothing retrieved.
+        A user's extraction may expect a list, LangSmith's record of a list, or another spelling. What it misses would
+        count as nothing retrieved.
         """
         outputs: object = run.outputs
         try:
             listed = _list_in(outputs, self.retrieved_keys)[1]
-        except ConfigurationError:  # of a shape that only the extraction knows
+        except ConfigurationError:  # only the extraction knows this shape
             listed = None
         if not listed or not isinstance(listed, list | tuple):
             return self._retrieved(run)
@@ -155,13 +156,13 @@ class LangSmithMetric(ABC, Generic[Item]):
 
     def _overlooked(self, where: str, outputs: Mapping[str, object]) -> ConfigurationError:
         return ConfigurationError(
-            f"the extraction of {type(self).__name__} finds nothing in the outputs of the {where}, which hold "
-            f"{preview(', '.join(outputs) or 'a list')}: read that, or leave the extraction to the base class"
+            f"the extraction of {type(self).__name__} finds nothing in the outputs of the {where}, which have "
+            f"{preview(', '.join(outputs) or 'a list')}: read these, or leave the extraction to the base class"
         )
 
 
 def _list_in(outputs: object, keys: Sequence[str]) -> tuple[str, object]:
-    """Return what the outputs of a run hold under the first of the keys, with the key; or outputs that are a list."""
+    """Return the first of the keys in the outputs of a run and its value, or outputs that are a list."""
     value, where = outputs, "outputs"
     while isinstance(value, Mapping) and value:
         key = next((key for key in keys if key in value), None)
@@ -184,7 +185,7 @@ def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], I
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
-    """Return the name with ``@k``, and its cut; raises ``ConfigurationError`` on a bad k, or one that differs."""
+    """Return the name with ``@k``, and the k; raises ``ConfigurationError``."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a metric has the name {name!r}: use a text such as 'recall'")
     check_cut(k, name)
@@ -201,10 +202,15 @@ def _not_scored(name: str, comment: str) -> "Feedback":
 
 
 class Metrics(LangSmithMetric[str]):
-    """A metric on chunk ids: write ``calculate``, and an extraction where dataset or target has its own shape.
+    """Base of metrics on chunk ids: define ``calculate``, and an extraction if your dataset has another shape.
 
-    Within ``evaluate`` an extraction sees the same items as a list and under every spelling of their key. An extraction
-    that finds none of them is an error: it would score 0 in silence.
+    An extraction sees the items as a list and under every spelling of their key. If it finds none of them, that is an
+    error and not a score of 0.
+
+    Example:
+        class Found(Metrics):
+            def calculate(self, retrieved_chunk_ids, ground_truth_chunk_ids):
+                return float(bool(set(retrieved_chunk_ids) & set(ground_truth_chunk_ids)))
     """
 
     level = "chunk-level"
@@ -213,20 +219,21 @@ class Metrics(LangSmithMetric[str]):
 
     @abstractmethod
     def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
-        """Return the score of a query; what was retrieved is best first and cut at k."""
+        """Return the score of a query; the retrieved items are best first and cut at k."""
 
     def extract_ground_truth_chunks_ids(self, example: "Example | None") -> list[str]:
-        """Return the output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids`` of the example.
+        """Return the example's output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids``, or [].
 
-        [] without an example or without any of these. Raises ``GroundTruthError`` when they are not a list of ids.
+        Raises:
+            GroundTruthError: It is not a list of ids.
         """
         return relevant_items(example, self.truth_keys, as_chunk_id)
 
     def extract_retrieved_chunks_ids(self, run: "Run") -> list[str]:
-        """Return the retrieved ids, best first: outputs that are a list of ids, or that hold one.
+        """Return the run's outputs if they are a list of ids, the list under one of ``retrieved_keys``, or [].
 
-        As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``retrieved_ids``, ``output`` or ``outputs``.
-        [] without outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
+        Raises:
+            ConfigurationError: The outputs have no list of ids.
         """
         return _retrieved_items(run, self.retrieved_keys, as_chunk_id)
 
@@ -243,50 +250,8 @@ class Metrics(LangSmithMetric[str]):
         return float(item in retrieved)
 
 
-def get_langsmith_evaluators(
-    metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
-    k: int | None = None,
-) -> "list[LangSmithEvaluator]":
-    """Return the evaluators of metrics given by name, or as a list or set and named by their classes.
-
-    A metric is an object, its class, or the name of a built-in one such as ``chunk_recall``.
-
-    They come in the order of the metrics, those of a set by name. Raises ``ConfigurationError`` when two end up with
-    one name, when chunk-level and token-level metrics are mixed, and when something is not a metric.
-    """
-    if not isinstance(metrics, Collection) or isinstance(metrics, str):
-        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
-    pairs: list[tuple[str | None, object]]
-    pairs = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
-    named = [_named(name, value) for name, value in pairs]
-    levels = {metric.level: type(metric).__name__ for _, metric in reversed(named)}
-    if len(levels) > 1:
-        both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
-        raise ConfigurationError(f"{both}: evaluate the two levels apart, each against its own ground truth")
-    evaluators = [metric.to_langsmith_evaluator(name, k) for name, metric in named]
-    if isinstance(metrics, Set):
-        evaluators.sort(key=lambda evaluator: evaluator.name)
-    refuse_repeated(evaluator.name for evaluator in evaluators)
-    return evaluators
-
-
-def _named(name: str | None, value: object) -> tuple[str | None, LangSmithMetric[Any]]:
-    """Return a metric with its name."""
-    if isinstance(value, str):
-        if value not in BUILT_IN:
-            raise ConfigurationError(f"there is no metric {preview(value)} for LangSmith: use {', '.join(BUILT_IN)}")
-        return name or value, BUILT_IN[value]()
-    if isinstance(value, type):
-        if not issubclass(value, LangSmithMetric):
-            raise ConfigurationError(f"{value.__name__} is no metric for LangSmith: derive it from Metrics")
-        return name, value()
-    if not isinstance(value, LangSmithMetric):
-        raise ConfigurationError(f"{preview(repr(value))} is not a metric: derive its class from Metrics")
-    return name, value
-
-
 class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
-    """A metric on character spans: write ``calculate``, and an extraction where dataset or target has its own shape."""
+    """Base of metrics on character spans: define ``calculate``, and an extraction if your dataset has another shape."""
 
     level = "token-level"
     truth_keys = RELEVANT_SPANS
@@ -294,20 +259,21 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
     @abstractmethod
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-        """Return the score of a query; what was retrieved is best first and cut at k."""
+        """Return the score of a query; the retrieved items are best first and cut at k."""
 
     def extract_ground_truth_spans(self, example: "Example | None") -> list[CharacterSpan]:
-        """Return the relevant spans: the output ``relevant_spans`` or ``relevantSpans`` of the example.
+        """Return the example's output ``relevant_spans`` or ``relevantSpans``, or [].
 
-        [] without an example or without either. Raises ``GroundTruthError`` when they are not a list of spans.
+        Raises:
+            GroundTruthError: It is not a list of spans.
         """
         return relevant_items(example, self.truth_keys, as_span)
 
     def extract_retrieved_spans(self, run: "Run") -> list[CharacterSpan]:
-        """Return the retrieved spans, best first: outputs that are a list of spans, or that hold one.
+        """Return the run's outputs if they are a list of spans, the list under one of ``retrieved_keys``, or [].
 
-        As ``retrieved_spans``, ``retrievedSpans``, ``spans``, ``output`` or ``outputs``. [] without outputs.
-        Raises ``ConfigurationError`` when the outputs hold no list of spans.
+        Raises:
+            ConfigurationError: The outputs have no list of spans.
         """
         return _retrieved_items(run, self.retrieved_keys, as_span)
 
@@ -323,70 +289,3 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
     def _covered(self, item: CharacterSpan, retrieved: list[CharacterSpan]) -> float:
         return calculate_overlap([item], retrieved) / item.length
-
-
-class SpanLevelMetrics(TokenLevelMetrics):
-    """A built-in metric; an example without ground truth is not scored."""
-
-    needs_ground_truth = True
-
-    def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-        """Return the metric of a query, counted in characters; a character counts once."""
-        return float(self.metric.calculate(retrieved_spans, ground_truth_spans))
-
-
-class TokenLevelRecall(SpanLevelMetrics):
-    """|retrieved ∩ truth| / |truth|; ``calculate`` gives 0 on empty truth."""
-
-    metric = SpanRecall()
-
-
-class TokenLevelPrecision(SpanLevelMetrics):
-    """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
-
-    metric = SpanPrecision()
-
-
-class TokenLevelIoU(SpanLevelMetrics):
-    """|retrieved ∩ truth| / |retrieved ∪ truth|; ``calculate`` gives 1 when both are empty, 0 when one is."""
-
-    metric = SpanIoU()
-
-
-class ChunkLevelMetrics(Metrics):
-    """A built-in metric; an example without ground truth is not scored."""
-
-    needs_ground_truth = True
-
-    def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
-        """Return the metric of a query; a repeated id counts once."""
-        return float(self.metric.calculate(retrieved_chunk_ids, ground_truth_chunk_ids))
-
-
-class ChunkLevelRecall(ChunkLevelMetrics):
-    """|retrieved ∩ relevant| / |relevant|; ``calculate`` gives 0 on empty truth."""
-
-    metric = ChunkRecall()
-
-
-class ChunkLevelPrecision(ChunkLevelMetrics):
-    """|retrieved ∩ relevant| / |retrieved|; 0 on empty retrieval."""
-
-    metric = ChunkPrecision()
-
-
-class ChunkLevelF1(ChunkLevelMetrics):
-    """2 · |retrieved ∩ relevant| / (|retrieved| + |relevant|); 0 on empty truth or retrieval."""
-
-    metric = ChunkF1()
-
-
-BUILT_IN: dict[str, type[SpanLevelMetrics | ChunkLevelMetrics]] = {
-    "chunk_recall": ChunkLevelRecall,
-    "chunk_precision": ChunkLevelPrecision,
-    "chunk_f1": ChunkLevelF1,
-    "span_recall": TokenLevelRecall,
-    "span_precision": TokenLevelPrecision,
-    "span_iou": TokenLevelIoU,
-}
-"""The built-in metrics by name."""
