@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from rag_eval.retrieval.vector import VectorRAGRetriever
 
 from rag_eval import (
     CharacterSpan,
@@ -30,7 +31,6 @@ from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
 from rag_eval.retrieval.retrievers import BM25Retriever
 from rag_eval.retrieval.systems import CallableRetriever
-from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema
 from tests.type_checking import type_errors
