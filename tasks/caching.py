@@ -1,7 +1,7 @@
-"""Prefect's cache for our tasks: the cache key of a step, where results are stored, and the locks on them.
+"""Prefect's cache for our tasks: the cache key of a step, the storage of results, and the locks on them.
 
 A stored result is data, whoever wrote it. Its file in the workspace holds one of our references and nothing else: it
-names no serializer and no class, so that reading it runs nothing. The record that Prefect reads is made from it.
+names no serializer and no class, so that reading it runs no code. The record that Prefect reads is built from it.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ NOTHING = "null"
 
 
 class LockFiles(LockManager):
-    """Locks on files of the workspace, which the system frees when their holder is killed."""
+    """Locks on files of the workspace, which the system releases when their holder is killed."""
 
     def acquire_lock(
         self, key: str, holder: str, acquire_timeout: float | None = None, hold_timeout: float | None = None
     ) -> bool:
-        """Wait for the lock and hold it; the timeouts are not used."""
+        """Wait for the lock and hold it; the timeouts are ignored."""
         if not self.is_lock_holder(key, holder):
             lock = wait_for_lock(_lock_file(key))
             lock.__enter__()
@@ -59,12 +59,12 @@ class LockFiles(LockManager):
         return await asyncio.to_thread(self.acquire_lock, key, holder, acquire_timeout, hold_timeout)
 
     def release_lock(self, key: str, holder: str) -> None:
-        """Release the lock; Prefect asks for it again when the transaction around a task ends."""
+        """Release the lock, if it is held: Prefect releases it again when the transaction around a task ends."""
         if (lock := _held.pop((key, holder), None)) is not None:
             lock.__exit__(None, None, None)
 
     def is_locked(self, key: str) -> bool:
-        """Tell whether anybody holds the lock."""
+        """Return whether anybody holds the lock."""
         path = _lock_file(key)
         if not path.exists():
             return False
@@ -72,7 +72,7 @@ class LockFiles(LockManager):
             return not is_free
 
     def is_lock_holder(self, key: str, holder: str) -> bool:
-        """Tell whether this holder has the lock."""
+        """Return whether this holder has the lock."""
         return (key, holder) in _held
 
     def wait_for_lock(self, key: str, timeout: float | None = None) -> bool:
@@ -86,11 +86,11 @@ class LockFiles(LockManager):
 
 
 _held: dict[tuple[str, str], AbstractContextManager[None]] = {}
-# Outside of the lock manager, which Prefect copies and pickles.
+# Outside the lock manager, which Prefect copies and pickles.
 
 
 def _lock_file(key: str) -> Path:
-    """Return the file of a lock: in the workspace whose results the current run reads, else among the user's files."""
+    """Return the file of a lock: in the workspace of the current run's results, or else in the user's state folder."""
     storage = get_result_store().result_storage
     root = storage.workspace.root if isinstance(storage, WorkspaceResults) else user_folder("state")
     return root / "locks" / key
@@ -105,10 +105,7 @@ class StepCachePolicy(CachePolicy):
     def compute_key(
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
-        """Return the cache key; None where an input says that its result cannot be cached.
-
-        None too where the task's own workspace does not store the result: another one does not have the tables.
-        """
+        """Return the key; None if an input cannot be cached, or results are not stored in the task's workspace."""
         if task_ctx is not None and not _stores_for(task_ctx.result_store.result_storage, inputs.get("workspace")):
             return None
         if self.step is None or not all(getattr(value, "is_cacheable", True) for value in inputs.values()):
@@ -117,7 +114,7 @@ class StepCachePolicy(CachePolicy):
 
 
 def _stores_for(storage: object, workspace: object) -> bool:
-    """Tell whether the results of tasks that write to a workspace are stored in it."""
+    """Return whether results are stored in the workspace that has their tables."""
     if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
         return False
     return storage.workspace.root.resolve() == workspace.root.resolve()
@@ -150,7 +147,7 @@ class ReferenceSerializer(Serializer):
     type: str = SERIALIZER
 
     def dumps(self, obj: Result | BaseException) -> bytes:
-        """Return a reference as JSON; null for what a task raised, which is not stored."""
+        """Return a reference as JSON; null for the exception of a task, which is not stored."""
         return NOTHING.encode() if isinstance(obj, BaseException) else RESULT.dump_json(obj)
 
     def loads(self, blob: bytes) -> Result:
@@ -170,7 +167,7 @@ class StoredResult(BaseModel):
 
 
 class WorkspaceResults(WritableFileSystem):
-    """Stores the results of tasks in a workspace of rag-eval."""
+    """Stores the results of tasks in a workspace."""
 
     _block_type_name: ClassVar[str] = "rag-eval results"
     _block_type_slug: ClassVar[str] = "rag-eval-results"
@@ -183,13 +180,12 @@ class WorkspaceResults(WritableFileSystem):
         """Return the workspace."""
         return Workspace.at(self.address)
 
-    # Prefect asks with _sync for an answer that is no coroutine.
+    # Prefect passes _sync to get a result that is not a coroutine.
     def read_path(self, path: str, _sync: bool = True) -> bytes:  # type: ignore[override]
         """Return the stored result of a cache key as Prefect's record.
 
         Raises:
-            ArtifactError: There is none, it is damaged, or files that it refers to are missing or damaged. Prefect
-                then runs the task.
+            ArtifactError: The result, or a file that it refers to, is missing or damaged. Prefect then runs the task.
         """
         stored = self._read(path)
         metadata = {
@@ -204,8 +200,7 @@ class WorkspaceResults(WritableFileSystem):
     def write_path(self, path: str, content: bytes, _sync: bool = True) -> None:  # type: ignore[override]
         """Store the result in Prefect's record under a cache key.
 
-        An unfinished result is not stored, and neither is what a task or a flow raised. Where the file cannot be
-        written, the log says so and the run continues.
+        Unfinished results and exceptions are not stored. If the file cannot be written, this is logged.
         """
         record = _record_of_result(content)
         if record is None:
@@ -222,7 +217,7 @@ class WorkspaceResults(WritableFileSystem):
             logger.warning("the result %s is not cached: %s", path, error)
 
     def _resolve_path(self, path: str) -> None:
-        """Return None: a cache key is not a path, as Prefect takes it to be in the processes of Dask and Ray."""
+        """Return None, which tells Prefect in the processes of Dask and Ray that a cache key is not a path."""
 
     def _read(self, key: str) -> StoredResult:
         workspace = self.workspace
@@ -231,7 +226,7 @@ class WorkspaceResults(WritableFileSystem):
             raise ArtifactError(f"there is no stored result {key}")
         stored = _parsed(workspace, file, key)
         files = [] if stored is None else stored.result.files
-        missing = next((problem for one in files if (problem := workspace.problem(one))), None)
+        missing = next((problem for ref in files if (problem := workspace.problem(ref))), None)
         problem = f"the stored result {key} is damaged" if stored is None else missing
         if stored is None or problem is not None:
             logger.warning("%s: the task runs again", problem)
@@ -239,15 +234,15 @@ class WorkspaceResults(WritableFileSystem):
                 with suppress(OSError):  # in a workspace that is read-only
                     remove(file)
             raise ArtifactError(str(problem))
-        for used in (*(workspace.root / one.uri for one in files if workspace.is_here(one)), file):
-            with suppress(OSError):  # a read-only workspace can be used and not pruned
-                touch(used)
+        for used in (*(workspace.root / ref.uri for ref in files if workspace.is_here(ref)), file):
+            with suppress(OSError):  # in a workspace that is read-only
+                touch(used)  # what was used recently is not pruned
         return stored
 
 
 def _record_of_result(content: bytes) -> dict[str, Any] | None:
-    """Return Prefect's record of the result of one of our tasks; None for what a task or a flow raised."""
-    with suppress(ValueError, LookupError, TypeError):  # what a flow raised is no record
+    """Return Prefect's record of the result of one of our tasks; None for the exception of a task or a flow."""
+    with suppress(ValueError, LookupError, TypeError):  # the exception of a flow is not a record
         record: dict[str, Any] = json.loads(content)
         if record["metadata"]["serializer"]["type"] == SERIALIZER and record["result"] != NOTHING:
             return record
@@ -260,7 +255,7 @@ def result_file(workspace: Workspace, key: str) -> Path:
 
 
 def _parsed(workspace: Workspace, file: Path, key: str) -> StoredResult | None:
-    """Return a stored result; None where the file is not one, is not in the workspace, or is that of another key."""
+    """Return a stored result; None if the file is not one, is outside the workspace, or is of another key."""
     if not workspace.contains(file) or not file.is_file():
         return None
     try:

@@ -27,7 +27,7 @@ def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) 
         level: Whether it holds spans or chunk ids.
         workspace: Where to store what was pulled.
     """
-    return steps.observed(workspace, source, level)
+    return steps.observe(workspace, source, level)
 
 
 @task(

@@ -1,4 +1,4 @@
-"""What tasks that may call a service have in common: retries after an outage, and run names."""
+"""Options of tasks that may call a service: retries after an outage, and run names."""
 
 from collections.abc import Callable
 from typing import Any, TypedDict
@@ -13,7 +13,7 @@ from rag_eval.retry import STAGE_DELAYS
 
 
 def is_retried(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Retry when a service did not answer; not when it refused a request, nor on a fault of ours."""
+    """Return whether to retry: after an outage of a service, not after a refused request or a bug."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, Exception) and is_outage(error)
 
@@ -31,11 +31,11 @@ RETRIES: Retries = {
     "retry_delay_seconds": list(STAGE_DELAYS),
     "retry_condition_fn": is_retried,
 }
-"""Options of a task that may call a service."""
+"""Options of ``@task`` for a task that may call a service."""
 
 
 def named_by(parameter: str) -> Callable[[], str]:
-    """Name the runs of a task by the task and the label of the part that is given as this parameter."""
+    """Return a ``task_run_name`` from the name of the task and the label of the part in this parameter."""
 
     def run_name() -> str:
         return f"{str(task_run.task_name).replace('_', ' ')} {label(task_run.parameters[parameter])}"

@@ -1,4 +1,4 @@
-"""Where the tasks of a chunking run: threads of this process, one Dask cluster for the whole run, or Ray."""
+"""Task runners for the subflows: threads of this process, one Dask cluster for the whole run, or Ray."""
 
 import logging
 import os
@@ -55,7 +55,7 @@ def threads() -> TaskRunner[Any]:
 
 @contextmanager
 def task_runner(name: str) -> Iterator[TaskRunner[Any]]:
-    """Start what tasks run on, for the whole run.
+    """Start the task runner of a whole run.
 
     Args:
         name: ``threads``, ``dask`` or ``ray``. A Dask or Ray cluster is the one that ``DASK_SCHEDULER_ADDRESS`` or
@@ -83,15 +83,15 @@ def _dask() -> Iterator[TaskRunner[Any]]:
         yield runner(address=address)
         return
     distributed = import_module("distributed")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is raised here
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised here
     cluster = distributed.LocalCluster(
         n_workers=max(2, cores()),
         threads_per_worker=1,
         host="127.0.0.1",
         dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # its metrics, else on a port that may be taken
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # for metrics; the default port may be taken
         silence_logs=logging.CRITICAL,
-        security=True,  # with certificates of its own, so that no other user of this machine can send it work
+        security=True,  # with its own certificates, so that no other user of this machine can send it tasks
     )
     with cluster:
         address, security = cluster.scheduler_address, {"security": cluster.security}

@@ -1,6 +1,6 @@
-"""The stages that ground truth comes by: each source loaded, pulled or generated, what they give joined.
+"""The steps of ground truth: load, pull or generate each source, join the sources, and credit copies.
 
-Spans are held against the documents, or carried over to them with the earlier versions that runs left in a workspace.
+Spans are checked against the documents, or reanchored in them with the help of earlier versions in the workspace.
 """
 
 import functools
@@ -39,7 +39,7 @@ logger = logging.getLogger("rag_eval.pipeline")
 
 
 class Observation(Frozen):
-    """A source of ground truth as it was when it was looked at, with what was found there."""
+    """A source of ground truth as it was when it was read, with what it contained."""
 
     digest: str
     source: Any
@@ -53,50 +53,50 @@ class Observation(Frozen):
 
     @property
     def is_cacheable(self) -> bool:
-        """Whether the same digest means the same ground truth: not where reading the source makes it grow."""
+        """Return whether the digest determines the ground truth; not if reading the source adds to it."""
         return not getattr(self.source, "grows", False)
 
     @classmethod
     def of(cls, source: Any, level: EvaluationType) -> "Observation":
-        """Look at a source."""
+        """Observe a source."""
         found = source.observe(level)
         return cls(digest=found.digest, source=source, level=level, found=found)
 
 
-def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observation:
-    """Look at a source; what it holds elsewhere is kept in the workspace, as the file that ``kept_truth`` names.
+def observe(workspace: Workspace, source: Any, level: EvaluationType) -> Observation:
+    """Observe a source, and store what was pulled from a service in the workspace.
 
-    Where it cannot be reached, what was pulled last is used, which the log says. Raises as the source's ``observe``
-    does: a source that refuses, or of which nothing was pulled before, is an error.
+    If the service cannot be reached, use what was pulled last, and log that. Raises as ``source.observe`` does: on a
+    refused request, or an outage before anything was pulled.
     """
-    path = kept_truth(workspace, source)
+    path = pulled_truth(workspace, source)
     try:
-        seen = Observation.of(source, level)
+        observation = Observation.of(source, level)
     except ServiceError as error:
         if not is_outage(error) or not workspace.fetch_newest(path).is_file():
             raise
         truth = read_truth(path, level)
-        logger.warning("%s, so the questions that were pulled from it last are used: %s", error, path)
+        logger.warning("%s: using the questions that were pulled last: %s", error, path)
         found = Observed(data_sha256(truth_text(truth)), truth)
         return Observation(digest=found.digest, source=source, level=level, found=found)
-    if seen.found.truth is not None:
-        text = truth_text(seen.found.truth).encode()
+    if observation.found.truth is not None:
+        text = truth_text(observation.found.truth).encode()
         if not workspace.fetch_newest(path).is_file() or path.read_bytes() != text:
             workspace.write_file(path, text)
-    return seen
+    return observation
 
 
-def kept_truth(workspace: Workspace, source: Any) -> Path:
-    """Return the file in a workspace that has what was last pulled from a source, to be read and copied."""
+def pulled_truth(workspace: Workspace, source: Any) -> Path:
+    """Return the file in a workspace with the ground truth that was pulled last from a source."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.title).strip("-.")[:80]
-    told = name if name == source.title.replace(" ", "-", 1) else f"{name}-{text_sha256(source.title)[:8]}"
-    return workspace.root / "truth" / f"{told}.jsonl"
+    unique = name if name == source.title.replace(" ", "-", 1) else f"{name}-{text_sha256(source.title)[:8]}"
+    return workspace.root / "truth" / f"{unique}.jsonl"
 
 
 def truth_file(workspace: Workspace, source: Any) -> Path | None:
-    """Return the file in which the questions of a source can be read and reviewed; None where it has none."""
-    own = getattr(source, "path", None) or getattr(source, "file", None)
-    path = Path(own) if own is not None else kept_truth(workspace, source)
+    """Return the file with the questions of a source, to read and review them; None without one."""
+    file = getattr(source, "path", None) or getattr(source, "file", None)
+    path = Path(file) if file is not None else pulled_truth(workspace, source)
     return path if path.is_file() else None
 
 
@@ -118,58 +118,57 @@ def load_ground_truth(
     alone: bool = True,
     workspace: Workspace | None = None,
 ) -> tuple[TruthTables, Effort]:
-    """Read the ground truth of one source.
+    """Read the ground truth of one source, and check its spans against the documents or reanchor them.
 
-    Spans are held against the documents, or with ``reanchor`` carried over to them. ``alone`` says that it is all
-    there is.
+    ``alone`` means that the benchmark has no other source.
     """
-    part, whole = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
-    reading = part.read(source.found, whole, evaluation_type, _surroundings(workspace, part))
+    part, corpus = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
+    reading = part.read(source.found, corpus, evaluation_type, _surroundings(workspace, part))
     truth = list(reading.truth)
     lost = 0
     if evaluation_type == "token-level":
         if reanchor:
-            report = _carried(workspace, part, truth, whole())
+            report = _reanchored(workspace, part, truth, corpus())
             truth, lost = list(report.truth), report.counts["lost"]
         named = {span.doc_id for item in truth for group in (*item.groups, judged_spans(item.query)) for span in group}
-        some = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
+        used_documents = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
         try:
-            truth = list(_held_against(part, truth, Corpus(some) if some else whole()))
+            truth = list(_checked(part, truth, Corpus(used_documents) if used_documents else corpus()))
         except GroundTruthError:
-            truth = list(_held_against(part, truth, whole()))  # where all that is there can be told
+            truth = list(_checked(part, truth, corpus()))  # for an error that knows all documents
     tables = truth_to_tables(truth)
     if alone:
         _check_answerable(tables, part.title)
     count = tables.queries.num_rows
-    # Of what was read, questions whose text is gone from the documents are left out.
-    fresh = min(reading.fresh, count)
-    # A lost span may be found once the workspace has the version of the document that it was made on.
-    used = {"tokens": reading.tokens, "cost": reading.cost, "unfinished": lost}
-    return tables, Effort(fresh=fresh, total=count, unit="queries", **used)
+    fresh = min(reading.fresh, count)  # without the questions whose text is no longer in the documents
+    # Unfinished: a lost span may be found once the workspace has the version of the document that it was made on.
+    return tables, Effort(
+        fresh=fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost, unfinished=lost
+    )
 
 
 def _surroundings(workspace: Workspace | None, part: Any) -> Surroundings:
     return Surroundings(
         storage=Storage(Path(".rag-eval")) if workspace is None else workspace.storage,
-        carry=lambda truth, corpus: _carried(workspace, part, truth, corpus),
+        carry=lambda truth, corpus: _reanchored(workspace, part, truth, corpus),
         run=None if workspace is None else workspace.begun,
     )
 
 
-def _carried(
+def _reanchored(
     workspace: Workspace | None, part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
-    """Carry spans over to the documents, and say in the log what became of those that are not what they were."""
+    """Reanchor spans in the documents, and log how many changed."""
     report = reanchor_for_run(workspace, truth, corpus)
     if not report.is_unchanged:
-        told = ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count)
-        left = f"; {counted(len(report.unanswered), 'questions')} left out" if report.unanswered else ""
+        counts = ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count)
+        left_out = f"; {counted(len(report.unanswered), 'questions')} left out" if report.unanswered else ""
         level = logging.WARNING if report.lost else logging.INFO
-        logger.log(level, "spans of %s were carried over to documents that changed: %s%s", part.title, told, left)
+        logger.log(level, "spans of %s were carried over to documents that changed: %s%s", part.title, counts, left_out)
     return report
 
 
-def _held_against(part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> Sequence[TokenLevelGroundTruth]:
+def _checked(part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> Sequence[TokenLevelGroundTruth]:
     if isinstance(part, FileTruth):
         return check_against_corpus(truth, corpus, part.path)
     try:
@@ -189,45 +188,42 @@ def _check_answerable(truth: TruthTables, title: str) -> None:
 def join_ground_truth(
     truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType
 ) -> tuple[TruthTables, Effort]:
-    """Join what several sources gave, each query once; what has no origin gets the title of its source."""
-    read = [truth_from_tables(one, TRUTH_KINDS[evaluation_type]) for one in truth]
+    """Join the ground truth of several sources, each query once; queries without an origin get the title of theirs."""
+    read = [truth_from_tables(tables, TRUTH_KINDS[evaluation_type]) for tables in truth]
     joined = truth_to_tables(join_truth(list(zip(titles, read, strict=True))))
     _check_answerable(joined, " and ".join(titles))
-    count = joined.queries.num_rows
-    return joined, Effort.of(count, "queries")
+    return joined, Effort.of(joined.queries.num_rows, "queries")
 
 
 @step(version=2, write=write_truth)
 def add_copies(truth: TruthTables, documents: Shards, copies: Copies) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in the documents, as alternatives."""
-    every = list(StoredDocuments(documents).values())
-    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), every, copies)
-    count = truth.queries.num_rows
-    return truth_to_tables(found), Effort.of(count, "queries")
+    corpus = list(StoredDocuments(documents).values())
+    credited = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), corpus, copies)
+    return truth_to_tables(credited), Effort.of(truth.queries.num_rows, "queries")
 
 
 @step(version=1, write=as_table("copies"))
 def find_copies(documents: pa.Table, truth: TruthTables) -> tuple[pa.Table, Effort]:
-    """Find where the texts of the ground truth are in the documents of a shard, to the letter."""
+    """Find the exact copies of the texts of the ground truth in the documents of a shard."""
     texts = pc.unique(truth.answers.column("text")).to_pylist()
     places = places_of_texts(texts, documents_from_table(documents))
-    columns = {name: [getattr(one, name) for one in places] for name in ("doc_id", "start", "end", "text")}
+    columns = {name: [getattr(place, name) for place in places] for name in ("doc_id", "start", "end", "text")}
     return pa.table(columns, COPIES), Effort.of(len(texts), "texts")
 
 
 @step(version=1, write=write_truth)
-def join_copies(truth: TruthTables, found: Shards) -> tuple[TruthTables, Effort]:
+def join_copies(truth: TruthTables, copies: Shards) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in all shards, as alternatives."""
-    places = [(CharacterSpan(**one), COPY) for shard in found for one in shard.to_pylist()]
+    places = [(CharacterSpan(**row), COPY) for shard in copies for row in shard.to_pylist()]
     credited = with_copies(truth_from_tables(truth, TokenLevelGroundTruth), places)
-    count = truth.queries.num_rows
-    return truth_to_tables(credited), Effort.of(count, "queries")
+    return truth_to_tables(credited), Effort.of(truth.queries.num_rows, "queries")
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:
-    """Return the texts that documents had in the runs of a workspace, the last used first, each once.
+    """Return the distinct texts of documents in the runs of a workspace, the last used first.
 
-    A workspace that does not exist has none. Tables that are gone, altered or of another shape are skipped.
+    Missing and damaged tables are skipped.
     """
     folder = workspace.root / "tables" / "documents"
     workspace.fetch_missing(folder)
@@ -250,7 +246,7 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
 def reanchor_for_run(
     workspace: Workspace | None, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
-    """Carry ground truth over to the corpus by the workspace's versions; raises ``GroundTruthError`` if all is lost."""
+    """Reanchor ground truth in the corpus by the workspace's versions; raises ``GroundTruthError`` if all is lost."""
     drifted = documents_that_no_longer_match(truth, corpus)
     report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)

@@ -1,4 +1,4 @@
-"""What every configuration is evaluated on: documents and ground truth by reference, metrics and search depth."""
+"""The inputs of every configuration: documents and ground truth by reference, metrics and search depth."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from rag_eval.types.ids import EvaluationType
 
 
 class TruthSource(Frozen):
-    """Where the ground truth of a run came from: a file as it was, or sources by name and what was joined of them."""
+    """The source of the ground truth of a run: a file, or the names of sources with the digest of the result."""
 
     digest: str
     path: Path | None = None
@@ -27,44 +27,44 @@ class TruthSource(Frozen):
     @classmethod
     def of(cls, config: BenchmarkConfig, truth: TruthRef) -> "TruthSource":
         """Return the sources of a benchmark with this ground truth."""
-        files = [one.path for one in config.ground_truth if isinstance(one, FileTruth)]
+        files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
         if len(config.ground_truth) == 1 and files and truth.source is not None:
             return cls(path=files[0], name=str(files[0]), digest=truth.source)
-        name = ", ".join(one.title for one in config.ground_truth)
+        name = ", ".join(source.title for source in config.ground_truth)
         return cls(name=name, digest=data_sha256([truth.queries.digest, truth.answers.digest]))
 
 
 def measured_metrics(config: BenchmarkConfig) -> list[Any]:
-    """Return what every configuration of a benchmark is scored by."""
+    """Return the metrics of a benchmark."""
     return measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
 
 
 def search_depth(config: BenchmarkConfig, metrics: list[Any]) -> int | SearchDepth:
-    """Return how many hits a benchmark fetches: ``fetch_k``, or else as many as its metrics need."""
-    asked = requested_metrics(metrics, config.k, config.evaluation_type)
-    candidates = candidates_for(max(*config.k, largest_hits(asked)), config.fetch_k)
+    """Return how many hits a benchmark fetches: ``fetch_k``, or as many as its metrics need."""
+    requested = requested_metrics(metrics, config.k, config.evaluation_type)
+    candidates = candidates_for(max(*config.k, largest_hits(requested)), config.fetch_k)
     if config.fetch_k is not None:
         return candidates
-    return SearchDepth(candidates=candidates, tokens=largest_budget(asked))
+    return SearchDepth(candidates=candidates, tokens=largest_budget(requested))
 
 
 class BenchmarkInputs(BaseModel):
-    """Documents and ground truth by reference, and what is asked of every configuration."""
+    """Documents and ground truth by reference, the metrics, and the search depth."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     documents: list[TableRef]
     truth: TruthRef
     metrics: list[Annotated[Any, PlainSerializer(metric_column, return_type=str), WithJsonSchema({"type": "string"})]]
-    """Names of built-in metrics, and users' metrics, of which a run keeps the names."""
+    """Names of built-in metrics, and metrics of users, which are stored by name."""
     ks: list[int]
     depth: int | SearchDepth
-    """How many hits are fetched: ``fetch_k``, or else enough to be fused or reranked and to fill the largest budget.
-    It is the same for all configurations of a chunker, so that they share their searches."""
+    """How many hits to fetch: ``fetch_k``, or enough to fuse, to rerank and to fill the largest budget. It is the same
+    for all configurations of a chunker, so that they share searches."""
 
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
-        """Return the inputs of a benchmark; raises ``EmptyCorpusError`` if no document could be read."""
+        """Return the inputs of a benchmark; raises ``EmptyCorpusError`` if no document can be read."""
         if not sum(shard.rows for shard in documents):
             raise EmptyCorpusError(f"no document in {str(config.corpus)!r} can be read: rag-eval validate says why")
         metrics = measured_metrics(config)
@@ -78,15 +78,15 @@ class BenchmarkInputs(BaseModel):
 
     @property
     def evaluation_type(self) -> EvaluationType:
-        """Return what is scored: spans (token-level), or chunk ids (chunk-level)."""
+        """Return whether spans (token-level) or chunk ids (chunk-level) are scored."""
         return self.truth.evaluation_type
 
     @property
     def chunk_truth(self) -> TruthRef | None:
-        """Return the ground truth where it is chunk ids, which chunks are checked against."""
+        """Return the ground truth to check chunks against: chunk-level ground truth."""
         return self.truth if self.evaluation_type == "chunk-level" else None
 
     @property
     def candidates(self) -> int:
-        """Return how many of the first hits are reranked."""
+        """Return how many of the first hits to rerank."""
         return self.depth.candidates if isinstance(self.depth, SearchDepth) else self.depth

@@ -1,4 +1,4 @@
-"""What the configurations of a benchmark share: those of one chunking have chunks, indexes and searches in common."""
+"""Plan a benchmark: group configurations by chunking, and list the indexes and searches that they share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ from rag_eval.retrieval.selection import Selection
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """What is built for a retriever: vectors in a store, words of a tokenizer, or nothing."""
+    """The index of a retriever: vectors in a store, words of a tokenizer, or none."""
 
     embedder: Any = None
     store: Any = None
     tokenizer: Any = None
     has_sums: bool = False
-    """Whether a fusion reads the scores of vectors, and needs their sums."""
+    """Whether a fusion reads vector scores, and so needs sums of the vectors."""
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each shard is searched by itself: an approximate index is one, and so is a user's store."""
+        """Return whether each shard has its own index: not if it is approximate, or in a store of the user."""
         is_local = any(locations(self.store).values())
         return self.embedder is not None and not is_local and bool(getattr(self.store, "is_exact", False))
 
 
 @dataclass(frozen=True)
 class QuerySettings:
-    """How questions become what is searched: a rewriter, and a selection with filters."""
+    """How queries are prepared: by a rewriter, and by a selection with filters."""
 
     rewriter: Any = None
     selection: Selection | None = None
@@ -52,21 +52,21 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The configurations of a chunking with their searches; what several share is listed once."""
+    """The searches of every configuration of a chunking; the properties list shared settings once."""
 
     configurations: list[tuple[Configuration, list[SearchSettings]]]
 
     @property
     def searches(self) -> list[SearchSettings]:
-        return list(dict.fromkeys(one for _, some in self.configurations for one in some))
+        return list(dict.fromkeys(search for _, searches in self.configurations for search in searches))
 
     @property
     def indexes(self) -> list[IndexSettings]:
-        return list(dict.fromkeys(one.index for one in self.searches))
+        return list(dict.fromkeys(search.index for search in self.searches))
 
     @property
     def queries(self) -> list[QuerySettings]:
-        return list(dict.fromkeys(one.queries for one in self.searches))
+        return list(dict.fromkeys(search.queries for search in self.searches))
 
 
 class Chunking(BaseModel):
@@ -90,21 +90,23 @@ class Chunking(BaseModel):
 
     @property
     def name(self) -> str:
-        """Return what no other chunking of a benchmark is called."""
+        """Return the name, which is unique in a benchmark."""
         return ", ".join(label(part) for part in (self.system, self.chunker, self.context) if part is not None)
 
     @property
     def embedders(self) -> list[Any]:
-        """Return the embedders, each once."""
-        return list(dict.fromkeys(one.embedder for one in self.configurations if one.embedder is not None))
+        """Return the distinct embedders."""
+        embedders = dict.fromkeys(configuration.embedder for configuration in self.configurations)
+        return [embedder for embedder in embedders if embedder is not None]
 
     @cached_property
     def _fused_embedders(self) -> set[Any]:
-        return {one.embedder for one in self.configurations if fuses_scores(one)}
+        return {configuration.embedder for configuration in self.configurations if fuses_scores(configuration)}
 
     def plan(self, depth: int) -> "SearchPlan":
-        """Return the searches of every configuration, which fetch so many hits unless a selection says otherwise."""
-        return SearchPlan([(one, self._searches(one, depth)) for one in self.configurations])
+        """Plan the searches of every configuration; ``depth`` is how many hits to fetch if a selection does not say."""
+        searches = [self._searches(configuration, depth) for configuration in self.configurations]
+        return SearchPlan(list(zip(self.configurations, searches, strict=True)))
 
     def _searches(self, configuration: Configuration, depth: int) -> list[SearchSettings]:
         selection = configuration.selection
@@ -112,32 +114,33 @@ class Chunking(BaseModel):
         queries = QuerySettings(configuration.queries, filters)
         if selection is not None and selection.fetch_k is not None:
             depth = selection.fetch_k
-        found = []
+        searches = []
         for retriever in configuration.searches:
             by_vector = isinstance(retriever, VectorSearch)
             embedder, store = (configuration.embedder, configuration.store) if by_vector else (None, None)
             index = self._index(retriever, embedder, store)
-            found.append(SearchSettings(retriever, index, queries, embedder, store, depth))
-        return found
+            searches.append(SearchSettings(retriever, index, queries, embedder, store, depth))
+        return searches
 
     def _index(self, retriever: Any, embedder: Any, store: Any) -> IndexSettings:
         if isinstance(retriever, WordSearch):
             return IndexSettings(tokenizer=retriever.tokenizer)
         if embedder is None:
             return IndexSettings()
-        # An index does not depend on what only a search uses; one that a user filled is taken as it is.
+        # Settings of the search do not change the index. A location names an index that the user filled.
         built = store if any(locations(store).values()) else without(store, Searching)
         return IndexSettings(embedder, built, has_sums=embedder in self._fused_embedders)
 
 
 def fuses_scores(configuration: Configuration) -> bool:
-    """Tell whether a configuration fuses the scores of its retrievers, not only their ranks."""
+    """Return whether a configuration fuses the scores of its retrievers, not only their ranks."""
     return isinstance(configuration.retrieval, HybridSearch) and bool(configuration.retrieval.fusion.reads_scores)
 
 
 def chunkings(configurations: Sequence[Configuration]) -> list[Chunking]:
-    """Group configurations by their chunker and context, in the order given; each whole system is by itself."""
+    """Group configurations by chunker and context, in order; a whole system is a group of its own."""
     groups: dict[tuple[Any, Any, Any], list[Configuration]] = {}
-    for one in configurations:
-        groups.setdefault((one.system, one.chunker, one.context), []).append(one)
+    for configuration in configurations:
+        key = configuration.system, configuration.chunker, configuration.context
+        groups.setdefault(key, []).append(configuration)
     return [Chunking(configurations=group) for group in groups.values()]

@@ -1,7 +1,7 @@
-"""Locks on files, which the system frees when their holder ends or is killed.
+"""Locks on files, which the system releases when their holder ends or is killed.
 
-``filelock`` takes them from the system (``flock``, on Windows ``LockFileEx``); its marker files, which outlive a killed
-holder, are never used.
+``filelock`` uses the system's locks (``flock``, on Windows ``LockFileEx``); its marker files, which outlive a killed
+holder, are not used.
 """
 
 import threading
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.02
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file, which is made; False at once when another holds it. Raises ``ArtifactError``."""
+    """Hold the lock of a file, which is created; yield False at once if it is taken. Raises ``ArtifactError``."""
     try:
         lock = _acquired(path)
     except OSError as error:
@@ -34,9 +34,9 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def wait_for_lock(path: Path, stopped: threading.Event | None = None) -> Iterator[None]:
-    """Hold the lock of a file, which is made and removed again; setting ``stopped`` ends the wait.
+    """Hold the lock of a file, which is created and removed again; setting ``stopped`` ends the wait.
 
-    Where the file cannot be made, or its file system has no locks, nobody waits.
+    If the file cannot be created, or its file system has no locks, do not wait.
     """
     lock = None
     with suppress(OSError):
@@ -45,14 +45,14 @@ def wait_for_lock(path: Path, stopped: threading.Event | None = None) -> Iterato
         yield
     finally:
         if lock is not None:
-            # Whoever waits for it sees that it is gone, and makes its own. Windows keeps a file that is open.
+            # A waiting process notices that the file is gone, and creates its own. Windows keeps an open file.
             with suppress(OSError):
                 path.unlink(missing_ok=True)
             lock.release()
 
 
 def _acquired(path: Path, give_up: Callable[[], bool] | None = None) -> "BaseFileLock | None":
-    """The lock once it is held; None when ``give_up``, asked after every attempt that fails, says so, or is None."""
+    """Return the lock once it is held; None if ``give_up`` returns true after a failed attempt, or is None."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, thread_local=False, fallback_to_soft=False)

@@ -15,7 +15,7 @@ from rag_eval.config.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.ground_truth.sources import FileTruth, join_truth
 from rag_eval.ground_truth.truth_files import read_token_level
-from rag_eval.pipeline.ground_truth_steps import kept_truth
+from rag_eval.pipeline.ground_truth_steps import pulled_truth
 from rag_eval.pipeline.inputs import TruthSource
 from rag_eval.pipeline.references import TruthRef
 from rag_eval.pipeline.workspace import Workspace
@@ -176,7 +176,7 @@ def test_what_was_pulled_is_a_file_and_serves_while_langsmith_is_away(
 ) -> None:
     push("reviewed", CLOSED)
     truth = load(docs, {"langsmith": "reviewed"})
-    path = kept_truth(Workspace(root=docs.parent / "work"), LangSmithTruth("reviewed"))
+    path = pulled_truth(Workspace(root=docs.parent / "work"), LangSmithTruth("reviewed"))
     assert path == docs.parent / "work" / "truth" / "langsmith-reviewed.jsonl"
     assert [one.relevant_spans for one in read_token_level(path)] == [CLOSED.relevant_spans]
     server.fail_after(0, "GET", "/info", 503)
