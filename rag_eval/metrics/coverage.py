@@ -1,10 +1,9 @@
-"""Count what metrics need, for a block of queries at once: how much of the ground truth the hits cover at a cut.
+"""Count how much of the ground truth the hits cover at a cut, for a block of queries at once.
 
-All spans of all queries are put on one line of positions and sorted once, from which any cut is answered. Arrays have
-one entry a query; where there is a row a rank, rows beyond a query's cut are 0.
+All spans of all queries are put on one line of positions and sorted once, which serves every cut. Arrays have one entry
+a query; those with a row a rank have 0 beyond a query's cut.
 
-At chunk level each chunk id is a document of one character, and what is counted is chunks: one that is retrieved again
-adds nothing.
+At chunk level each chunk id is a document of one character, so chunks are counted, and a repeated chunk adds nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -50,7 +49,7 @@ class SpanRows:
 
     @cached_property
     def firsts(self) -> Counts:
-        """The rows that are the first member of their group."""
+        """The rows of the first members of groups."""
         if self.group is None:
             return np.arange(len(self.doc))
         is_new = (self.query[1:] != self.query[:-1]) | (self.group[1:] != self.group[:-1])
@@ -76,7 +75,7 @@ class SpanRows:
         return self.take(rows, np.searchsorted(self.query[rows], np.arange(len(self.offsets))))
 
     def join(self, other: "SpanRows") -> "SpanRows":
-        """Return the spans of both, query by query; those of ``other`` come last, each as a group of its own."""
+        """Return the spans of both, by query; spans of ``other`` come last, each as a group of its own."""
         order = np.argsort(np.concatenate([self.query, other.query]), kind="stable")
         doc, start, end = (
             np.concatenate([getattr(side, name) for side in (self, other)])[order] for name in ("doc", "start", "end")
@@ -88,14 +87,14 @@ class SpanRows:
         return SpanRows(self.offsets + other.offsets, doc, start, end, group)
 
     def first_members(self) -> "SpanRows":
-        """Return the first span of every group, each now a group of its own."""
+        """Return the first span of every group, without groups."""
         return self if self.group is None else replace(self.select(self.firsts), group=None)
 
 
 def line_of(*sides: SpanRows, queries: int = 1) -> tuple[int, int, int]:
-    """Return how many documents there are, the bits of the last end, and how many queries fit on a line.
+    """Return the number of documents, the bits of the last end, and how many queries fit on a line.
 
-    Raises ``TableError`` unless so many ``queries`` fit.
+    Raises ``TableError`` unless ``queries`` fit.
     """
     documents = max(int(spans.doc.max(initial=0)) for spans in sides) + 1
     last_end = max(int(spans.end.max(initial=0)) for spans in sides)
@@ -108,7 +107,7 @@ def line_of(*sides: SpanRows, queries: int = 1) -> tuple[int, int, int]:
 
 
 def spans_outside(spans: SpanRows, others: SpanRows) -> SpanRows:
-    """Return the parts of the spans that are in none of the ``others`` of their query, without overlaps.
+    """Return the parts of the spans that none of the ``others`` of their query holds, without overlaps.
 
     Raises ``TableError`` as ``line_of`` does.
     """
@@ -130,7 +129,7 @@ def spans_outside(spans: SpanRows, others: SpanRows) -> SpanRows:
 
 @dataclass(frozen=True)
 class _Segments:
-    """Intervals on the line, by start; ``mark`` is the rank of a hit, or how many truth spans hold the segment."""
+    """Intervals on the line, by start; ``mark`` is the rank of a hit, or the number of truth spans there."""
 
     start: Counts
     end: Counts
@@ -145,8 +144,8 @@ Reach = int | Counts
 class _Union:
     """The length of the union of the segments up to a rank; ``times`` is how often a segment's length counts.
 
-    Only segments that overlap another make the union shorter than the sum of their lengths, so the pass along the line,
-    which every rank needs again, is over these.
+    Only overlapping segments make the union shorter than the sum of lengths, so the pass along the line, repeated for
+    every rank, is limited to them.
     """
 
     def __init__(self, segments: _Segments, times: Counts | int, queries: int, depth: int) -> None:
@@ -284,7 +283,7 @@ class SpanCoverage:
         return np.bincount(spans.query, spans.end - spans.start, self._queries).astype(np.int64)
 
     def uncovered_total(self, cut: Cut) -> Counts | Values:
-        """Return how much of the truth spans is not covered, summed: an overlap counts again."""
+        """Return the uncovered length of the truth spans, summed: an overlap counts again."""
         return self.truth_total - self._cover_of_spans.length(self._reach(cut))
 
     def tokens(self, cut: Cut) -> Counts:
@@ -306,13 +305,13 @@ class SpanCoverage:
 
     @cached_property
     def _most_spent(self) -> Counts:
-        """Two texts that become one may have fewer tokens: what did not fit before does not fit after."""
+        """The running maximum: merged texts may have fewer tokens, but what did not fit before must not fit later."""
         return np.maximum.accumulate(self.spent[1:], axis=0)
 
     def on_truth(self) -> tuple[Counts | Values, Counts | Values]:
-        """Return where hits start and end on the truth without its gaps, that of all queries in a row, hits by start.
+        """Return where hits start and end on the truth without its gaps, all queries in a row, hits by start.
 
-        One position lies between two queries, so that the end of one is not the start of the next.
+        Queries are one position apart, so that the end of one is not the start of the next.
         """
         lengths = self._truth.end - self._truth.start
         before = np.cumsum(lengths) - lengths
@@ -346,7 +345,7 @@ class SpanCoverage:
         """Put the spans on the line, by start, marked with their ranks."""
         base = (rows.query * self._documents + rows.doc) << self._bits
         start = base + rows.start
-        # The queries are in order already: the stable sort goes along with that and takes half the time of the default.
+        # Queries are in order already, so the stable sort takes half the time of the default.
         order = np.argsort(start, kind="stable")
         return _Segments(start[order], (base + rows.end)[order], order + 1 - rows.offsets[rows.query], rows.query)
 
@@ -360,7 +359,7 @@ class SpanCoverage:
 
     @cached_property
     def _cover_of_spans(self) -> _Union:
-        """What is covered of the truth spans: a character counts for each of them that holds it."""
+        """The covered part of the truth spans: a character counts once for each span that holds it."""
         if (self.truth == self.truth_total).all():
             return self._cover
         spans = self._spans
@@ -374,7 +373,7 @@ class SpanCoverage:
         return self._cover_of(_Segments(start, border[1:][held], holding[held], query))
 
     def _cover_of(self, truth: _Segments) -> _Union:
-        """Return what the hits cover of disjoint segments of truth, each of which counts as often as it is marked."""
+        """Return what the hits cover of disjoint segments of truth; each counts as often as its mark."""
         hits = self._hits
         segment, hit = overlapping_pairs(hits.start, hits.end, truth.start, truth.end)
         # In order along the line: the segments are disjoint, and within one the hits come by start.
@@ -391,7 +390,7 @@ class SpanCoverage:
 
     @cached_property
     def _truth_by_document(self) -> Counts:
-        """For each query, one a column, how much truth its documents hold, the largest first."""
+        """The truth in each document of a query, the largest first; a column for each query."""
         firsts = np.flatnonzero(np.diff(self._truth.start >> self._bits, prepend=-1))
         if not len(firsts):
             return np.zeros((0, self._queries), dtype=np.int64)
@@ -400,7 +399,7 @@ class SpanCoverage:
 
 
 def largest_first(query: Counts, amounts: Counts, queries: int) -> Counts:
-    """Return the amounts of each query, one a column, the largest first; below them 0."""
+    """Return the amounts of each query, the largest first, padded with 0; a column for each query."""
     # One key sorts by query, then largest first, and gives both back.
     bits = int(amounts.max(initial=0)).bit_length()
     most = (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""Coverage of groups of evidence: ground truth of which any one of several spans is enough.
+"""Coverage of groups of evidence: ground truth where any one of several spans is enough.
 
 For a query with the groups g, let its *truth* be the first member of each, merged: T characters in all. With share(m)
 the share of a member that the hits cover, and wᵍ the characters of the first member of g that no group before it holds
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class GroupedCoverage(SpanCoverage):
-    """Coverage of truth with groups of several members; ``SpanCoverage`` alone would be that of all members."""
+    """Coverage of truth with groups of several members."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class GroupedCoverage(SpanCoverage):
         new[order] = SpanCoverage(written, written).gains(ALL)[written.rank - 1, written.query]
         self._new = new[several]
         self.weights = np.repeat(self._new, self.sizes)
-        """For each member what its group counts."""
+        """For each member, the characters that its group counts."""
         self._first_lengths = truth.lengths[firsts[several]]
         self._by_member = self.by_span(self.members)
         self.truth = self.single.truth + self._summed(self._new).astype(np.int64)
 
     def covered(self, cut: Cut) -> Values:
         """Return how much of the truth is covered, each group by its best covered member."""
-        # The product is whole: where all members are equally long, so is the quotient.
+        # Multiply first: the product is a whole number, and so is the quotient if all members are equally long.
         amounts = np.maximum.reduceat(self._by_member.covered(cut) * self.weights / self.lengths, self.begins)
         covered: Values = self.single.covered(cut) + self._summed(amounts)
         return covered
@@ -88,9 +88,9 @@ class GroupedCoverage(SpanCoverage):
         return super().gains(cut)
 
     def best_gains(self, cut: Cut) -> Counts:
-        """Return the gains of a bound that no ranking passes: the groups of the m documents with most, at most all.
+        """Return the gains of an upper bound: the groups in the m documents that hold most, at most the whole truth.
 
-        A group is in every document that has a member of it.
+        A group counts in every document that holds one of its members.
         """
         group = np.repeat(np.arange(len(self.begins)), self.sizes)
         group, doc = np.unique(np.stack([group, self.spans.doc[self.members]]), axis=1)
@@ -109,7 +109,7 @@ class GroupedCoverage(SpanCoverage):
         return self.single.truth_total + self._summed(self._first_lengths).astype(np.int64)
 
     def uncovered_total(self, cut: Cut) -> Values:
-        """Return how much is not covered, summed over the groups: an overlap counts again."""
+        """Return the uncovered length, summed over the groups: an overlap counts again."""
         shares = np.maximum.reduceat(self._by_member.covered(cut) / self.lengths, self.begins)
         uncovered: Values = self.single.uncovered_total(cut) + self._summed(self._first_lengths * (1 - shares))
         return uncovered
@@ -126,7 +126,7 @@ def coverage_of(
     fewest: Counts | None = None,
     is_merged: bool = False,
 ) -> SpanCoverage:
-    """Return the coverage of a block of queries, with groups where the truth has any of several members."""
+    """Return the coverage of a block of queries, grouped if any group of the truth has several members."""
     is_grouped = truth.group is not None and len(truth.firsts) < len(truth.doc)
     return (GroupedCoverage if is_grouped else SpanCoverage)(hits, truth, tokens, fewest, is_merged)
 

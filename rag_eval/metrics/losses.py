@@ -1,35 +1,32 @@
-"""Where recall is lost on the way from the documents to what is handed on.
+"""Attribute lost recall to the steps from the documents to the returned passages.
 
-Every recall below is that of one query; at token level it is ``span_recall`` in characters, at chunk level
-``chunk_recall``, and at every stage a group of evidence is covered by the member that is covered best there.
-*Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k chunks could reach,
-*allowed@k* the same with the chunks that the query's filter leaves: without a filter, oracle@k.
-*Searched@k* is the recall of the first k hits of exact search, of several retrievers (or variants of a query) that of
-the one that has most; *found@k* the same with the index that was really used; the others are those of the first k hits
-after the stage, or of the first k passages.
+Each recall is of one query: ``span_recall`` in characters at token level, ``chunk_recall`` at chunk level. At every
+stage a group of evidence is covered by its best covered member. *Oracle@all* is the recall if every chunk were
+retrieved, *oracle@k* the maximum for any k chunks, *allowed@k* the same with the chunks that the query's filter leaves
+(without a filter, oracle@k). *Searched@k* is the recall of the first k hits of exact search, for several retrievers (or
+variants of a query) the largest one; *found@k* the same with the index that was used; the others are those of the first
+k hits after the stage, or of the first k passages.
 
 ==============  ============================  ========================================================================
-part            formula                       what it tells
+part            formula                       what was lost
 ==============  ============================  ========================================================================
-``uncovered``   1 - oracle@all                in no chunk at all: the chunker lost it, and nothing after can find it
-``boundary``    oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
-``search``      allowed@k - searched@k        in chunks that would have fitted, but every retriever ranked others higher
-``index``       searched@k - found@k          found by the exact search, missed by the approximate one
-``fusion``      found@k - fused@k             a retriever had it in its first k, the fusion has not
-``selection``   oracle@k - allowed@k +        kept from the search by a filter, and dropped by a threshold or as a
+``uncovered``   1 - oracle@all                in no chunk: the chunker lost it
+``boundary``    oracle@all - oracle@k         spread over more than k chunks: change the chunks, or retrieve more
+``search``      allowed@k - searched@k        every retriever ranked other chunks higher
+``index``       searched@k - found@k          found by exact search, missed by the approximate index
+``fusion``      found@k - fused@k             in the first k of a retriever, but not of the fusion
+``selection``   oracle@k - allowed@k +        excluded by a filter, or dropped by a threshold or as a
                 fused@k - selected@k          near-duplicate
 ``reranker``    selected@k - reranked@k       moved out of the first k by the reranker
-``return``      reranked@k - returned@k       lost by what is handed on in place of the hits
+``return``      reranked@k - returned@k       missing in the passages returned for the hits
 ==============  ============================  ========================================================================
 
-They add up to 1 - the final recall. The first three are never negative. From ``fusion`` on a negative part is a gain:
-truth came into the first k that had not been there, such as that in a window around a hit. A negative ``index`` is
-luck: a hit that the exact search ranks lower holds more truth than the one that was missed. The part of a stage that
-there is not is 0.
+They add up to 1 - the final recall. The first three are never negative. From ``fusion`` on, a negative part is a gain:
+truth entered the first k, for example in a window around a hit. A negative ``index`` is luck: a hit that exact search
+ranks lower holds more truth than the one that was missed. The part of a missing stage is 0.
 
-A budget of tokens is a cut like k: the first k hits are those that fit into the budget, whole and best first, as
-``recall_within_tokens`` takes them, and *oracle@k* is the best that any choice of chunks could reach that have no more
-tokens together. ``boundary`` is then what only chunks hold that cost too much: cut smaller, or allow more.
+A budget of tokens is a cut like k: the first k hits are those that fit into the budget, as in ``recall_within_tokens``,
+and *oracle@k* is the maximum for chunks that fit into it together. ``boundary`` is then in chunks that cost too much.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,34 +50,33 @@ from rag_eval.types.documents import Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
 LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
-"""The stages after the first, by the name of their hits, and what each can lose; all others are searches."""
+"""The stages after the searches, by the name of their hits, and the part each can lose."""
 
 VARIANTS = "variants"
-"""The hits of several variants of a query as one: a fusion too, of what may be fused already."""
+"""The fused hits of several variants of a query."""
 
 LOSS_PARTS = ("uncovered", "boundary", "search", "index", *LATER.values(), "return")
-"""The parts, in the order in which they come about."""
+"""The parts, in the order of the pipeline."""
 
 SHARES = (*LOSS_PARTS, "final_recall")
 
 LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()))
-"""A row for each k, hits or tokens, and answerable query: the parts of 1 - ``final_recall``, and this."""
+"""A row for each k (hits or tokens) and answerable query: the parts and ``final_recall``, which add up to 1."""
 
 AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), n=pa.int64())
 """A row for each k: the means over n queries."""
 
 SEARCH_LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), search=pa.string(), loss=pa.float64())
-"""A row for each search, k and answerable query: allowed@k less the recall of this search alone."""
+"""A row for each search, k and answerable query: allowed@k minus the recall of this search alone."""
 
 
 @dataclass(frozen=True)
 class HitStages:
     """The hits of one retrieval by stage, ``HITS`` tables that are at least as deep as the largest k.
 
-    Hits that are not those of a later stage (``LATER``) are those of a search; of several there is a fusion.
-    ``exact`` has the hits of exact search in the place of searches by an approximate index; ``passages``, of the schema
-    ``PASSAGES``, is left out where the hits themselves are handed on. A hit that was not fetched counts as not found.
-    ``allowed`` has the documents that the filter of a query leaves, for queries that have one.
+    Hits of other stages than ``LATER`` are those of searches; several searches have a fusion. ``exact`` has the hits of
+    exact search for searches by an approximate index; ``passages`` is None if the hits themselves are returned. A hit
+    that was not fetched counts as not found. ``allowed`` has the documents that the filter of a query leaves.
     """
 
     hits: Mapping[str, pa.Table]
@@ -90,14 +86,14 @@ class HitStages:
 
     @property
     def searches(self) -> dict[str, pa.Table]:
-        """The hits of every search, one for each variant of the queries; those of exact search in ``exact``."""
+        """The hits of every search, separately for each variant of the queries."""
         return _by_variant({stage: table for stage, table in self.hits.items() if stage not in {*LATER, VARIANTS}})
 
     def tables(self) -> dict[str, pa.Table]:
-        """Return all hits as passages, by a name for messages."""
+        """Return all hits as passages, by their name in messages."""
         exact = {f"exact {name} hits": table for name, table in _by_variant(self.exact).items()}
         later = {f"{stage} hits": self.hits[stage] for stage in LATER if stage in self.hits}
-        if VARIANTS in self.hits:  # in the place of what was fused for each variant apart
+        if VARIANTS in self.hits:  # instead of the fusion of each variant
             later = later | {"fused hits": self.hits[VARIANTS]}
         every = {f"{name} hits": table for name, table in self.searches.items()} | exact | later
         passages = {} if self.passages is None else {"passages": self.passages}
@@ -140,7 +136,7 @@ def average_losses(losses: pa.Table) -> pa.Table:
 def check_ks(ks: Sequence[int]) -> None:
     """Raise ``ConfigurationError`` unless there are ks, whole numbers of 1 or more, each once."""
     if not ks or None in ks:
-        raise ConfigurationError(f"ks is {list(ks)!r}: a loss is that of the first k hits, give at least one number")
+        raise ConfigurationError(f"ks is {list(ks)!r}: give at least one number of hits")
     for k in ks:
         check_cut(k, "ks")
     if len(set(ks)) < len(ks):
@@ -160,7 +156,7 @@ def losses_of(
     """Return the parts of the loss, and the loss of each search alone, a row for each k and answerable query.
 
     Args:
-        level: What chunks and hits are known by.
+        level: What identifies chunks and hits: places or chunk ids.
         chunks: All that were indexed.
         truth: The queries and what answers them.
         stages: The hits of every stage.
@@ -203,7 +199,7 @@ def losses_of(
 
 @dataclass
 class _Reached:
-    """How much of the truth is reached from stage to stage, of each query; ``covered`` by the name of the hits."""
+    """How much of the truth of each query is reached at each stage; ``covered`` by the name of the hits."""
 
     truth: Counts
     everything: Amounts
@@ -215,15 +211,15 @@ class _Reached:
     def losses(self, query_ids: pa.Array, ks: Sequence[int]) -> Losses:
         used = {name: self.covered[f"{name} hits"] for name in self.searches}
         exact = {name: self.covered.get(f"exact {name} hits", reached) for name, reached in used.items()}
-        # No choice of chunks that was tried may reach less than one that was retrieved.
+        # The oracle tries a limited number of choices: what was retrieved is a lower bound.
         retrieved = [*exact.values(), *(reached for what, reached in self.covered.items() if what != "passages")]
         oracle, allowed = (np.maximum.reduce([best, *retrieved]) for best in (self.oracle, self.allowed))
         reached = [self.truth, self.everything, oracle, *(_largest(some, oracle) for some in (exact, used))]
         for what in (*(f"{stage} hits" for stage in LATER), "passages"):
             reached.append(self.covered.get(what, reached[-1]))
-        # Whole numbers until the one division: what is not lost is 0, not nearly 0.
+        # Divide last: without a loss a part is exactly 0.
         amounts = [more - less for more, less in pairwise(np.broadcast_arrays(*reached))]
-        for part, sign in (("search", -1), ("selection", 1)):  # what a filter keeps from the search is not the search's
+        for part, sign in (("search", -1), ("selection", 1)):  # what a filter excludes is no loss of the search
             amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
         parts = [amount / self.truth for amount in (*amounts, reached[-1])]
         ids = pa.chunked_array([query_ids for _ in ks], pa.string())
@@ -239,12 +235,12 @@ class _Reached:
 
 
 def _largest(reached: Mapping[str, Amounts], oracle: Amounts) -> Amounts:
-    """Return what the search reaches that reaches most, of each query."""
+    """Return the largest amount that a search reaches, for each query."""
     return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
 
 
 def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], level: EvaluationType) -> SpanRows:
-    """Return the truth, with what is in no document that a query's filter leaves put where no chunk is."""
+    """Return the truth, with spans that a query's filter excludes moved to documents without chunks."""
     doc = rows.truth.doc.copy()
     masks: dict[int, Any] = {}
     for query, query_id in enumerate(rows.query_ids.to_pylist()):
@@ -260,7 +256,7 @@ def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], 
 
 
 def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
-    """Raise ``TableError`` unless every hit is at the place of a chunk: no oracle bounds what is not."""
+    """Raise ``TableError`` unless every hit is a chunk: an oracle over chunks bounds nothing else."""
     chunks, hits = rows.chunks, rows.hits[what]
     size = int(max(chunks.end.max(initial=0), hits.end.max(initial=0))) + 1
     start = np.append(chunks.doc, hits.doc) * size + np.append(chunks.start, hits.start)

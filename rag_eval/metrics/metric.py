@@ -1,4 +1,4 @@
-"""Define metrics: their properties, the cuts they take and how their names are written.
+"""Define metrics: their properties, their cuts and how their names are written.
 
 A name has a base, a tokenizer where the metric counts in tokens, and a cut: ``span_recall``, ``span_recall@5`` (the
 first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 tokens), ``chroma_iou@min``,
@@ -29,10 +29,10 @@ Values = NDArray[np.float64]
 
 CutKind = Literal["hits", "tokens", "min", "all"]
 Input = Literal["hits", "tokens", "chunks", "judged"]
-"""What a formula reads: the hits, the tokens of their texts, the chunks that touch the truth in place of hits, all that
-was judged in place of the truth."""
+"""What a formula reads: the hits, the tokens of their texts, the chunks that touch the truth (instead of the hits), all
+judged text (instead of the truth)."""
 Bounds = Literal["both", "above", "neither"]
-"""Which values, unjudged text being irrelevant or relevant, bound the value by complete truth."""
+"""Which values, with unjudged text irrelevant or relevant, bound the value under complete truth."""
 Need = Literal["texts", "chunks"]
 """What a metric needs beside hits and truth: texts of hits and documents, or all chunks of the corpus."""
 
@@ -40,7 +40,7 @@ LARGEST_CUT = 2**31 - 1
 """What the column ``size`` of a scores table can hold."""
 
 DEFAULT_ENCODING = "cl100k_base"
-"""The tokenizer that counts a budget, and what a context costs, unless a metric names another."""
+"""The tokenizer that counts budgets and costs, unless a metric names another."""
 
 _CUT = r"@(?P<cut>min|(?P<size>[1-9][0-9]*)(?P<tokens>tokens)?)"
 _NAME = re.compile(rf"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?({_CUT})?")
@@ -61,11 +61,11 @@ class Cut:
 
     @property
     def hits(self) -> int | None:
-        """The number of hits; None where the cut does not name it."""
+        """The number of hits; None if the cut has none."""
         return self.size if self.kind == "hits" else None
 
     def written(self, number: CutKind = "hits") -> str:
-        """Return how a name ends, such as ``@5``; the kind ``number`` is written as a plain number."""
+        """Return the suffix of a name, such as ``@5``; the kind ``number`` is written as a plain number."""
         if self.kind in ("all", "min"):
             return "" if self.kind == "all" else "@min"
         return f"@{self.size}" if self.kind == number else f"@{self.size}{self.kind}"
@@ -73,7 +73,7 @@ class Cut:
 
 ALL, MIN = Cut("all"), Cut("min")
 MAX_MIN_K = 20
-"""The most hits that the cut ``min`` takes."""
+"""The maximum of hits for the cut ``min``."""
 
 Depth = int | Literal["min"] | Cut | None
 """A cut as people write it: a number, ``"min"``, None for all hits, or the cut itself."""
@@ -110,9 +110,9 @@ class TokenLevelMetric(_Named, Protocol):
 
 
 AnyTokenLevelMetric = TokenLevelMetric | type[TokenLevelMetric] | str | Callable[..., float]
-"""A token-level metric, its class, a name or ``module:Name``, or a function of what was retrieved and is relevant."""
+"""A token-level metric, its class, a name, a ``module:Name``, or a function of retrieved and relevant spans."""
 AnyChunkLevelMetric = ChunkLevelMetric | type[ChunkLevelMetric] | str | Callable[..., float]
-"""The same of chunk level."""
+"""The same at chunk level."""
 
 
 class RetrievalMetric(ABC):
@@ -120,13 +120,13 @@ class RetrievalMetric(ABC):
 
     Attributes:
         label: The name without unit and cut.
-        only_rises: Whether further hits can never lower the value.
-        bounds: What holds of the value by complete truth: see ``rag_eval.metrics.formulas.Unjudged``.
+        only_rises: Whether further hits never lower the value.
+        bounds: Which bounds hold under complete truth: see ``rag_eval.metrics.formulas.Unjudged``.
         measures: What a value is: a share in [0, 1], a number of tokens, or any number.
-        meaning: What a mean says of a configuration, in words around ``{}``; empty where only the name can say it.
-        empty: The value where the formula has nothing to divide by.
-        number: What a plain number after the @ counts.
-        has_unit: Whether a tokenizer can be named to count with.
+        meaning: A sentence about a mean, with ``{}`` for its value; empty if only the name describes it.
+        empty: The value if the divisor is 0.
+        number: The unit of a plain number after the @.
+        has_unit: Whether the metric can name a tokenizer.
         k: The cut as people write it.
     """
 
@@ -151,7 +151,7 @@ class RetrievalMetric(ABC):
 
     @classmethod
     def check(cls, unit: str | None, cut: Cut) -> None:
-        """Raise ``ConfigurationError`` when the metric cannot be counted in this unit, or has no such cut."""
+        """Raise ``ConfigurationError`` when the metric does not support this unit or this cut."""
         if unit is not None and not cls.has_unit:
             raise ConfigurationError(f"{cls.label} is not counted in tokens: leave out ({unit})")
         if cut.kind in ("hits", "tokens"):
@@ -174,14 +174,14 @@ class RetrievalMetric(ABC):
 
     @property
     def cut(self) -> Cut:
-        """How much of a ranking this metric looks at."""
+        """How much of a ranking this metric reads."""
         if isinstance(self.k, Cut):
             return self.k
         return ALL if self.k is None else MIN if self.k == "min" else Cut(self.number, self.k)
 
     @property
     def unit_name(self) -> str | None:
-        """The tokenizer that is named, if any."""
+        """The named tokenizer, if any."""
         return None
 
     @property
@@ -191,7 +191,7 @@ class RetrievalMetric(ABC):
 
 
 class OwnMetric(RetrievalMetric, ABC):
-    """A metric of a user; its scores tell nothing but its name."""
+    """A metric of a user, of which tables have only the name."""
 
     measures = "number"
 
@@ -201,12 +201,12 @@ class _OwnCost(OwnMetric, ABC):
 
 
 LOWER_IS_BETTER = "(lower is better)"
-"""The end of the name, before its cut, of a user's metric of which that holds."""
+"""The suffix, before the cut, of the name of a user's metric that should be low."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A metric, the tokenizer it counts with (None: its own) and its cut; ``str`` gives what ``parse`` reads."""
+    """A metric, its tokenizer (None: the default) and its cut; ``str`` returns what ``parse`` reads."""
 
     base: str
     unit: str | None = None
@@ -214,7 +214,7 @@ class MetricName:
 
     @classmethod
     def parse(cls, text: str) -> "MetricName":
-        """Read a full name of any metric; raises ``ConfigurationError`` when the text is not a name."""
+        """Parse a full name of any metric; raises ``ConfigurationError`` when the text is not a name."""
         match = _NAME.fullmatch(text)
         if match is None:
             raise ConfigurationError(
@@ -242,7 +242,7 @@ class MetricName:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What the metric needs beside hits and truth."""
+        """What the metric needs besides hits and truth."""
         texts: set[Need] = {"texts"} if self.unit or self.reads_tokens else set()
         return frozenset(texts | ({"chunks"} if "chunks" in self.metric.reads or self.cut == MIN else set()))
 
@@ -275,12 +275,12 @@ def split_name(text: str) -> tuple[str, Cut]:
 
 @lru_cache(maxsize=1024)
 def metric_of(name: str) -> type[RetrievalMetric]:
-    """Return the class of the metric of a name; for one that is not built in, a class with its direction."""
+    """Return the class of the metric with this name; for a user's metric, a class with its direction."""
     base = re.split("[(@]", name, maxsplit=1)[0]
     if base not in METRIC.types:
         return _OwnCost if LOWER_IS_BETTER in name else OwnMetric
-    found: type[RetrievalMetric] = METRIC.load(base)
-    return found
+    metric: type[RetrievalMetric] = METRIC.load(base)
+    return metric
 
 
 def metric_names(level: EvaluationType) -> list[str]:
@@ -289,7 +289,7 @@ def metric_names(level: EvaluationType) -> list[str]:
 
 
 def higher_is_better(name: str) -> bool:
-    """Return whether a higher value of the metric of this name is better."""
+    """Return whether higher values of the metric with this name are better."""
     return metric_of(name).higher_is_better
 
 
@@ -301,16 +301,16 @@ def needed(value: T | None, metric: str, what: str) -> T:
 
 
 def refuse_repeated(names: Iterable[str]) -> None:
-    """Raise ``ConfigurationError`` when two metrics have one name."""
+    """Raise ``ConfigurationError`` when two metrics have the same name."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, or leave one out")
+            raise ConfigurationError(f"two metrics have the name {name!r}: rename or remove one")
         seen.add(name)
 
 
 def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
-    """Read the name of a ``known`` metric that has its unit and cut; raises ``ConfigurationError`` on any other."""
+    """Parse the name of a ``known`` metric; raises ``ConfigurationError`` on others, and on a wrong unit or cut."""
     name = MetricName.parse(text)
     if name.base not in known:
         hint = suggestion(name.base, known)
@@ -321,14 +321,14 @@ def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
 
 @dataclass(frozen=True, slots=True)
 class MetricAtCut:
-    """A metric that is an object, and the name and cut of its scores."""
+    """A metric object, and the name and cut of its scores."""
 
     metric: Any
     name: MetricName
 
     @property
     def cut(self) -> Cut:
-        """How much of a ranking it looks at."""
+        """How much of a ranking it reads."""
         return self.name.cut
 
     def __str__(self) -> str:
@@ -336,7 +336,7 @@ class MetricAtCut:
 
 
 Asked = MetricName | MetricAtCut
-"""A metric at a cut: one that is built in by its name, any other as an object."""
+"""A metric at a cut: a built-in metric by its name, any other as an object."""
 
 
 def largest_budget(metrics: Iterable[Asked]) -> int:
@@ -364,23 +364,23 @@ def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list
         names = [name]
     if name.cut == MIN and issubclass(name.metric, OwnMetric):
         raise ConfigurationError(f"{name} ends in @min, which is for Chroma's metrics: name a number of hits")
-    return [one if isinstance(metric, str) else MetricAtCut(metric, one) for one in names]
+    return [name if isinstance(metric, str) else MetricAtCut(metric, name) for name in names]
 
 
 def column_of(metric: Any) -> str:
-    """Return what the scores of an object are called, and where lower is better; raises ``ConfigurationError``."""
+    """Return the name of an object's scores, marked if lower is better; raises ``ConfigurationError``."""
     name = str(metric.name)
     if isinstance(metric, RetrievalMetric):
         return name
     if not issubclass(metric_of(name), OwnMetric):
-        raise ConfigurationError(f"{name} is the name of a built-in metric: give yours another")
+        raise ConfigurationError(f"{name} is the name of a built-in metric: rename yours")
     return name if getattr(metric, "higher_is_better", True) is not False else f"{name}{LOWER_IS_BETTER}"
 
 
 def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: EvaluationType) -> list[Asked]:
     """Return the metrics, names or objects, each at its own cut or else at each of ``ks``.
 
-    Raises ``ConfigurationError`` on a metric or k that cannot be used, or that is asked for twice.
+    Raises ``ConfigurationError`` on a metric or k that cannot be used or is listed twice.
     """
     for k in ks:
         check_cut(k, "ks")
@@ -389,9 +389,9 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
         if isinstance(metric, MetricName):
             metric.metric.check(metric.unit, metric.cut)
         names += [metric] if isinstance(metric, MetricName | MetricAtCut) else at_cuts(metric, ks, level)
-    for asked in ([str(name) for name in names], list(ks)):
-        if len(set(asked)) < len(asked):
-            raise ConfigurationError(f"{asked} has an entry twice: ask for each metric and each k once")
+    for entries in ([str(name) for name in names], list(ks)):
+        if len(set(entries)) < len(entries):
+            raise ConfigurationError(f"{entries} contains an entry twice: list each metric and each k once")
     return names
 
 

@@ -1,7 +1,7 @@
-"""The best that chunks could cover of the ground truth: at most k of them, or at most so many tokens. Exact.
+"""The exact maximum of ground truth that at most k chunks, or chunks of at most k tokens, can cover.
 
-The truth of a query without its gaps is one line, and a chunk covers an interval of it. Only the borders of chunks are
-looked at, and a character within two chosen chunks counts once.
+The truth of a query without its gaps is one line, and a chunk covers an interval of it. Only borders of chunks matter,
+and a character in two chosen chunks counts once.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ Costs = Callable[[SpanRows], Counts]
 """Returns the tokens of chunks of the corpus."""
 
 MOST_CHOICES = 64
-"""So many choices of one member for each group are tried; of more, those that one chunk covers best."""
+"""The maximum of choices of one member per group; beyond it, members that single chunks cover badly are dropped."""
 
 _ROUNDING = 1e-9
 
 
 class WeightedCoverage(SpanCoverage):
-    """Coverage of truth whose characters count by the ``weights`` of the spans that hold them, whole in sum."""
+    """Coverage of truth whose characters count by the ``weights`` of their spans; the sum is a whole number."""
 
     def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values, tokens: Counts | None = None) -> None:
         super().__init__(hits, truth, tokens)
@@ -36,13 +36,13 @@ class WeightedCoverage(SpanCoverage):
         self.truth = np.rint(np.bincount(truth.query, weights * truth.lengths, len(truth.offsets) - 1)).astype(np.int64)
 
     def on_truth(self) -> tuple[Values, Values]:
-        """Return what ``SpanCoverage.on_truth`` does, a character being as long on the line as its weight."""
+        """Return positions as ``SpanCoverage.on_truth`` does, with characters as long as their weight."""
         spans = self._spans
         weights = self._weights[self.spans.offsets[spans.query] + spans.mark - 1]
         border, step = np.concatenate([spans.start, spans.end]), np.concatenate([weights, -weights])
         order = np.argsort(border, kind="stable")
         border, density = border[order], np.cumsum(step[order])
-        # What is left of a sum of weights after all of them ended is rounding, and gaps are long.
+        # Remove rounding errors in gaps, which are long.
         density[np.abs(density) < _ROUNDING] = 0.0
         before = np.concatenate([[0.0], np.cumsum(density[:-1] * np.diff(border))])[: len(border)]
         first = (np.cumsum(self.truth) - self.truth)[self._hits.query]
@@ -72,7 +72,7 @@ def _cover(
         return SpanCoverage(some, truth, tokens) if weights is None else WeightedCoverage(some, truth, weights, tokens)
 
     if costs is not None:
-        near = touching_chunks(truth, chunks)  # a chunk within another may be all that the budget has room for
+        near = touching_chunks(truth, chunks)  # a chunk within another may be all that fits
         return best_within(coverage(near, costs(near)), ks)
     best = best_cover(coverage(useful_chunks(chunks, truth)), max(ks))
     return np.stack([best[min(k, len(best)) - 1] for k in ks])
@@ -85,7 +85,7 @@ def _best_of_groups(chunks: SpanRows, wanted: GroupedCoverage, ks: Sequence[int]
     single = wanted.single.merged_truth()
     pieces = [np.arange(begin, stop) for begin, stop in pairwise(single.offsets)]
     choices = [(query, np.array(choice, np.int64)) for query, groups in enumerate(ways) for choice in product(*groups)]
-    # The pieces of groups of one stand first, then all members: a choice is some of these rows.
+    # Groups of one come first, then all members: a choice is a selection of these rows.
     picked = [np.concatenate([pieces[query], len(single.query) + choice]) for query, choice in choices]
     rows, members = np.concatenate(picked), wanted.spans.take(wanted.members, wanted.spans.offsets)
     columns = [
@@ -98,7 +98,7 @@ def _best_of_groups(chunks: SpanRows, wanted: GroupedCoverage, ks: Sequence[int]
 
 
 def _members_of(chunks: SpanRows, wanted: GroupedCoverage) -> list[list[list[int]]]:
-    """Return the members to choose from, by query and group: no more than ``MOST_CHOICES`` of them together."""
+    """Return the members to choose from, by query and group, limited to ``MOST_CHOICES`` combinations."""
     of_group = [list(range(begin, begin + size)) for begin, size in zip(wanted.begins, wanted.sizes, strict=True)]
     firsts = np.searchsorted(wanted.of, np.arange(len(wanted.truth) + 1))
     ways = [of_group[first:last] for first, last in pairwise(firsts)]
@@ -115,10 +115,7 @@ def _members_of(chunks: SpanRows, wanted: GroupedCoverage) -> list[list[list[int
 
 
 def useful_chunks(chunks: SpanRows, truth: SpanRows) -> SpanRows:
-    """Return for each query the chunks that reach its truth, without those that lie within another chunk.
-
-    A chunk within another covers nothing that the other does not: leaving it out changes no result.
-    """
+    """Return for each query the chunks that reach its truth, without chunks inside other chunks, which add nothing."""
     size = int(chunks.end.max(initial=0)) + 1
     start, end = chunks.doc * size + chunks.start, chunks.doc * size + chunks.end
     order = np.lexsort((-end, start))

@@ -1,4 +1,4 @@
-"""Count the tokens of what was retrieved: of passages, and of chunks at their places."""
+"""Count the tokens of passages, and of chunks at their places."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,28 +23,28 @@ from rag_eval.types.ids import EvaluationType
 
 
 class Slices(NamedTuple):
-    """Places in one text, which is read only when it has to be."""
+    """Places in one text, which is read on demand."""
 
     read: Callable[[], str]
-    """Returns the text; raises ``ConfigurationError`` when it is missing, or has no such places."""
+    """Returns the text; raises ``ConfigurationError`` when it is missing or too short."""
     places: Counts
     """A row of start and end for each."""
     sha256: str | None = None
-    """The digest of the text, where it is known without reading it."""
+    """The digest of the text, if it is known without reading it."""
 
 
 TokenCount = Callable[[Iterable[Slices], str], Iterable[Counts]]
-"""Returns how many tokens each slice of the texts is in an encoding; one text at a time is in memory."""
+"""Returns the number of tokens of each slice; only one text at a time is in memory."""
 
 
 def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[Counts]:
     """Count the tokens of each slice."""
-    for some in slices:
-        yield count_slices(some.read(), some.places, encoding)
+    for text in slices:
+        yield count_slices(text.read(), text.places, encoding)
 
 
 def is_merged(passages: pa.Table) -> bool:
-    """Return whether passages that overlap or touch are one: those that are more than their hits."""
+    """Return whether overlapping passages were merged, so that a passage may hold several hits."""
     ranks = passages.column("hit_ranks")
     return bool(ranks.null_count < len(ranks))
 
@@ -63,10 +63,10 @@ class PassageTokens:
     count: TokenCount
 
     def of_passages(self, passages: pa.Table, rows: Rows, hits: SpanRows, unit: str | None, metric: str) -> Counts:
-        """Return the tokens of each passage, whose ``rows`` are the ``hits``; of merged ones what each adds.
+        """Return the tokens of each passage, whose ``rows`` are the ``hits``; for merged passages, what each adds.
 
-        They are those that the table has, unless a tokenizer is named, or else those of its own text, or of the slice
-        at its place. Raises ``ConfigurationError``, naming the ``metric``, when the text of a passage is missing.
+        They come from the table unless a tokenizer is named, else from the text of the passage, else from the slice at
+        its place. Raises ``ConfigurationError``, naming the ``metric``, when the text of a passage is missing.
         """
         known, written = passages.column("tokens"), passages.column("text")
         if unit is None and len(known) and not known.null_count:
@@ -77,7 +77,7 @@ class PassageTokens:
         doc, texts = hits.doc.copy(), {}
         if written.null_count < len(written):
             texts = {row: text for row, text in enumerate(written.to_numpy()[rows]) if text is not None}
-            # A text of its own is no other's: a place of its own.
+            # Passages with a text of their own get a document number of their own.
             doc[list(texts)] = len(self.ids) + np.array(list(texts), dtype=np.int64)
         return self.of_places(doc, hits.start, hits.end, unit, metric, texts)
 
@@ -90,9 +90,9 @@ class PassageTokens:
         metric: str,
         texts: Mapping[int, str] = MappingProxyType({}),
     ) -> Counts:
-        """Return the tokens of each place; documents past the known ones are ``texts`` that passages bring.
+        """Return the tokens of each place; document numbers past the known ones are in ``texts``.
 
-        A place that occurs often is tokenised once, and documents are read one after another.
+        A repeated place is tokenised once, and documents are read one after another.
         """
         size = int(end.max(initial=0)) + 1
         # Numbered starts leave room for the end in one integer.
@@ -108,7 +108,7 @@ class PassageTokens:
         return of_rows
 
     def _of_merged(self, hits: SpanRows, unit: str | None, metric: str) -> Counts:
-        """Return what each passage adds to the tokens of those before it, which it may merge."""
+        """Return what each passage adds to the tokens of those before it, with which it may merge."""
         rows: list[int] = []
         signs: list[int] = []
         places: list[tuple[int, int, int]] = []
@@ -129,7 +129,7 @@ class PassageTokens:
     def _slices(
         self, doc: Counts, start: Counts, end: Counts, metric: str, texts: Mapping[int, str]
     ) -> Iterator[Slices]:
-        """Yield the places of each document, which come in the order of their documents."""
+        """Yield the places of each document; places are ordered by document."""
         text_of, ids, is_placed = self._texts(metric), self.ids.to_pylist(), self.level == "token-level"
         digests: Mapping[str, str] = getattr(self.documents, "digests", {})
 
@@ -154,7 +154,7 @@ class PassageTokens:
                 yield Slices(partial(str, text), np.array([[0, len(text)]]))
 
     def _texts(self, metric: str) -> Callable[[str], str | None]:
-        """Return what gives the text of a document, or of a chunk that was retrieved, by its id."""
+        """Return a function that returns the text of a document or chunk by its id."""
         if self.level == "token-level":
             documents = needed(self.documents, metric, "documents")
             return lambda doc_id: documents[doc_id].content if doc_id in documents else None
@@ -164,7 +164,7 @@ class PassageTokens:
 
 
 def _merge_into(intervals: list[Interval], start: int, end: int) -> list[tuple[int, int, int]]:
-    """Merge ``[start, end)`` into disjoint intervals; return what goes (-1) and what comes (1)."""
+    """Merge ``[start, end)`` into disjoint intervals; return the removed (-1) and the added (1) intervals."""
     near = [interval for interval in intervals if interval[0] <= end and start <= interval[1]]
     if near and near[0][0] <= start and end <= near[0][1]:
         return []
@@ -174,9 +174,6 @@ def _merge_into(intervals: list[Interval], start: int, end: int) -> list[tuple[i
 
 
 def numbered(values: Counts) -> Counts:
-    """Return a number for each value, the same for equal ones, from 0 without a gap.
-
-    ``np.unique`` would sort them, which takes five times as long.
-    """
+    """Number the values from 0, equal values alike; five times as fast as ``np.unique``, which sorts."""
     numbers: Counts = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
     return numbers

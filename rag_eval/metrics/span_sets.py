@@ -1,4 +1,4 @@
-"""Character spans as sets of characters: the merge rule, in Python and on arrays, and the overlap."""
+"""Spans as sets of characters: the merge rule, for objects and arrays, and the overlap."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -17,7 +17,7 @@ Place = tuple[str, int, int]
 
 
 def merge_sorted(start: Counts, end: Counts) -> tuple[Counts, Counts, Counts]:
-    """Merge intervals, by start, that overlap or touch; gives starts, ends, and the number of the first of each."""
+    """Merge overlapping or touching intervals, ordered by start; return starts, ends, and the first row of each."""
     reach = np.maximum.accumulate(end)
     first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
     last = np.append(first[1:], len(start))[: len(first)] - 1
@@ -25,7 +25,7 @@ def merge_sorted(start: Counts, end: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
-    """Merge the intervals of each document that overlap or touch; return them by start, without empty ones."""
+    """Merge overlapping or touching intervals of each document; return them by start, without empty ones."""
     merged: dict[str, list[Interval]] = {}
     by_document: dict[str, list[Interval]] = {}
     for doc_id, start, end in sorted(places):
@@ -39,7 +39,7 @@ def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
 
 def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts) -> tuple[Counts, Counts]:
     """Return the pairs (interval, span) that share a position; intervals are ``[left, right)``, spans by start."""
-    # Before `first` no span reaches the interval, from `last` on none starts in time: the rest is looked at.
+    # Spans before `first` end too early, spans from `last` on start too late.
     first = np.searchsorted(np.maximum.accumulate(ends), left, side="right")
     last = np.searchsorted(starts, right, side="left")
     candidates = np.maximum(last - first, 0)
@@ -50,7 +50,7 @@ def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts)
 
 
 def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) -> int:
-    """Return how many characters are in both sides; each side is merged first, so a character counts once."""
+    """Return how many characters are in both sides; each side is merged first, so that a character counts once."""
     left, right = (merge_places((span.doc_id, span.start, span.end) for span in side) for side in (a, b))
     total = 0
     for doc_id in left.keys() & right.keys():
@@ -63,9 +63,8 @@ def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) ->
 def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpan]:
     """Return the spans merged within each document, by document and start: no character is in two of them.
 
-    Spans that overlap or touch become one, whose text is put together from theirs; it has none where one of them has
-    none. No spans give no spans.
-    Raises ``SpanMismatchError`` when two spans disagree about the text they share.
+    Overlapping or touching spans become one, with the joined text, or none if one of them has no text.
+    Raises ``SpanMismatchError`` when two spans disagree about their common text.
     """
     by_document: dict[str, list[CharacterSpan]] = {}
     for span in sorted(spans, key=attrgetter("doc_id", "start", "end")):
@@ -85,7 +84,7 @@ def _stitch(group: list[CharacterSpan]) -> CharacterSpan:
         return CharacterSpan(first.doc_id, first.start, max(span.end for span in group))
     texts = [first.text]
     for span in group[1:]:
-        # What a span shares with all before it lies within the one that reaches furthest: one comparison is enough.
+        # What a span shares with earlier spans lies within the one that ends last: one comparison is enough.
         shared = min(span.end, furthest.end) - span.start
         offset = span.start - furthest.start
         if span.text[:shared] != furthest.text[offset : offset + shared]:

@@ -1,6 +1,6 @@
-"""The rows of tables by query, as arrays: hits by rank, truth and its groups, and ids as numbers.
+"""Read tables into arrays by query: hits by rank, truth with its groups, and ids as numbers.
 
-A row is a span: at token level its place, at chunk level all of the one character that a chunk id stands for.
+A row becomes a span: at token level its place; at chunk level a chunk id is a document of one character.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from rag_eval.types.evidence import JUDGED, judgements
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 Rows = Counts | slice
-"""Which rows of a table, and in which order; a slice where it is in that order already, so that nothing is copied."""
+"""The rows of a table in order; a slice, to avoid a copy, if the table is already in order."""
 
 NO_SPANS = SpanRows(np.zeros(2, dtype=np.int64), *np.zeros((3, 0), dtype=np.int64))
 
@@ -44,15 +44,15 @@ class TableRows:
     truth: SpanRows
     hits: dict[str, SpanRows]
     picked: dict[str, Rows]
-    """Which rows of their table the hits are."""
+    """The rows of the hits in their table."""
     chunks: SpanRows
-    """Those of the corpus, as the rows of one query; none where they were not given."""
+    """The chunks of the corpus, as the rows of one query; empty if not given."""
     judged: SpanRows
-    """The truth, and what was judged beside it."""
+    """The truth and all other judged passages."""
 
 
 def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
-    """Turn passages without a place into documents that no truth touches; return all, and these documents."""
+    """Turn passages without a place into documents of their own; return all passages, and these documents."""
     unplaced = passages.column("start").is_null()
     if not pc.any(unplaced).as_py():
         return passages, []
@@ -78,12 +78,19 @@ def read_rows(
     chunks: pa.Table | None = None,
     depth: int = LARGEST_CUT,
 ) -> TableRows:
-    """Read the rows of every answerable query; the hits are ``PASSAGES`` by what they are called in errors.
+    """Read the rows of every answerable query, of hits the first ``depth``.
 
-    Of the hits only the first ``depth`` of every query are kept.
-    Raises ``TableError`` when two queries share an id, when a row names an unknown query or holds no character, or when
-    the ranks of a query are not 1, 2, … without a gap; ``GroundTruthError`` when an answerable query has no truth or
-    another has.
+    Args:
+        level: What identifies rows: places or chunk ids.
+        truth: The queries and what answers them.
+        hits: ``PASSAGES`` tables by their name in error messages.
+        chunks: All chunks of the corpus.
+        depth: How many hits of a query are read.
+
+    Raises:
+        TableError: Two queries share an id, a row names an unknown query or holds no character, or the ranks of a query
+            are not 1, 2, … without a gap.
+        GroundTruthError: An answerable query has no truth, or an unanswerable one has.
     """
     known_by = PLACE if level == "token-level" else ("chunk_id",)
     queries, answers = check_schema(truth.queries, QUERIES, "queries"), truth.answers
@@ -97,7 +104,7 @@ def read_rows(
     if len(pc.unique(known)) < len(known):
         counts = pc.value_counts(known)
         first = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise TableError(f"the queries table has {first['values']!r} {first['counts']} times: keep one row a query")
+        raise TableError(f"the queries table has {first['values']!r} {first['counts']} times: keep one row per query")
     answerable = ~queries.column("unanswerable").to_numpy()
     query_ids = known.filter(pa.array(answerable))
     spans, ids = _spans(tables, known_by[0])
@@ -115,7 +122,7 @@ def read_rows(
 
 
 def _relevant(answers: pa.Table, spans: SpanRows, known: pa.Array, answerable: Counts, query_ids: pa.Array) -> SpanRows:
-    """Return the truth of every answerable query, by group; raises ``GroundTruthError`` unless each has some."""
+    """Return the truth of every answerable query, by group; raises ``GroundTruthError`` if one has none."""
     query, rows, offsets = _by_query(answers, known, answerable, "truth")
     if (query < 0).any():
         contradicted = np.flatnonzero(query < 0)
@@ -138,7 +145,7 @@ def _relevant(answers: pa.Table, spans: SpanRows, known: pa.Array, answerable: C
 
 
 def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
-    """Return what was judged, as the metadata of the queries has it, in the form of truth."""
+    """Return the judged passages in the metadata of the queries, as a ``TRUTH`` table."""
     some = queries.filter(pc.match_substring(queries.column("metadata"), f'"{JUDGED}"'))
     rows: list[tuple[object, ...]] = []
     for query in queries_from_table(some):
@@ -149,7 +156,7 @@ def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
 
 
 def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:
-    """Return the spans of each table, and what their documents' numbers are; raises ``TableError`` on an empty span."""
+    """Return the spans of each table, and the documents by number; raises ``TableError`` on an empty span."""
     columns = [table.column(identity) for table in tables.values()]
     pieces = [chunk for column in columns for chunk in column.chunks]
     encoded = pa.chunked_array(pieces, pa.string()).dictionary_encode().combine_chunks()
@@ -172,8 +179,8 @@ def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, Spa
 
 
 def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -> tuple[Counts, Rows, Counts]:
-    """Return the number of each row's query (-1: unanswerable), the rows by query in their order, and offsets."""
-    # The rows of a query mostly stand together, and often in the order of the queries: each run is looked up once.
+    """Return the query number of each row (-1: unanswerable), the rows ordered by query, and the offsets of queries."""
+    # Rows of a query are mostly adjacent, and often in the order of the queries: look up each run once.
     runs = pc.run_end_encode(table.column("query_id").combine_chunks())
     places = np.arange(len(known))
     if not runs.values.equals(known):
@@ -196,7 +203,7 @@ def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -
 
 
 def _by_rank(hits: pa.Table, known: pa.Array, answerable: Counts, what: str, depth: int) -> tuple[Rows, Counts]:
-    """Return the rows of answerable queries by query and rank, as far as ``depth``, and the offsets of the queries."""
+    """Return the first ``depth`` rows of answerable queries, by query and rank, and the offsets of queries."""
     query, rows, offsets = _by_query(hits, known, answerable, what)
     rank = hits.column("rank").to_numpy()
     counts = np.diff(offsets)

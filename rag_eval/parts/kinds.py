@@ -1,4 +1,4 @@
-"""The kinds of parts: their built-in types by name, read from a file, described for people and for editors."""
+"""Kinds of parts: their built-in types by name, how files are read into parts, and descriptions and JSON schemas."""
 
 import inspect
 import math
@@ -52,10 +52,10 @@ class Kind:
 
     Attributes:
         name: What a part of this kind is called in messages.
-        types: The class of each built-in type, ``name: "module:Class"``; None stands for no part at all.
-        foreign: What wraps an object that is not built in, ``module:Name``; None if such objects are not accepted.
-        completes: Whether a class is accepted as well, which the pipeline calls with arguments of its own.
-        nothing: The summary of no part at all.
+        types: The class of each built-in type, ``name: "module:Class"``; None for a type that is no part.
+        foreign: The ``Foreign`` class that wraps objects of users, ``module:Name``; None if they are not accepted.
+        completes: Whether classes are accepted too; the pipeline calls them with further arguments.
+        nothing: The summary of the type None.
         implied: The type of settings without a ``type``.
     """
 
@@ -70,14 +70,15 @@ class Kind:
         REGISTERED.update({path: (self.name, name) for name, path in self.types.items() if path is not None})
 
     def load(self, name: str) -> Any:
-        """Import the class of a built-in type; None for no part at all."""
+        """Import the class of a built-in type; None for the type that is no part."""
         path = self.types[name]
         return None if path is None else _named(path)
 
     def make(self, value: object, place: Place | None = None) -> Any:
-        """Construct a part from its name or a mapping of ``type`` and settings; raise ``ConfigurationError``.
+        """Construct a part from its name or a mapping of ``type`` and settings.
 
-        A type is the name of a built-in one, or ``module:Name``; see ``rag_eval.parts.objects.load``.
+        A type is a built-in name, or ``module:Name`` (see ``rag_eval.parts.objects.load``). Raises
+        ``ConfigurationError`` with the path of the setting.
         """
         faults = Faults()
         parts = list(_Reader(faults, is_grid=False).grid(value, place or Place(), self).parts(faults))
@@ -85,9 +86,9 @@ class Kind:
         return parts[0]
 
     def take(self, candidate: Any, origin: Origin | None = None) -> Any:
-        """Return an object as a part of this kind: a built-in one as it is, any other as its ``Foreign``.
+        """Return an object as a part of this kind: a built-in part as it is, any other object as its ``Foreign``.
 
-        Raises ``ConfigurationError`` on plain data, on a part of another kind, and on an object that is no such part.
+        Raises ``ConfigurationError`` on plain data, and on objects that are not of this kind.
         """
         if candidate is None and None in self.types.values():
             return None
@@ -105,12 +106,12 @@ class Kind:
         return _named(self.foreign)(candidate, origin)
 
     def of(self, value: object) -> Any:
-        """Return a part from its name, a mapping of ``type`` and settings, or an object; raises as both."""
+        """Return a part from its name, a mapping of ``type`` and settings, or an object; raises as those do."""
         return self.make(value) if isinstance(value, str | Mapping) else self.take(value)
 
     def known(self, name: str, place: Place) -> str:
-        """Return the name of a built-in type; raise ``ConfigurationError`` with the place if there is none."""
-        if name == NONE and None in self.types.values():  # which may have a name itself
+        """Return the name of a built-in type; raise ``ConfigurationError`` with the place if it is unknown."""
+        if name == NONE and None in self.types.values():
             return next(known for known, path in self.types.items() if path is None)
         if name not in self.types:
             yours = ", or module:Name for your own" if self.foreign else ""
@@ -119,11 +120,11 @@ class Kind:
         return name
 
     def summary(self, cls: type | None) -> str:
-        """Return what a built-in type is, in one sentence."""
+        """Describe a built-in type in one sentence."""
         return first_line(cls) if cls is not None else self.nothing or f"No {self.name}."
 
     def expected(self, value: object) -> str:
-        """Return the sentence for a value that is not a part of this kind."""
+        """Return the error message for a value that is not a part of this kind."""
         return f"expected {self._noun}, by name or with settings, found {value_in_words(value)}: {choices(self.types)}"
 
     @property
@@ -135,7 +136,7 @@ class Kind:
 class PartOf:
     """Mark a field that is a part: ``Annotated[Embedder, PartOf(EMBEDDER)]``.
 
-    The field takes a live object, a name, or a mapping of ``type`` and settings, and is dumped as such a mapping.
+    The field accepts an object, a name, or a mapping of ``type`` and settings, and is dumped as such a mapping.
     """
 
     kind: Kind
@@ -148,7 +149,7 @@ class PartOf:
         return {"title": self.kind.name}  # kind_schema describes it, which imports every part of the kind
 
     def check(self, value: object) -> object:
-        """Return the value of the field; raises ``ValueError``."""
+        """Validate the value of the field; raises ``ValueError``."""
         try:
             return self.kind.of(value)
         except ConfigurationError as error:
@@ -166,7 +167,7 @@ class PartsOf(PartOf):
         return {"type": "array", "minItems": 1}
 
     def check(self, value: object) -> object:
-        """Return the parts; raises ``ValueError``."""
+        """Validate the parts; raises ``ValueError``."""
         if not isinstance(value, list | tuple):
             raise ValueError(f"expected a list, found {value_in_words(value)}")
         return [super(PartsOf, self).check(item) for item in value]
@@ -182,7 +183,7 @@ def _named(path: str) -> Any:
 
 
 class PartRecord(Settings):
-    """A part as a run records it: inert data, read without importing the part."""
+    """A part as recorded by a run: plain data that is read without importing the part."""
 
     kind: str
     type: str
@@ -206,7 +207,7 @@ class PartRecord(Settings):
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a setting, and where it is written."""
+    """One value of a setting, and its place in the file."""
 
     value: object
     place: Place
@@ -218,7 +219,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Grid:
-    """A type of part and what each of its settings can be, in the order written."""
+    """A type of part and the possible values of each of its settings, in the order written."""
 
     cls: Any
     place: Place
@@ -227,7 +228,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many parts the grid stands for, without making them."""
+        """The number of parts in the grid, without constructing them."""
         return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
 
     def values(self, faults: Faults) -> Iterator[Value]:
@@ -235,7 +236,7 @@ class Grid:
             yield Value(value, self.place)
 
     def parts(self, faults: Faults) -> Iterator[Any]:
-        """Yield every valid combination, the setting written first changing slowest; add errors to the faults."""
+        """Yield every valid combination, the first setting changing slowest; add errors to the faults."""
         options = [[value for choice in axis for value in choice.values(faults)] for axis in self.axes.values()]
         for combination in product(*options):
             chosen = dict(zip(self.axes, combination, strict=True))
@@ -250,12 +251,12 @@ class Grid:
 
 
 def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
-    """Read one part or a list of them, each a name or settings; add errors to the faults, or raise them."""
+    """Read a part, or a list of parts, each a name or settings; add errors to the faults, or raise them."""
     return _Reader(faults).grids(value, place, kind)
 
 
 class _Reader:
-    """Reads parts from plain data; without ``is_grid`` a list is one value of its setting."""
+    """Reads parts from plain data; without ``is_grid``, a list is a single value of its setting."""
 
     def __init__(self, faults: Faults, *, is_grid: bool = True) -> None:
         self.faults, self.is_grid = faults, is_grid
@@ -302,13 +303,13 @@ class _Reader:
             if not is_part(cls):
                 return None if cls is None else cls(**chosen)
             instance = cls.__new__(cls)
-            cls.__checked_init__(instance, **chosen)  # raises pydantic's error, which has the places inside
+            cls.__checked_init__(instance, **chosen)  # raises pydantic's error, which has the nested places
             return instance
 
         return Grid(cls, place, axes, make)
 
     def _reference(self, name: str, settings: Mapping[str, object], place: Place, named: Place, kind: Kind) -> Grid:
-        """Read a part that is ``module:Name``: its settings are its parameters."""
+        """Read a ``module:Name`` part: its settings are the parameters of the class or function."""
         version = settings.get(CODE_VERSION)
         if version is not None and not isinstance(version, str | int | float):
             raise place.key(CODE_VERSION).fault(f"expected a text or a number, found {value_in_words(version)}")
@@ -321,8 +322,8 @@ class _Reader:
         for key, value in settings.items():
             if _SECRET.search(str(key)):
                 raise place.key(key).fault(
-                    "keys are not written in benchmark files, because results show the settings of a part: make the "
-                    "object in a module of yours that reads the environment"
+                    "keys must not be in benchmark files, because results show all settings: create the object in a "
+                    "module of yours that reads the environment"
                 )
             if key not in ("type", CODE_VERSION):
                 axes[str(key)] = self._axis(known.get(key) or Setting(str(key)), value, place.key(key))
@@ -358,7 +359,7 @@ class _Reader:
 
 
 def _parameters(target: object) -> dict[str, Setting]:
-    """Return the parameters of a class or a function; a list for one makes no grid if its annotation or default is."""
+    """Return the parameters of a class or a function as settings; those annotated as lists take a list as one value."""
     signature = signature_of(target) if is_callable_part(target) else None
     parameters = {} if signature is None else signature.parameters
     return {name: Setting(name, is_list=_is_list(parameter)) for name, parameter in parameters.items()}
@@ -372,12 +373,12 @@ def _is_list(parameter: inspect.Parameter) -> bool:
 
 
 def _located(setting: Setting, value: object, place: Place) -> object:
-    """Return the value of a setting; a path in a file is relative to its folder."""
+    """Return the value of a setting; a path in a file is relative to the folder of the file."""
     return place.folder / value if setting.is_path and place.file and isinstance(value, str) and value else value
 
 
 class PartDescription(NamedTuple):
-    """A built-in type for people; ``remote`` is yes, no or the condition, ``cost`` the price of using it."""
+    """The description of a built-in type; ``remote`` is yes, no or a condition, ``cost`` the price of using it."""
 
     name: str
     summary: str
@@ -386,7 +387,7 @@ class PartDescription(NamedTuple):
     cost: str
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, defaults as a YAML file has them."""
+        """Return plain data, with defaults as in a YAML file."""
         settings = [
             {"name": setting.name, "default": setting.default_text, "description": setting.description}
             for setting in self.settings
@@ -407,7 +408,7 @@ def describe(kind: Kind) -> list[PartDescription]:
 
 
 def first_line(documented: Callable[..., object] | None) -> str:
-    """Return the first line of a docstring, without the backquotes that mark code."""
+    """Return the first line of a docstring, without backquotes."""
     return (inspect.getdoc(documented) or "").partition("\n")[0].replace("``", "")
 
 
@@ -420,7 +421,7 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
     if definitions is not None and kind.name in definitions:
         return reference
     if definitions is not None:
-        definitions[kind.name] = {}  # before those of its types
+        definitions[kind.name] = {}  # so that it comes before its types
     bare, settings = [], []
     for name in kind.types:
         schema = _type_schema(kind, name, definitions)
@@ -438,7 +439,7 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
 
 
 def own_schemas() -> list[Schema]:
-    """Return the schemas of a part that is not built in: its ``module:Name``, alone or with settings."""
+    """Return the schemas of a user's part: its ``module:Name``, alone or with settings."""
     name = {"type": "string", "pattern": r"^\w+(\.\w+)*:\w+(\.\w+)*$"}
     settings = {"type": "object", "properties": {"type": name}, "required": ["type"]}
     described = {"title": "your own", "description": "module:Name of a class, a function or an object."}
@@ -446,7 +447,7 @@ def own_schemas() -> list[Schema]:
 
 
 def one_or_more(item: Schema, more: Schema | None = None) -> Schema:
-    """Return the schema of an item, or a list of at least one."""
+    """Return the schema of an item or a list of at least one item."""
     return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1} | (more or {})]}
 
 
@@ -487,7 +488,7 @@ def _setting_schema(setting: Setting) -> Schema:
 
 
 def _without_references(schema: Any, models: dict[str, Schema]) -> Any:
-    """Write out the models inside a setting: their definitions are not those of the whole schema."""
+    """Inline the models inside a setting: their definitions are not in the whole schema."""
     if isinstance(schema, list):
         return [_without_references(item, models) for item in schema]
     if not isinstance(schema, dict):

@@ -40,7 +40,7 @@ def object_name(source: object) -> str:
 
 
 def _describe(value: object) -> str:
-    """Return a setting as text that is the same in every process; empty where there is no such text."""
+    """Return a setting as text that is the same in every process."""
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     text = repr(value)
@@ -48,9 +48,9 @@ def _describe(value: object) -> str:
 
 
 def live_identity(source: object) -> str:
-    """Return what decides the results of an object: its ``identity``, or else the digest of its code and state.
+    """Return the ``identity`` of an object, or else the digest of its code and state.
 
-    The state of an object with a ``name`` is its name: objects of one class and name are interchangeable.
+    For an object with a ``name``, the name stands for its state: objects of one class and name are interchangeable.
     """
     stated, name = getattr(source, "identity", None), getattr(source, "name", None)
     if isinstance(stated, str):
@@ -60,23 +60,23 @@ def live_identity(source: object) -> str:
 
 
 def live_digest(*objects: object, is_reused: bool = True) -> str:
-    """Return the digest of the code and state of objects, which changes as soon as an object would behave differently.
+    """Return the digest of the code and state of objects; it changes whenever an object would behave differently.
 
-    The code includes the functions, classes and plain constants of its module that it uses, and what those use. State
-    that cannot be compared, such as a connection, makes the digest unique, so that no result is reused. Without
-    ``is_reused``, for results that only an interrupted run reads, such state counts as its type, and so does whatever
-    may change during a run, such as lists.
+    The code includes the functions, classes and plain constants of the module that it uses, recursively. State that
+    cannot be compared, such as a connection, makes the digest unique, so that no result is reused. Without
+    ``is_reused``, for results that only an interrupted run reads, such state counts as its type, and so does mutable
+    state, such as lists.
     """
     live = _Live(is_reused)
     return data_sha256([live.of(value) for value in objects])
 
 
 class _Live:
-    """Objects as plain data, each of them once."""
+    """Converts objects to plain data, each object once."""
 
     def __init__(self, is_reused: bool) -> None:
         self._is_reused = is_reused
-        self._seen: dict[int, object] = {}  # which holds the objects, so that no id is used again
+        self._seen: dict[int, object] = {}  # holds the objects, so that no id is reused
 
     def of(self, value: object) -> object:
         if isinstance(value, _PLAIN):
@@ -158,7 +158,7 @@ def _code(code: types.CodeType) -> list[object]:
 
 
 def _stable(value: object) -> object:
-    """Return a constant as text that is the same in every process: the order of a set is not."""
+    """Return a constant as text that is the same in every process, unlike the order of a set."""
     if isinstance(value, tuple | frozenset):
         items = [str(_stable(item)) for item in value]
         return [type(value).__name__, *(sorted(items) if isinstance(value, frozenset) else items)]
@@ -171,7 +171,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 def _is_filled(cell: types.CellType) -> bool:
     try:
-        cell.cell_contents  # noqa: B018  # reading is the question
+        cell.cell_contents  # noqa: B018  # an empty cell raises
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Settings that come from outside: where one is written, what is wrong with it, in words."""
+"""Settings from outside: common types, their place in a file, and error messages in plain words."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class Record(BaseModel):
-    """Plain data that is kept or told: frozen, without undeclared keys."""
+    """Plain data that is stored or printed: frozen, without undeclared keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Settings(BaseModel):
-    """Validated settings that are no part: frozen, without undeclared keys, never quoted in an error."""
+    """Validated settings that are not a part: frozen, without undeclared keys, never quoted in an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 def check_address(address: str) -> str:
-    """Return the address; raise ``ValueError``, without quoting it, unless it is http(s) with host, port and path."""
+    """Return an http(s) address of host, port and path; raise ``ValueError``, without quoting it, on any other."""
     form = "expected an address such as http://localhost:8000/v1"
     try:
         parts = urlsplit(address)
@@ -60,7 +60,7 @@ Address = Annotated[
     AfterValidator(check_address),
     WithJsonSchema({"type": "string", "pattern": "^https?://[^/@?#]+(/[^?#]*)?$"}),
 ]
-"""Where a service answers; it holds no credentials."""
+"""The address of a service, without credentials."""
 
 Name = Annotated[StrictStr, Field(min_length=1)]
 """Text that is not empty."""
@@ -80,7 +80,7 @@ Glob = Annotated[
     PlainValidator(_check_glob),
     WithJsonSchema({"anyOf": [_PATTERN, {"type": "array", "items": _PATTERN, "minItems": 1}]}),
 ]
-"""A pattern of files, or several, of which one has to fit."""
+"""One or several patterns of files, of which one must match."""
 
 Count = Annotated[StrictInt, Field(ge=1)]
 """A whole number of at least 1."""
@@ -89,25 +89,25 @@ Whole = Annotated[StrictInt, Field(ge=0)]
 """A whole number of at least 0."""
 
 OptionalWhole = Annotated[StrictInt | None, Field(ge=0)]
-"""A whole number of at least 0, or nothing."""
+"""A whole number of at least 0, or None."""
 
 OptionalCount = Annotated[StrictInt | None, Field(ge=1)]
-"""A whole number of at least 1, or nothing."""
+"""A whole number of at least 1, or None."""
 
 
 Secret = Annotated[
     str | SecretStr | None, AfterValidator(lambda secret: SecretStr(secret) if isinstance(secret, str) else secret)
 ]
-"""A key that is given in Python: kept so that nothing shows it."""
+"""A key given in Python, hidden from every text."""
 
 
 def revealed(secret: str | SecretStr | None) -> str | None:
-    """Return a key for the service that it is for."""
+    """Return the plain text of a key, for its service."""
     return secret.get_secret_value() if isinstance(secret, SecretStr) else secret
 
 
 def name_or_object(method: str) -> GetPydanticSchema:
-    """Return the marker of a setting that is a name or, in Python, an object with this method."""
+    """Mark a setting that is a name or, in Python, an object with this method."""
 
     def check(value: object, check_name: Callable[[object], object]) -> object:
         if not isinstance(value, str) and hasattr(value, method):
@@ -143,7 +143,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is written: a file, its folder, and a path in it such as ``chunkers[1].chunk_size``."""
+    """A place in a file: the file, its folder, and a path such as ``chunkers[1].chunk_size``."""
 
     file: str = ""
     path: str = ""
@@ -158,7 +158,7 @@ class Place:
         return replace(self, path=f"{self.path}[{number}]")
 
     def inside(self, steps: Iterable[int | str]) -> "Place":
-        """Return the place that pydantic's steps from here lead to."""
+        """Return the place that pydantic's ``loc`` leads to from here."""
         place = self
         for step in steps:
             place = place.item(step) if isinstance(step, int) else place.key(step)
@@ -170,7 +170,7 @@ class Place:
 
 
 def value_in_words(value: object) -> str:
-    """Return a value for a message, cut to size."""
+    """Describe a value in a message, shortened."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -187,7 +187,7 @@ def value_in_words(value: object) -> str:
 
 
 def reason_of(error: "ErrorDetails") -> str:
-    """Return what pydantic found, in our words: what was expected and what is there."""
+    """Return a pydantic error in plain words: what was expected and what was found."""
     context = {key: _trimmed(value) for key, value in error.get("ctx", {}).items()}
     if error["type"] in ("missing", "missing_argument"):
         return "it is missing: give a value"
@@ -206,7 +206,7 @@ def _trimmed(limit: object) -> object:
 
 
 def unknown_key(place: Place, key: object, owner: str, allowed: list[str]) -> ConfigurationError:
-    """Return the error for a key that is not declared; its value is not quoted, it may be a secret."""
+    """Return the error for an unknown key; its value is not quoted, because it may be a secret."""
     hint = "" if not str(key).lower().endswith("key") else " (keys of services are read from the environment)"
     meant = suggestion(key, allowed)
     return place.key(key).fault(f"{owner} has no such key{meant}: {choices(allowed, key)}{hint}")

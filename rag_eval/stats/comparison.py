@@ -20,11 +20,11 @@ from rag_eval.stats.significance import (
 )
 
 EQUAL_WITHIN = 1e-9
-"""Means that differ by less are equal: the same sums in another order."""
+"""Means that differ by less are equal: rounding of sums in another order."""
 
 
 def best_first(means: Sequence[float], *, higher_is_better: bool = True) -> list[int]:
-    """Return the indices of the means, best first; equal ones stay in their order."""
+    """Return the indices of the means, best first; equal means stay in order."""
     sign = -1 if higher_is_better else 1
     order = sorted(range(len(means)), key=lambda number: sign * means[number])
     places = shared_places([means[number] for number in order])
@@ -32,7 +32,7 @@ def best_first(means: Sequence[float], *, higher_is_better: bool = True) -> list
 
 
 def shared_places(means: Sequence[float]) -> list[int]:
-    """Return the places, from 1, of means that are sorted best first; equal ones share the first of theirs."""
+    """Return the places, from 1, of means that are sorted best first; equal means share a place."""
     places: list[int] = []
     for number, mean in enumerate(means):
         is_tie = number > 0 and abs(means[number - 1] - mean) <= EQUAL_WITHIN
@@ -51,13 +51,15 @@ Verdict = Literal["better", "worse", "no difference shown"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two configurations on the same ``n`` queries; ``difference`` is the mean after minus the mean before.
+    """A paired comparison of two configurations on the same ``n`` queries.
 
-    ``low`` and ``high`` are the interval of the difference, for this comparison alone, from resampling ``units``; None
-    with one unit. ``p`` is the sign-flip test of no difference, ``p_adjusted`` the same after Holm's correction over
-    what was compared together, and the verdict follows it. ``effect_size`` is the mean difference in standard
-    deviations of the queries' differences (d_z); None where those are all the same and not 0. ``better``, ``worse``
-    and ``equal`` count queries; for a metric of cost, lower is better.
+    Attributes:
+        difference: The mean after minus the mean before.
+        low, high: The interval of the difference from resampling ``units``, unadjusted; None with one unit.
+        p: The p-value of the sign-flip test of no difference.
+        p_adjusted: The same after Holm's correction over all comparisons made together; it decides the verdict.
+        effect_size: The mean difference in standard deviations of the differences (d_z); None if those do not vary.
+        better, worse, equal: Numbers of queries.
     """
 
     before: float
@@ -86,9 +88,8 @@ class Comparison:
 class Placed:
     """A configuration in a ranking, and whether it may be the best.
 
-    ``against_best`` compares it with the best, which comes before it; None for the best. ``probability`` is that of
-    being the best or near it, as ``near_best`` computes it; None with one unit, and for those that may be the best
-    where some of them are ``too_alike``.
+    ``against_best`` compares it with the first; None for the first. ``probability`` is that of being the best or near
+    it (``near_best``); None with one unit, and for those among the best if some are ``too_alike``.
     """
 
     name: str
@@ -113,7 +114,7 @@ def compare(
         TableError: The two do not have the same queries in the same order and the same number of rows.
     """
     if before.query_ids != after.query_ids or len(before.names) != len(after.names):
-        raise TableError("only scores of the same queries can be compared, row by row: use on() and subset() first")
+        raise TableError("only scores of the same queries can be compared: use on() and subset() first")
     differences = without_rounding(after.values - before.values)
     intervals = estimates_of(differences, before.units, rng, resamples=resamples, confidence=confidence)
     p_values = sign_flip_p_values(before.units.sums(differences), rng, flips=flips_for(len(differences)))
@@ -160,7 +161,7 @@ def _effect_size(differences: Values) -> float | None:
 def rank(
     scores: PairedScores, rng: np.random.Generator, *, higher_is_better: bool = True, resamples: int = RESAMPLES
 ) -> list[Placed]:
-    """Rank the configurations by their means (equal ones in their order), each compared with the first.
+    """Rank the configurations by their means, and compare each with the first.
 
     Those whose difference from the first is not significant are ``among_best``. The p-values are adjusted over these
     comparisons, which is enough for the group to hold the truly best configuration with 95 % confidence, although the
@@ -185,19 +186,19 @@ def rank(
     for name, estimate, comparison, share in zip(others.names, estimates[1:], compared, shares[1:], strict=True):
         placed.append(Placed(name, estimate, comparison, not is_significant(comparison.p_adjusted), share))
     if too_alike(placed):
-        # Resamples of a few differences that all favour the first never favour another.
+        # A few differences that all favour the first favour it in every resample.
         placed = [replace(rival, probability=None) if rival.among_best else rival for rival in placed]
     return placed
 
 
 FEWEST_DIFFERENT = 6
-"""Two that differ on fewer questions cannot be told apart by a sign-flip test, however large the differences are."""
+"""With fewer differing questions, a sign-flip test cannot be significant."""
 
 
 def too_alike(placed: Sequence[Placed]) -> list[Placed]:
-    """Return those that differ from the first on few questions, all to one side: they have no probability.
+    """Return the configurations that differ from the first on few questions, all in one direction.
 
-    If every configuration scores the same on every question, return all; beside rivals such copies do not count.
+    If all configurations score the same on every question, return all of them.
     """
     rivals = [(rival, rival.against_best) for rival in placed if rival.against_best is not None]
     few = [
@@ -209,11 +210,11 @@ def too_alike(placed: Sequence[Placed]) -> list[Placed]:
 
 
 NEAR = 0.005
-"""Means that differ by less are as good as each other: half a point of a share."""
+"""Means that differ by less count as equally good: half a percentage point."""
 
 
 def margin_at(mean: float, margin: float) -> float:
-    """Scale a margin to the mean: as it is for means from ½ to 1, in proportion to smaller and to larger ones."""
+    """Scale a margin to the mean: unchanged for means from ½ to 1, in proportion below and above."""
     return margin * max(min(1.0, 2 * abs(mean)), abs(mean))
 
 
@@ -244,7 +245,7 @@ def near_best(
 
 
 CLOSE_ERRORS = 1.5
-"""Means come close to the first when they are so many standard errors of the difference below it, or less."""
+"""Means are close to the first within so many standard errors of the difference."""
 
 _SPREADS = np.geomspace(1, 40, 60)
 

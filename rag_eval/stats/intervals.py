@@ -20,28 +20,28 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
 FEWEST_SURE = 10
-"""From so many documents on an interval covers at its nominal rate, with fewer a little less often."""
+"""The fewest documents at which an interval covers at its nominal rate."""
 
-# Draws at a time: few enough for the processor's cache.
+# Draws per block, small enough for the processor cache.
 _DRAWS = 32_000
-# Multiplications at a time: above, BLAS wakes threads, which cost a hundred times the product on a busy machine; but
-# some resamples at least, so that the totals are not read anew for each.
+# Multiplications per product: above, BLAS starts threads, which cost a hundred times the product on a busy machine;
+# but at least a few resamples, so that totals are not read again for each.
 _PRODUCT, _FEWEST = 2**18, 8
 # Rows at a time, to bound memory.
 _ROWS = 500
-# What is left of a square of deviations that are all the same.
+# Rounding of squared deviations that should be 0.
 _NOTHING = 1e-18
 
 
 def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resamples: int = RESAMPLES) -> Values:
-    """Return the mean of each row in each resample: resamples × rows. ``values`` has one column a query."""
+    """Return the mean of each row in each resample: resamples × rows. ``values`` has a column for each query."""
     totals = np.vstack([units.sums(values), units.sizes]).T.copy()
     sums = np.empty((resamples, totals.shape[1]))
     block = max(_FEWEST, min(_DRAWS, _PRODUCT // totals.shape[1]) // units.count)
     weights = np.empty((block, units.count))
     width = max(1, _PRODUCT // (block * units.count))
     parts = [(slice(at, at + width), totals[:, at : at + width].copy()) for at in range(0, totals.shape[1], width)]
-    # Every resample of a block counts in a row of its own.
+    # Each resample of a block counts in its own row.
     row_starts = np.arange(block)[:, None] * units.count
     for first in range(0, resamples, block):
         size = min(block, resamples - first)
@@ -79,7 +79,7 @@ def bootstrap_intervals(
     start = copy.deepcopy(rng)
     ends = []
     for first in range(0, len(values), _ROWS):
-        # Every block of rows meets the same resamples.
+        # Every block of rows uses the same resamples.
         drawing = rng if first == 0 else copy.deepcopy(start)
         means = bootstrap_means(values[first : first + _ROWS], units, drawing, resamples)
         ends.append(np.quantile(means.T.copy(), [tail, 1 - tail], axis=1).T)
@@ -87,7 +87,7 @@ def bootstrap_intervals(
 
 
 def expanded_level(confidence: float, units: int) -> float:
-    """Return the level of the percentiles that gives an interval its nominal coverage when units are few.
+    """Return the percentile level that gives an interval its nominal coverage when units are few.
 
     Percentiles of n units are too narrow: they have the spread of n where n - 1 is due, and normal tails where
     Student's are. With α the error, each tail becomes Φ(-√(n / (n - 1)) · t) with t the 1 - α/2 quantile of Student's
@@ -134,7 +134,7 @@ def estimates_of(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> list[Estimate]:
-    """Return the mean of each row with its own interval; all rows share one resampling, a column is a query."""
+    """Return the mean and interval of each row; all rows share one resampling. A column is a query."""
     ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
     means, n = values.mean(axis=1), values.shape[1]
     rows = [(None, None)] * len(means) if ends is None else ends.tolist()
@@ -148,8 +148,8 @@ def estimates_of(
 class PredictionPowered:
     """A mean by the sample corrected with the model (``powered``), by the sample alone, and by the model alone.
 
-    ``weight`` is how much of the model is used, from 0 (nothing: its judgements tell nothing) to 1. The interval of the
-    model alone is that of its own mean, which is another one as far as the model errs.
+    ``weight`` is how much of the model is used, from 0 (its judgements are uninformative) to 1. The interval of the
+    model alone ignores the errors of the model.
     """
 
     powered: Estimate
@@ -190,13 +190,13 @@ def prediction_powered(
         )
     each = np.ones(total) if weights is None else weights
     truth, guess = np.where(sampled, judged, 0.0) * each, predicted * each
-    human, seen, everywhere = (float(found) for found in (truth.sum() / n, guess @ sampled / n, guess.mean()))
+    human, seen, everywhere = (float(mean) for mean in (truth.sum() / n, guess @ sampled / n, guess.mean()))
     of_people = (truth - human) * sampled / n
     of_model = (guess - everywhere) / total - (guess - seen) * sampled / n
     spread = float(of_model @ of_model)
-    # Where people judged everything, or the model says the same of all, what is left is rounding.
-    is_told = spread > _NOTHING * float(guess @ guess) / n**2
-    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_told else 0.0
+    # If people judged everything, or the model gives one value only, the rest is rounding.
+    is_informative = spread > _NOTHING * float(guess @ guess) / n**2
+    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_informative else 0.0
     one_more = float(np.sqrt(each @ each / max(1, int((each != 0).sum())))) / n
 
     def estimate(mean: float, deviations: Values, seen: NDArray[np.bool_], more: float) -> Estimate:

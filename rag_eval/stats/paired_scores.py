@@ -1,4 +1,4 @@
-"""Scores of several configurations on the same queries, and the units that are resampled."""
+"""Scores of several configurations on the same queries, and the units of resampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import Counts, Values
 
 FEWEST_DOCUMENTS = 6
-"""With fewer documents no sign-flip test over them can give p < 0.05: 2 of 2⁵ flips are already 0.0625."""
+"""With fewer documents no sign-flip test can give p < 0.05: 2 of 2⁵ flips are 0.0625."""
 
 Unit = Literal["documents", "queries"]
 
 
 @dataclass(frozen=True)
 class Units:
-    """Independent groups of queries, resampled as a whole; ``numbers`` has the unit of each query."""
+    """Independent groups of queries that are resampled together; ``numbers`` has the unit of each query."""
 
     kind: Unit
     numbers: Counts
     count: int
 
     def sums(self, values: Values) -> Values:
-        """Sum each row of ``values`` (one column a query) over the queries of each unit: rows × units."""
+        """Sum each row of ``values`` over the queries of each unit: rows × units."""
         return np.stack([np.bincount(self.numbers, row, self.count) for row in values])
 
     @cached_property
@@ -54,7 +54,7 @@ class PairedScores:
         shape = (len(self.names), len(self.query_ids))
         if self.values.shape != shape or len(self.documents) != shape[1]:
             raise TableError(
-                f"scores of {shape[0]} configurations on {shape[1]} queries came as {self.values.shape} values and "
+                f"scores of {shape[0]} configurations on {shape[1]} queries have {self.values.shape} values and "
                 f"{len(self.documents)} documents: give one value for each pair and one document for each query"
             )
         if not all(shape):
@@ -62,16 +62,16 @@ class PairedScores:
         for what, names in (("configuration", self.names), ("query", self.query_ids)):
             if len(set(names)) < len(names):
                 repeated = next(name for name in names if names.count(name) > 1)
-                raise TableError(f"the {what} {repeated!r} occurs twice among the scores: keep one")
+                raise TableError(f"the {what} {repeated!r} occurs twice in the scores: keep one")
         if not np.isfinite(self.values).all():
             raise TableError("a score is not a finite number: look for NaN in the metric that returned it")
 
     @cached_property
     def units(self) -> Units:
-        """The documents, because queries about one document are not independent of each other.
+        """The documents, because queries about one document are not independent.
 
-        With fewer than ``FEWEST_DOCUMENTS`` documents the units are the queries; the result then holds for queries
-        about these documents, not for other documents.
+        With fewer than ``FEWEST_DOCUMENTS`` documents the units are the queries, and results hold for these documents
+        only.
         """
         numbers = {document: number for number, document in enumerate(sorted(set(self.documents)))}
         if len(numbers) >= FEWEST_DOCUMENTS:

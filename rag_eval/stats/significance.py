@@ -1,4 +1,4 @@
-"""Tests of differences, and how many documents it takes to see one.
+"""Test differences for significance, and compute how many documents a significant difference needs.
 
 Differences are arrays of rows × units, summed over the queries of each unit.
 """
@@ -15,13 +15,13 @@ from rag_eval.stats.intervals import RESAMPLES, bootstrap_means
 from rag_eval.stats.paired_scores import Units
 
 ROUNDING = 1e-12
-"""Two scores that are no further apart than rounding are equal."""
+"""Scores that differ by no more than rounding are equal."""
 
 SIGNIFICANCE = 0.05
 """A difference is significant if its adjusted p-value is below this."""
 
 FLIPS = 10_000
-# Signs at a time, to bound memory.
+# Signs per block, to bound memory.
 _BLOCK = 1_000_000
 
 Alternative = Literal["two-sided", "greater"]
@@ -33,16 +33,13 @@ def is_significant(p_value: float) -> bool:
 
 
 def without_rounding(differences: Values) -> Values:
-    """Replace differences of no more than rounding by 0.
-
-    A sign-flip test would take rounding that has the same sign everywhere for a certain difference.
-    """
+    """Replace rounding errors by 0: a sign-flip test would take errors of one sign for a sure difference."""
     exact: Values = np.where(np.abs(differences) <= ROUNDING, 0.0, differences)
     return exact
 
 
 def flips_for(tests: int) -> int:
-    """Return how many sign patterns so many tests need: the smallest p-value, times the tests, can then be 0.01."""
+    """Return how many sign patterns to use, so that the smallest p-value times the number of tests can be 0.01."""
     return max(FLIPS, 100 * tests)
 
 
@@ -58,7 +55,7 @@ def sign_flip_p_values(
     """
     rows, units = sums.shape
     observed = sums.sum(axis=1)
-    # Sums of the same numbers in another order differ by rounding: what is equal on paper counts as equal.
+    # Sums in another order differ by rounding and must count as equal.
     threshold = (np.abs(observed) if alternative == "two-sided" else observed) - 1e-10 * np.abs(sums).sum(axis=1)
     exact = 2**units <= flips
     patterns = 2**units if exact else flips - 1
@@ -104,7 +101,7 @@ def rise_p_values(sums: Values, rng: np.random.Generator, resamples: int = RESAM
 
 
 def _in_errors(means: Values, errors: Values) -> Values:
-    """Divide means by their standard errors; without an error the result is infinite, or 0 for a mean of 0."""
+    """Divide means by their standard errors; with an error of 0 the result is infinite, or 0 for a mean of 0."""
     exact = np.where(np.abs(means) <= ROUNDING, 0.0, np.copysign(np.inf, means))
     quotients: Values = np.divide(means, errors, out=exact, where=errors > ROUNDING)
     return quotients
@@ -124,19 +121,19 @@ def holm(p_values: Values) -> Values:
 
 
 POWER = 0.8
-# The quantile of the pilot's variances: small pilots show too little of it.
+# The upper quantile of the pilot's variances: small pilots underestimate them.
 _UPPER = 0.8
 
 
 def documents_needed(differences: Values, units: Units, tests: int = 1) -> int | None:
-    """Return how many documents it takes to find the mean of the differences significant with a power of 80 %.
+    """Return how many documents make the mean difference significant with a power of 80 %.
 
     From the noncentral t with SE² = (σ_b² + σ_w² / queries a document) / documents, where σ_b² and σ_w² are the
     variances between documents and within them, at their upper 80 % limit; with Bonferroni's correction for ``tests``.
     ``differences`` have one value a query.
 
     Returns:
-        None if there are fewer than two units, nothing varies, the mean is not positive or half a million do not do.
+        None if there are fewer than two units, nothing varies, the mean is not positive, or half a million is too few.
     """
     mean = float(differences.mean())
     if units.count < 2 or np.abs(differences - mean).max() <= ROUNDING or mean <= 0:
@@ -156,7 +153,7 @@ def documents_needed(differences: Values, units: Units, tests: int = 1) -> int |
 def _variances(differences: Values, units: Units) -> tuple[float, float]:
     """Return the variances between units and within them, by the analysis of variance for unequal groups.
 
-    With one query a unit all of it is between.
+    With one query per unit, all variance is between units.
     """
     means = units.sums(differences[None])[0] / units.sizes
     inside = len(differences) - units.count

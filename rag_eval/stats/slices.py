@@ -14,29 +14,29 @@ DOCUMENT = "document"
 """The key of the slices by document."""
 
 PASSAGES = "relevant passages"
-"""The key of the slices by how many passages of the ground truth a question needs."""
+"""The key of the slices by the number of relevant passages."""
 
 LEAKAGE = "words copied from its passages"
-"""The key of the slices by how much of a question is copied from what answers it."""
+"""The key of the slices by how many words a question copies from its passages."""
 
 SEVERAL = 3
-"""Questions with at least so many relevant passages are of one kind: ``3 or more``."""
+"""Questions with at least so many relevant passages are one kind: ``3 or more``."""
 
 FEWEST_QUESTIONS = 20
-"""Fewer questions are too few to tell a kind of them from chance."""
+"""The fewest questions of a slice."""
 
 MOST_SLICES = 60
-"""Of more slices those with the most questions are compared: every further test makes all others less certain."""
+"""The maximum number of slices, largest first: every further test weakens the others."""
 
 
 def passages_kind(count: int) -> str:
-    """Return the kind of a question that needs so many passages."""
+    """Return the kind of a question with so many relevant passages."""
     return f"{min(count, SEVERAL)}" + " or more" * (count >= SEVERAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The questions whose ``key`` in their metadata, or whose document, is ``value``."""
+    """The questions with this ``value`` of a key in their metadata, or of this document."""
 
     key: str
     value: str
@@ -45,17 +45,17 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class SliceComparison:
-    """Two configurations on the questions of a slice; p-value and interval are adjusted over all slices compared."""
+    """A comparison on the questions of a slice; p-value and interval are adjusted over all slices."""
 
     slice: Slice
     comparison: Comparison
 
 
 def slices_of(scores: PairedScores, metadata: Mapping[str, Mapping[str, object]]) -> list[Slice]:
-    """Return the slices by document and by every key of the questions' metadata, those with the most questions first.
+    """Return the slices by document and by every key of the questions' metadata, the largest first.
 
-    A text, number or truth value is a value, and so is each entry of a list. Slices of fewer than
-    ``FEWEST_QUESTIONS`` questions and of all questions are left out, and those beyond ``MOST_SLICES``.
+    Strings, numbers and booleans are values, and so is each entry of a list. Slices of fewer than ``FEWEST_QUESTIONS``
+    questions, slices of all questions, and those beyond ``MOST_SLICES`` are omitted.
     """
     members: dict[tuple[str, str], dict[str, None]] = {}
     for query_id, document in zip(scores.query_ids, scores.documents, strict=True):
@@ -78,8 +78,8 @@ def compare_slices(
 ) -> list[SliceComparison]:
     """Compare two configurations, one row each, in every slice; the largest differences first.
 
-    Slices in which no question differs are left out, and Holm's correction is over the others. Where there is no
-    difference anywhere, one is shown in 5 % of comparisons at most. Raises ``TableError`` as ``compare`` does.
+    Slices without a differing question are omitted, and Holm's correction covers the others. Without any difference,
+    one is shown in at most 5 % of comparisons. Raises ``TableError`` as ``compare`` does.
     """
     changed = dict(zip(before.query_ids, (before.values != after.values).any(axis=0).tolist(), strict=True))
     slices = [some for some in slices if any(changed[query_id] for query_id in some.query_ids)]

@@ -149,7 +149,7 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
         ({"metrics": [{"type": "math:dist", "surprise": 1}]}, r"math:dist does not take these settings"),
         (
             {"chunkers": [{"type": "json:loads", "api_key": "s3cret"}]},
-            "api_key: keys are not written in benchmark files",
+            "api_key: keys must not be in benchmark files",
         ),
         ({"surprise": 1}, "Extra inputs"),
     ],

@@ -155,7 +155,7 @@ def test_a_metric_at_min_sees_as_many_hits_as_it_wants() -> None:
         (["span_recal"], r"there is no metric 'span_recal' here \(did you mean span_recall\?\)"),
         (["no_such_module:Name"], "there is no module 'no_such_module'"),
         ([object()], r"is not a metric: give an object with calculate\(retrieved, ground_truth\)"),
-        ([Counts("span_recall", 1.0)], "span_recall is the name of a built-in metric: give yours another"),
+        ([Counts("span_recall", 1.0)], "span_recall is the name of a built-in metric: rename yours"),
         ([Counts("mine@min", 1.0)], "mine@min ends in @min, which is for Chroma's metrics"),
         ("span_recall", "metrics is .*span_recall.*: give a list of metrics"),
         ({"recall": SpanRecall()}, "metrics is .*: give a list of metrics"),
