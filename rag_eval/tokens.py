@@ -63,8 +63,6 @@ class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):
 
 _ends = _Ends()
 _caching = threading.Lock()
-_loaded: dict[str, _Loaded] = {}
-_loading = threading.Lock()
 
 
 def check_encoding(name: str) -> None:
@@ -290,18 +288,9 @@ def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
     return [part for part in parts if part]
 
 
+@cache
 def _load(name: str) -> _Loaded:
-    loaded = _loaded.get(name)
-    if loaded is not None:
-        return loaded
     check_encoding(name)
-    with _loading:
-        if name not in _loaded:
-            _loaded[name] = _build(name)
-        return _loaded[name]
-
-
-def _build(name: str) -> _Loaded:
     import tiktoken
 
     spec: Any = find_spec("tiktoken_ext.openai_public")

@@ -108,25 +108,17 @@ class _OverlapPlacer:
         self.placer = _Placer(source, allowance)
         self.placements: list[Placement] = []
         self.offsets = list(accumulate((len(piece.text) for piece in pieces), initial=0))
-        self.retries = 1000 + 8 * len(pieces)
-        self.is_pruned = False
-        self.settled = self._settled(0, 0)
-        self.states = [self.settled]
+        self.states = [self._settled(0, 0)]
 
     def place_all(self) -> list[Placement]:
-        whole = len(self.pieces), len(self.source)
         for index, piece in enumerate(self.pieces):
-            states = self._following(self.states, index, *whole) or self._retried(index)
-            if states:
+            if states := self._following(index):
                 self.states = states
-                if len(states) == 1 and not self.is_pruned:
-                    self._settle()
                 continue
             self._settle()
             self.placements.append(self.placer.place(piece))
             if self.placements[-1].cut:
-                self.settled = self._settled(*self.placer.previous)
-                self.states = [self.settled]
+                self.states = [self._settled(*self.placer.previous)]
         self._settle(at_end=True)
         return self.placements
 
@@ -136,8 +128,7 @@ class _OverlapPlacer:
     def _settle(self, at_end: bool = False) -> None:
         """Choose the places of the open pieces; at the end of the document, so that most of it is covered."""
         best = max(self.states, key=lambda state: (state.reach if at_end else 0, -state.cost, state.start))
-        self.settled = replace(best, cost=0, before=None)
-        self.states, self.is_pruned = [self.settled], False
+        self.states = [replace(best, cost=0, before=None)]
         cuts, state = [], best
         while state.before is not None:
             cuts.append((state.start, state.end))
@@ -146,9 +137,9 @@ class _OverlapPlacer:
             self.placements.append(Placement(self.pieces[len(self.placements)], cut, exact=True))
             self.placer.previous, self.placer.skipped_since = cut, 0
 
-    def _following(self, states: list[_State], index: int, goal: int, goal_start: int) -> list[_State]:
-        """Return the places of a piece after those of the previous one, towards the start of the piece ``goal``."""
-        piece = self.pieces[index]
+    def _following(self, index: int) -> list[_State]:
+        """Return the possible places of a piece after those of the previous one."""
+        piece, states = self.pieces[index], self.states
         text, length = piece.text, len(piece.text)
         if not text:
             return []
@@ -156,9 +147,9 @@ class _OverlapPlacer:
         if piece.claim_holds(self.source):
             starts = [piece.claimed_start or 0]
         else:
-            # The remaining overlap, divided evenly among the pieces up to the goal.
-            overlaps = goal - index + (goal < len(self.pieces))
-            surplus = self.offsets[goal] - self.offsets[index] - goal_start
+            # The remaining overlap, divided evenly among the remaining pieces.
+            overlaps = len(self.pieces) - index
+            surplus = self.offsets[-1] - self.offsets[index] - len(self.source)
             likely = min(states, key=lambda state: state.cost + max(0, state.covered + surplus) ** 2 / overlaps)
             overlap = max(0, likely.covered + surplus) / overlaps
             starts = self._starts(text, first, last, likely.covered - round(overlap))
@@ -181,30 +172,11 @@ class _OverlapPlacer:
         starts = self.placer.find_all(text, first, last, self.MOST_STATES + 1)
         if len(starts) <= self.MOST_STATES:
             return starts
-        self.is_pruned = True
         half = self.MOST_STATES // 2
         likely = min(max(likely, first), last)
         before = self.placer.find_last(text, max(first, likely - 2 * len(text)), likely, half)
         # Keep the first one too, because pieces are sometimes as dense as possible.
         return sorted({starts[0], *before, *self.placer.find_all(text, likely, last, half)})
-
-    def _retried(self, index: int) -> list[_State]:
-        """Place the open pieces again, for a piece that fits after none of their places."""
-        first = len(self.placements)
-        if index == first or self.retries < index - first:
-            return []
-        text, start = self.pieces[index].text, self.settled.start + 1
-        stop = self.settled.reach + self.offsets[index] - self.offsets[first] + _reach(text)
-        for goal_start in self.placer.find_all(text, start, stop, 4) if text else ():
-            states = [self.settled]
-            for again in range(first, index + 1):
-                self.retries -= 1
-                states = self._following(states, again, index, goal_start)
-                if not states:
-                    break
-            else:
-                return states
-        return []
 
 
 class _Placer:
