@@ -7,10 +7,8 @@ import io
 import json
 import re
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
@@ -99,58 +97,30 @@ _BLOCKS = frozenset(
     | {"footer", "form", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul", "title"}
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-    | {"body", "colgroup", "html"}
-)
-"""Elements that never hide text: those without text, and those that contain the whole page, which a script shows."""
-_GROUPS = frozenset({"tbody", "tfoot", "thead"})
-_CELLS = _GROUPS | {"tr", "td", "th"}
-_ENDED_BY = {
-    "p": _BLOCKS | _HEADINGS.keys() | _CELLS | {"center", "details", "dialog", "hgroup", "li", "menu", "summary"},
-    "li": frozenset({"li"}),
-    **dict.fromkeys(("dd", "dt"), frozenset({"dd", "dt"})),
-    **dict.fromkeys(("rp", "rt"), frozenset({"rp", "rt"})),
-    **dict.fromkeys(("optgroup", "option"), frozenset({"optgroup", "option"})),
-    **dict.fromkeys(("td", "th"), _CELLS),
-    "tr": _GROUPS | {"tr"},
-    **dict.fromkeys(_GROUPS, _GROUPS),
-}
-"""Elements whose end tag is optional, and the start tags that end them. The end of their parent does too."""
-_NESTING = ("ul", "ol", "menu", "dl", "table")
-"""Elements inside of which those start tags do not end an element outside."""
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
-def _is_hidden(tag: str, attributes: Mapping[str, str | None]) -> bool:
+def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
+    if tag in ("html", "body"):
+        return False  # a script shows such pages
     is_closed = tag == "dialog" and "open" not in attributes
-    return is_closed or "hidden" in attributes or _DISPLAY_NONE.search(attributes.get("style") or "") is not None
+    style = attributes.get("style", "")
+    return tag in _SKIPPED or is_closed or "hidden" in attributes or _DISPLAY_NONE.search(style) is not None
 
 
-class _Page(HTMLParser):
+class _Page:
+    """Receives the elements of a page from the parser, which closes those without an end tag."""
+
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self.pieces = _Pieces()
-        self._hidden = ""  # the hidden element
-        self._within = Counter[str]()  # the open elements in it, including itself
+        self._hidden = 0  # the number of open elements from the hidden one on
         self._preformatted = 0
         self._cells = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._hidden:
-            if tag not in _ENDED_BY.get(self._hidden, ()) or any(self._within[nesting] for nesting in _NESTING):
-                self._within[tag] += tag not in _VOID
-                return
-            self._hidden = ""
-        if tag in _SKIPPED or (tag not in _VOID and _is_hidden(tag, dict(attrs))):
-            self._hidden, self._within = tag, Counter([tag])
-            if tag in _ENDED_BY:
-                self.pieces.words(" ")  # it ends the previous element
-            return
-        self._start(tag)
-
-    def _start(self, tag: str) -> None:
-        if tag in _HEADINGS:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        if self._hidden or _is_hidden(tag, attributes):
+            self._hidden += 1
+        elif tag in _HEADINGS:
             self.pieces.line(2)
             self.pieces.add("#" * _HEADINGS[tag] + " ")
         elif tag in _BLOCKS and not self._cells:
@@ -170,16 +140,10 @@ class _Page(HTMLParser):
                 self.pieces.add("| ")
             self._cells += 1
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if self._hidden:
-            is_within = self._within[tag] > 0
-            self._within[tag] -= is_within
-            if is_within and tag == self._hidden and not self._within[tag]:
-                self._hidden = ""
-                return
-            if is_within or self._hidden not in _ENDED_BY or tag in _VOID - {"body", "html"}:
-                return
-            self._hidden = ""
+            self._hidden -= 1
+            return
         if tag in ("tr", "table"):
             self._cells = 0
         if tag in _HEADINGS or (tag in _BLOCKS and not self._cells):
@@ -191,12 +155,15 @@ class _Page(HTMLParser):
         elif tag in ("tr", "li"):
             self.pieces.line()
 
-    def handle_data(self, data: str) -> None:
+    def data(self, text: str) -> None:
         if not self._hidden:
             if self._preformatted:
-                self.pieces.add(data)
+                self.pieces.add(text)
             else:
-                self.pieces.words(data)
+                self.pieces.words(text)
+
+    def close(self) -> LoadedText:
+        return self.pieces.loaded()
 
 
 @part
@@ -208,10 +175,14 @@ class HtmlLoader:
 
         Raises ``UnreadableDocumentError`` on binary data.
         """
-        page = _Page()
-        page.feed(_decoded(data))
-        page.close()
-        return page.pieces.loaded()
+        from lxml import etree
+
+        parser = etree.HTMLParser(target=_Page(), encoding="utf-8", huge_tree=True)
+        try:
+            loaded: LoadedText = etree.fromstring(_decoded(data).encode("utf-8", "replace"), parser)
+        except etree.XMLSyntaxError:  # a page without text
+            return LoadedText("")
+        return loaded
 
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")

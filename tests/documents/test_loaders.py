@@ -251,7 +251,7 @@ def test_no_code_of_the_present_folder_runs_and_no_key_is_passed_on(
     [
         ('<body style="visibility:hidden">Shown by a script.', "Shown by a script.\n"),
         ("<dl><dt hidden>a<dd>b</dl>", "b\n"),
-        ("<p>a<p hidden=''>b <b>c</b></p>d<p style='display:none'>e<h2>f</h2>", "a d\n\n## f\n"),
+        ("<p>a<p hidden=''>b <b>c</b></p>d<p style='display:none'>e<h2>f</h2>", "a\n\nd\n\n## f\n"),
         ("<div><p hidden>a<br></div>b", "b\n"),
         ("<ul><li>a<li hidden>b<ul><li>c<li>d</ul>e<li>f</ul>", "- a\n- f\n"),
         ("<ul><li>a<li style='visibility:hidden'>b<ul><li>c</ul></ul>d", "- a\n\nd\n"),
