@@ -25,6 +25,7 @@ _QUOTED = _SPAN | {name: name for name in NAMES}
 _CHUNK = ("chunk_id", "chunkId")
 _MISSING = ("NAType", "NaTType")
 _ID = ("id", "query_id", "queryId")
+_CAMEL_CASE = {"relevantSpans": "relevant_spans", "relevantChunkIds": "relevant_chunk_ids"}  # in dataset examples
 _OWN = {
     "query",
     "unanswerable",
@@ -163,7 +164,7 @@ def _record(item: Mapping[str, Any], of_frame: bool) -> JsonObject:
     """Return a record in the keys of a line of a ground-truth file."""
     record = dict(item)
     if "inputs" in record:
-        outputs = dict(record.get("outputs") or {})
+        outputs = {_CAMEL_CASE.get(key, key): value for key, value in (record.get("outputs") or {}).items()}
         metadata = {**(outputs.pop("metadata", None) or {}), **(record.get("metadata") or {})}
         unanswerable = bool(metadata.pop("unanswerable", False) or outputs.pop("unanswerable", False))
         record = {**record["inputs"], **outputs, "metadata": metadata, "unanswerable": unanswerable}

@@ -1,4 +1,4 @@
-"""Call LangSmith: bounded in time, retried while that can help, and failing in a sentence without the key."""
+"""Call LangSmith with time-outs and retries, and report failures without the key."""
 
 import os
 import re
@@ -20,19 +20,25 @@ NOT_THIS = {400, 404, 405, 409, 413, 415, 422}
 
 
 def has_langsmith_key() -> bool:
-    """Tell whether the environment has a key for LangSmith."""
+    """Return whether ``LANGSMITH_API_KEY`` is set."""
     return bool(os.environ.get("LANGSMITH_API_KEY", "").strip())
 
 
 def langsmith_client(
     api_key: str | None = None, endpoint: str | None = None, *, timeout_seconds: float = 30.0, **options: Any
 ) -> "Client":
-    """Return a client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
+    """Return a client for a LangSmith server; ``close()`` it to send what is waiting and end its threads.
 
-    The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, else the vendor's endpoint;
-    ``options`` are further arguments of the client. Runs and feedback are uploaded in the background, where failures
-    are only logged, and passed to the option ``tracing_error_callback``.
-    Raises as ``langsmith_access`` does.
+    It uploads runs and feedback in the background, and only logs failures or passes them to ``tracing_error_callback``.
+
+    Args:
+        api_key: The key. Default: ``LANGSMITH_API_KEY``.
+        endpoint: The address. Default: ``LANGSMITH_ENDPOINT``, or the vendor's.
+        timeout_seconds: How long a request may take.
+        **options: Further arguments of ``langsmith.Client``.
+
+    Raises:
+        ConfigurationError: The key or the endpoint is missing or not valid.
     """
     key, url = langsmith_access(api_key, endpoint)
     if timeout_seconds <= 0:
@@ -44,18 +50,18 @@ def langsmith_client(
 
 
 def langsmith_access(api_key: str | None = None, endpoint: str | None = None) -> tuple[str, str]:
-    """Return the key and the address, by default of the environment; raises ``ConfigurationError``."""
+    """Return the key and the address, by default from the environment; raises ``ConfigurationError``."""
     key = (api_key or os.environ.get("LANGSMITH_API_KEY") or "").strip()
     if not key:
-        raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
+        raise ConfigurationError("LangSmith needs a key: set LANGSMITH_API_KEY, or give api_key")
     if not all("!" <= character <= "~" for character in key):
-        raise ConfigurationError("the key for LangSmith has characters that no key has: check LANGSMITH_API_KEY")
+        raise ConfigurationError("the key for LangSmith has invalid characters: check LANGSMITH_API_KEY")
     url = endpoint or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
     if not url.startswith(("http://", "https://")):
-        # A user and a password may stand before the host, and keys after it.
+        # A password may be before the host, and a key after it.
         host = re.split(r"[/?#]", url.split("://")[-1].rpartition("@")[2])[0]
         raise ConfigurationError(
-            f"the LangSmith endpoint at {preview(host)} is no web address: it starts with http:// or https://"
+            f"the LangSmith endpoint at {preview(host)} is not a web address: start it with http:// or https://"
         )
     return key, url
 
@@ -69,11 +75,13 @@ class LangSmithService:
 
     @classmethod
     def connect(cls, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> Self:
-        """Return the service that the environment names, after one request for its features; ``close`` it.
+        """Connect with the key and the endpoint of the environment; ``close`` the service.
 
-        Its client does nothing in the background and does not retry, so that every failure is raised by its call.
-        Raises ``ConfigurationError`` without a key or on an endpoint that is no web address, ``ServiceError`` when it
-        does not answer.
+        Its client does nothing in the background and does not retry, so that every call raises its own failure.
+
+        Raises:
+            ConfigurationError: The key or the endpoint is missing or not valid.
+            ServiceError: LangSmith does not answer.
         """
 
         def client(info: dict[str, Any]) -> "Client":
@@ -83,22 +91,23 @@ class LangSmithService:
             return langsmith_client(
                 timeout_seconds=timeout_seconds,
                 timeout_ms=tuple(max(1, round(value * 1000)) for value in seconds),
-                retry_config=Retry(0, read=False),  # distinguishes a late answer from a broken connection
+                retry_config=Retry(0, read=False),  # tells a late answer from a broken connection
                 auto_batch_tracing=False,
                 info=info,
             )
 
-        # A host that does not exist is not waited for at length.
+        # A host that does not exist is given up soon.
         brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
         with closing(cls(client({}), brief)) as probe:
             info = probe.ask("LangSmith cannot be used", _info)
         return cls(client(info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
-        """Return the answer to a call.
+        """Return the answer to a call, after retries.
 
-        Raises ``ServiceError`` that starts with ``problem`` and ends with what to do; ``RequestRefusedError`` when the
-        service works and does not take this request.
+        Raises:
+            ServiceError: LangSmith fails; the message starts with ``problem``.
+            RequestRefusedError: LangSmith works and refuses this request.
         """
         from langsmith.utils import LangSmithError
         from requests import RequestException
@@ -106,7 +115,12 @@ class LangSmithService:
         def attempt(_seconds_left: float) -> T | Failure:
             try:
                 return call(self.client)
-            except (LangSmithError, RequestException, ValueError, TypeError) as error:  # the last two: odd answers
+            except (
+                LangSmithError,
+                RequestException,
+                ValueError,
+                TypeError,
+            ) as error:  # also invalid answers
                 return _failure(error)
 
         answer = self._patience.run(attempt, threading.Event())
@@ -135,7 +149,7 @@ def _info(client: "Client") -> dict[str, Any]:
 
 
 def _failure(error: Exception) -> Failure:
-    """Return the reason of a failed call, without the SDK's message, which quotes a part of the key."""
+    """Return the reason of a failed call, without the SDK's message, which has a part of the key."""
     import requests
     from langsmith.utils import LangSmithConnectionError
 
@@ -159,4 +173,4 @@ def _failure(error: Exception) -> Failure:
         return Failure("it did not answer in time", "try again later, or check LANGSMITH_ENDPOINT", may_pass=True)
     if any(isinstance(cause, LangSmithConnectionError | requests.ConnectionError) for cause in causes):
         return Failure("it cannot be reached", "check the network and LANGSMITH_ENDPOINT", may_pass=True)
-    return Failure(f"its answer makes no sense, {type(error).__name__}", "check LANGSMITH_ENDPOINT")
+    return Failure(f"its answer is not valid, {type(error).__name__}", "check LANGSMITH_ENDPOINT")

@@ -1,11 +1,12 @@
-"""Ground truth in LangSmith datasets: read it, and write it so that pushing it again never creates duplicates."""
+"""Read ground truth from LangSmith datasets, and write it without creating duplicates."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
-from uuid import uuid5
+from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -43,7 +44,6 @@ METADATA_SPELLINGS = {
     "queryType": "query_type",
     "queryId": "query_id",
 }
-# Not metadata of the query: its id, and what the item itself has.
 ITEM_KEYS = ("query_id", "unanswerable")
 DEFAULT_SPLIT = ["base"]
 DEFAULT_DATASETS: Mapping[EvaluationType, str] = {
@@ -51,11 +51,10 @@ DEFAULT_DATASETS: Mapping[EvaluationType, str] = {
     "chunk-level": "rag-eval-chunk-level-v1",
 }
 BATCH = 100
-ATTEMPTS = 4
 
 
 class SpanOutput(SpanLine):
-    """A span in the outputs of an example or a run: a record, or an object that has the same attributes."""
+    """A span in the outputs of an example or a run: a record, or an object with the same attributes."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
@@ -73,7 +72,7 @@ class ChunkGroups(BaseModel):
 
     @classmethod
     def of(cls, example: "Example | None") -> "ChunkGroups":
-        """Return the groups, none without an example; raises ``GroundTruthError`` on what is no group."""
+        """Read the groups of an example; raises ``GroundTruthError``."""
         try:
             return cls.model_validate((example.outputs if example else None) or {})
         except ValidationError as reason:
@@ -81,9 +80,9 @@ class ChunkGroups(BaseModel):
 
 
 def _query_of(example: "Example") -> Query:
-    """Return the query of an example: ``inputs.query``, its id from the metadata or made from the text.
+    """Return the query of an example, with its id from the metadata or derived from the text.
 
-    Metadata is that of the example and of its outputs, in snake_case; a key written so already wins.
+    The metadata is that of the outputs and of the example, in snake_case.
     """
     text = (example.inputs or {}).get("query")
     if not isinstance(text, str) or not text.strip():
@@ -103,7 +102,7 @@ def _query_of(example: "Example") -> Query:
 
 
 def is_unanswerable(example: "Example | None") -> bool:
-    """Tell whether an example is declared unanswerable: in its metadata, its outputs, or the metadata of these."""
+    """Return whether an example is declared unanswerable, in its metadata, its outputs, or their metadata."""
     if example is None:
         return False
     outputs = example.outputs if isinstance(example.outputs, Mapping) else {}
@@ -112,16 +111,16 @@ def is_unanswerable(example: "Example | None") -> bool:
 
 
 def relevant_items(example: "Example | None", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
-    """Return the items under the first of the keys that the outputs have, else []; raises ``GroundTruthError``."""
+    """Return the items under the first of the keys in the outputs, or []; raises ``GroundTruthError``."""
     outputs = None if example is None else example.outputs
     key = next((key for key in keys if key in outputs), None) if isinstance(outputs, Mapping) else None
     return [] if key is None or outputs is None else read_items(outputs[key], key, read, GroundTruthError)
 
 
 def read_items(values: object, key: str, read: Callable[[object], Item], error: type[RagEvalError]) -> list[Item]:
-    """Return the values of a list, each read; raises ``error`` with the key and the number of an unreadable value."""
+    """Read the values of a list; raises ``error`` with the key and the number of an invalid value."""
     if not isinstance(values, list | tuple):
-        raise error(f"{key!r} is {preview(repr(values))}, not a list: give a list, [] when there is nothing")
+        raise error(f"{key!r} is {preview(repr(values))}, not a list: give a list, or [] if there are none")
     items = []
     for number, item in enumerate(values):
         try:
@@ -132,19 +131,19 @@ def read_items(values: object, key: str, read: Callable[[object], Item], error: 
 
 
 def as_chunk_id(item: object) -> str:
-    """Return a chunk id unchanged; raises ``TypeError`` on anything else."""
+    """Return a chunk id; raises ``TypeError`` for other values."""
     if isinstance(item, str):
         return item
     raise TypeError(f"{preview(repr(item))} is not a chunk id: use texts, or override the extraction")
 
 
 def as_span(item: object) -> CharacterSpan:
-    """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on anything else."""
+    """Read a span from a record; raises ``ValidationError`` or ``InvalidSpanError``."""
     return SpanOutput.model_validate(item).span()
 
 
 def span_and_alternatives(item: object) -> list[CharacterSpan]:
-    """Return the span of a record and its alternatives; nothing without alternatives: its shape may be the user's."""
+    """Return the span of a record with its alternatives, or [] if it has none and may have a shape of the user's."""
     if not isinstance(item, Mapping) or not item.get("alternatives"):
         return []
     return [member.span() for member in SpanOutput.model_validate(item).members]
@@ -159,7 +158,7 @@ def _sentence(reason: Exception) -> str:
 
 
 def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | None":
-    """Return the dataset of this name, None when it does not exist; raises ``ServiceError`` when LangSmith fails."""
+    """Return the dataset of this name, or None; raises ``ServiceError``."""
     from langsmith.schemas import Dataset
     from langsmith.utils import LangSmithNotFoundError
 
@@ -181,7 +180,7 @@ def _list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Examp
 
 
 def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example]":
-    """Return all examples of a dataset, by id; raises ``GroundTruthError`` when there are none, ``ServiceError``."""
+    """Return all examples of a dataset by id; raises ``GroundTruthError`` if there are none, and ``ServiceError``."""
     dataset = find_dataset(service, dataset_name)
     if dataset is None:
         raise GroundTruthError(
@@ -194,7 +193,7 @@ def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example
 
 
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:
-    """Return the examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
+    """Read token-level ground truth from examples; raises ``GroundTruthError``."""
 
     def read(example: "Example") -> TokenLevelGroundTruth:
         records = relevant_items(example, RELEVANT_SPANS, SpanOutput.model_validate)
@@ -213,7 +212,7 @@ def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
 
 def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[ChunkLevelGroundTruth]:
-    """Return the examples as chunk-level ground truth; raises ``GroundTruthError`` naming the example."""
+    """Read chunk-level ground truth from examples; raises ``GroundTruthError``."""
 
     def read(example: "Example") -> ChunkLevelGroundTruth:
         ids = [ChunkId(name) for name in relevant_items(example, RELEVANT_CHUNK_IDS, as_chunk_id)]
@@ -233,10 +232,10 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 def match_queries(
     examples: "Sequence[Example]", queries: Sequence[tuple[str, str]], dataset_name: str
 ) -> "tuple[list[Example | None], list[Example]]":
-    """Return the example of each query, by id or text, or None; and the examples that belong to no query.
+    """Return the example of each query, or None, and the other examples.
 
-    An example that was made elsewhere has no id of ours and is recognised by its text. Of two examples of one query the
-    second belongs to none. Raises ``GroundTruthError`` naming an example that has no query.
+    Examples from elsewhere have no id of ours and are matched by text. The second example of a query is one of the
+    others. Raises ``GroundTruthError`` for an example without a query.
     """
     by_id: dict[str, Example] = {}
     duplicates: list[Example] = []
@@ -252,7 +251,7 @@ def match_queries(
 
 
 def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_name: str) -> None:
-    """Raise ``GroundTruthError`` when an example is of the other type."""
+    """Raise ``GroundTruthError`` if an example is of the other type."""
     other: EvaluationType = "chunk-level" if wanted == "token-level" else "token-level"
     for example in examples:
         if not has_truth(example, wanted) and has_truth(example, other):
@@ -264,7 +263,7 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
 
 
 def has_truth(example: "Example", kind: EvaluationType) -> bool:
-    """Tell whether an example has a key of such ground truth."""
+    """Return whether an example has ground truth of this type."""
     return any(key in (example.outputs or {}) for key in TRUTH_KEYS[kind])
 
 
@@ -277,7 +276,7 @@ def _named(read: "Callable[[Example], Item]", example: "Example", dataset_name: 
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did to the examples; ``others`` are those that the ground truth does not have and that were kept."""
+    """Numbers of examples by what a push did; ``others`` are not in the ground truth and were kept."""
 
     dataset: str
     url: str | None
@@ -291,8 +290,8 @@ class PushReport:
 def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> ExampleRecord:
     """Return an item of ground truth as an example of a dataset.
 
-    Where the metadata does not have them, ``source_docs`` are the documents of the spans and ``generation_type`` is
-    ``manual``. Raises ``TextEncodingError`` on a lone surrogate.
+    By default ``source_docs`` are the documents of the spans, and ``generation_type`` is ``manual``. Raises
+    ``TextEncodingError`` on a lone surrogate.
     """
     metadata = dict(item.query.metadata)
     if isinstance(item, TokenLevelGroundTruth):
@@ -317,11 +316,16 @@ def push_truth(
     delete_others: bool = False,
     only_if_new: bool = False,
 ) -> PushReport:
-    """Make a dataset hold this ground truth; it is created when it does not exist.
+    """Create or update a dataset with this ground truth.
 
-    An example is that of a query when it has the query's id, or no id and its text. Examples that the ground truth does
-    not have are kept unless ``delete_others``. With ``only_if_new`` a dataset that has examples is left alone, unless
-    it was made from this very ground truth, holds nothing else, and is to be completed.
+    An example belongs to the query with its id or, if it has no id, with its text.
+
+    Args:
+        service: LangSmith.
+        dataset_name: The dataset, which is created if it does not exist.
+        truth: The ground truth.
+        delete_others: Delete examples that are not in the ground truth.
+        only_if_new: Leave a dataset with examples alone, unless an earlier push of this ground truth was cut short.
 
     Raises:
         GroundTruthError: The ground truth is empty, or the dataset is of the other type.
@@ -338,52 +342,44 @@ def push_truth(
             f"the LangSmith dataset {dataset_name!r} is of the type {dataset.data_type.value!r}: "
             "ground truth needs one of the type 'kv', give another name"
         )
-    queries = [(item.query.id, item.query.text) for item in truth]
-    for attempt in range(ATTEMPTS):
-        examples = _list_examples(service, dataset)
-        check_type(examples, level, dataset_name)
-        matches, others = match_queries(examples, queries, dataset_name)
-        changes = _changes(dataset, records, matches, attempt)
-        is_partial = (dataset.metadata or {}).get("ground_truth") == digest and not changes.updated and not others
-        if only_if_new and examples and not is_partial:
-            return PushReport(dataset_name, dataset.url, others=len(examples))
-        if _write(service, dataset, changes, others if delete_others else []):
-            created, updated = len(changes.created), len(changes.updated)
-            counts = {"created": created, "updated": updated, "unchanged": len(records) - created - updated}
-            rest = {"deleted" if delete_others else "others": len(others)}
-            return PushReport(dataset_name, dataset.url, **counts, **rest)
-    raise GroundTruthError(
-        f"the LangSmith dataset {dataset_name!r} keeps refusing examples as known that it does not list: "
-        "push to another name"
+    examples = _list_examples(service, dataset)
+    check_type(examples, level, dataset_name)
+    matches, others = match_queries(examples, [(item.query.id, item.query.text) for item in truth], dataset_name)
+    pairs = list(zip(records, matches, strict=True))
+    updated = [update for record, match in pairs if match is not None and (update := _update(record, match))]
+    created = [
+        {
+            "id": uuid4(),
+            "inputs": record["inputs"],
+            "reference_outputs": record["outputs"],
+            "metadata": record["metadata"],
+        }
+        for record, match in pairs
+        if match is None
+    ]
+    is_partial = (dataset.metadata or {}).get("ground_truth") == digest and not updated and not others
+    if only_if_new and examples and not is_partial:
+        return PushReport(dataset_name, dataset.url, others=len(examples))
+    deleted = [example.id for example in others] if delete_others else []
+    _write(service, dataset, created, updated, deleted)
+    return PushReport(
+        dataset_name,
+        dataset.url,
+        created=len(created),
+        updated=len(updated),
+        unchanged=len(records) - len(created) - len(updated),
+        deleted=len(deleted),
+        others=len(others) - len(deleted),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    """The examples to create and to update, as the SDK takes them."""
-
-    created: list[dict[str, object]]
-    updated: list[dict[str, object]]
-
-
-def _changes(
-    dataset: "Dataset", records: Sequence[ExampleRecord], matches: "Sequence[Example | None]", attempt: int
-) -> _Changes:
-    # Ids that are taken though nothing is listed under them are those of deleted examples: others are used then.
-    salt = "" if attempt < 2 else str(attempt)
-    changes = _Changes([], [])
-    for record, match in zip(records, matches, strict=True):
-        if match is None:
-            example_id = uuid5(dataset.id, record["metadata"]["query_id"] + salt)
-            sent = {"inputs": record["inputs"], "reference_outputs": record["outputs"], "metadata": record["metadata"]}
-            changes.created.append({"id": example_id, **sent})
-            continue
-        existing = dict(match.metadata or {})
-        split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
-        wanted = {**record, "metadata": {**record["metadata"], **split}}
-        if wanted != {"inputs": match.inputs, "outputs": match.outputs, "metadata": existing}:
-            changes.updated.append({"id": match.id, **wanted})
-    return changes
+def _update(record: ExampleRecord, example: "Example") -> dict[str, object] | None:
+    """Return the update that makes an example hold a record, None if it does."""
+    existing = dict(example.metadata or {})
+    split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
+    wanted = {**record, "metadata": {**record["metadata"], **split}}
+    is_same = wanted == {"inputs": example.inputs, "outputs": example.outputs, "metadata": existing}
+    return None if is_same else {"id": example.id, **wanted}
 
 
 def _create(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":
@@ -397,35 +393,34 @@ def _create(service: LangSmithService, name: str, level: EvaluationType, digest:
                 description=f"Ground truth for {level} evaluation of retrieval",
                 metadata={"evaluation_type": level, "ground_truth": digest},
             )
-        except LangSmithConflictError:  # somebody else made it, or an answer got lost
+        except LangSmithConflictError:  # created by somebody else, or by a request whose answer was lost
             dataset = client.read_dataset(dataset_name=name)
         return dataset
 
     return service.ask(f"the LangSmith dataset {name!r} could not be created", create)
 
 
-def _write(service: LangSmithService, dataset: "Dataset", changes: _Changes, deleted: "Sequence[Example]") -> bool:
-    """Create, update and delete; False when an example to be created exists by now: look again then."""
+def _write(
+    service: LangSmithService,
+    dataset: "Dataset",
+    created: Sequence[dict[str, Any]],
+    updated: Sequence[dict[str, Any]],
+    deleted: "Sequence[UUID]",
+) -> None:
     from langsmith.utils import LangSmithConflictError
 
-    def create(batch: Sequence[Any], client: "Client") -> bool:
-        try:
+    def create(batch: Sequence[Any], client: "Client") -> None:
+        with suppress(LangSmithConflictError):  # the ids are new: the answer to an earlier attempt was lost
             client.create_examples(dataset_id=dataset.id, examples=batch)
-        except LangSmithConflictError:
-            return False
-        return True
 
-    def update(batch: Sequence[Any], client: "Client") -> bool:
+    def update(batch: Sequence[Any], client: "Client") -> None:
         client.update_examples(dataset_id=dataset.id, updates=batch)
-        return True
 
-    def delete(batch: Sequence[Any], client: "Client") -> bool:
-        client.delete_examples([example.id for example in batch])
-        return True
+    def delete(batch: "Sequence[UUID]", client: "Client") -> None:
+        client.delete_examples(batch)
 
     problem = f"the LangSmith dataset {dataset.name!r} could not be written"
-    return all(
-        service.ask(problem, partial(send, items[start : start + BATCH]))
-        for send, items in ((create, changes.created), (update, changes.updated), (delete, deleted))
-        for start in range(0, len(items), BATCH)
-    )
+    writes: list[tuple[Callable[..., None], Sequence[Any]]] = [(create, created), (update, updated), (delete, deleted)]
+    for write, items in writes:
+        for start in range(0, len(items), BATCH):
+            service.ask(problem, partial(write, items[start : start + BATCH]))

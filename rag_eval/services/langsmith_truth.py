@@ -1,4 +1,4 @@
-"""Ground truth pulled from LangSmith datasets, for a file, an import or as a source of a benchmark."""
+"""Pull ground truth from LangSmith datasets, for a file, an import, or as a source of a benchmark."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -29,10 +29,11 @@ from rag_eval.types.ids import EvaluationType
 
 
 def pull_truth(service: LangSmithService, dataset_name: str, level: EvaluationType | None = None) -> GroundTruth:
-    """Return the ground truth of a dataset, of either type or of this level, in the order of the query ids.
+    """Return the ground truth of a dataset in the order of the query ids.
 
-    Raises ``GroundTruthError`` when there is no such dataset, or an example of it cannot be used; ``ServiceError`` when
-    LangSmith fails.
+    Raises:
+        GroundTruthError: The dataset is missing, of another level, or has an invalid example.
+        ServiceError: LangSmith fails.
     """
     examples = read_examples(service, dataset_name)
     if level is not None:
@@ -52,17 +53,18 @@ def pull_truth(service: LangSmithService, dataset_name: str, level: EvaluationTy
     for first, second in pairwise(item.query.id for item in truth):
         if first == second:
             raise GroundTruthError(
-                f"two examples of the LangSmith dataset {dataset_name!r} are the query {first}: "
-                "merge what is relevant to it into one"
+                f"two examples of the LangSmith dataset {dataset_name!r} have the query {first}: merge them into one"
             )
     return truth
 
 
 def read_langsmith(dataset_name: str) -> ImportedTruth:
-    """Import the ground truth of a dataset, with the key and the endpoint of the environment.
+    """Import the ground truth of a dataset with the key and the endpoint of the environment.
 
-    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
-    ``ServiceError`` when LangSmith fails.
+    Raises:
+        ConfigurationError: There is no key.
+        GroundTruthError: The dataset cannot be used.
+        ServiceError: LangSmith fails.
     """
     with closing(LangSmithService.connect()) as service:
         return ImportedTruth(pull_truth(service, dataset_name), ImportNotes())
@@ -81,16 +83,12 @@ class LangSmithTruth:
         return f"langsmith {self.dataset}"
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
-        """Say what a run will do; asks nothing, and raises ``ConfigurationError`` when the environment has no key."""
+        """Describe what a run will do, without a request; raises ``ConfigurationError`` if there is no key."""
         langsmith_access()
         return f"the questions of the LangSmith dataset {self.dataset!r} are pulled when it runs"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """What the dataset holds now, known by its examples.
-
-        Raises ``GroundTruthError`` when there is no such dataset, it is empty, of the other level or cannot be used;
-        ``ConfigurationError`` without a key and ``ServiceError`` when LangSmith fails.
-        """
+        """Pull the dataset; raises as ``read_langsmith`` does."""
         with closing(LangSmithService.connect()) as service:
             truth = pull_truth(service, self.dataset, level)
         return Observed(data_sha256(truth_text(truth)), truth)

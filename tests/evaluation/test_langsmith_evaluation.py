@@ -79,7 +79,7 @@ def test_with_truth_at_hand_and_no_key_the_run_stays_local(folder: Path, monkeyp
     truth.write_text(f'{{"query": "coffee?", "relevant_spans": [{span}]}}')
     result = TokenLevelEvaluation(corpus, truth, langsmith_dataset_name="spans").run(CHUNKER, LocalEmbedder())
     assert result.experiment_url is None
-    with pytest.raises(ConfigurationError, match="LangSmith asks for a key and none was given"):
+    with pytest.raises(ConfigurationError, match="LangSmith needs a key"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="spans")
 
 

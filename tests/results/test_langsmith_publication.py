@@ -92,7 +92,7 @@ def test_no_failure_to_publish_loses_a_finished_run(
     with pytest.warns(UnpublishedRunWarning, match=r"has no inputs\.query.*; the run is complete without it"):
         assert evaluation.run(CHUNKER, LocalEmbedder()).metrics["span_recall"] == 1.0
     monkeypatch.setenv("LANGSMITH_ENDPOINT", "localhost:1984")
-    with pytest.warns(UnpublishedRunWarning, match="'localhost:1984' is no web address"):
+    with pytest.warns(UnpublishedRunWarning, match="'localhost:1984' is not a web address"):
         assert evaluation.run(CHUNKER, LocalEmbedder()).metrics["span_recall"] == 1.0
 
 
@@ -159,7 +159,7 @@ def test_a_metric_that_scored_nothing_is_an_error_with_the_first_reason(server: 
     upload("chunks", asks("when?", relevant_chunk_ids=[FERRY]))
     upload("bare", asks("when?", answer="noon"))
     evaluation = Evaluation("chunks", folder)
-    with pytest.raises(ConfigurationError, match=r"Boom@1 scored none of the 1 examples, .*by nothing"):
+    with pytest.raises(ConfigurationError, match=r"Boom@1 scored none of the 1 examples; .*by nothing"):
         evaluation.run(k=1, chunker=CHUNKER, metrics=[ChunkLevelRecall(), Boom()])
     with pytest.raises(ConfigurationError, match=r"recall@1 scored none of the 1 examples, .*service down"):
         evaluation.run(k=1, chunker=CHUNKER, embedder=Down())
@@ -194,5 +194,5 @@ def test_unanswerable_is_the_same_for_both_ways_of_evaluating(
 def test_a_question_that_stands_twice_in_a_dataset_is_refused(server: LangSmithServer, corpus: Corpus) -> None:
     span = {"doc_id": "a.md", "start": 0, "end": 3, "text": "The"}
     upload("twice", asks("when?", relevant_spans=[span]), asks("when?", relevant_spans=[span]))
-    with pytest.raises(GroundTruthError, match=r"two queries have the id .* merge what is relevant to them"):
+    with pytest.raises(GroundTruthError, match=r"two queries have the id .* merge them into one"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="twice").run(CHUNKER, LocalEmbedder())

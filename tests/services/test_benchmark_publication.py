@@ -81,7 +81,7 @@ def test_without_a_key_the_run_is_complete_and_says_what_was_not_sent(workspace:
     for command in ("show", "publish"):
         shown = rag_eval(command, workspace=workspace)
         assert shown.exit_code == (command == "publish")
-        assert "Not sent: 2 experiments (LangSmith asks for a key" in shown.output
+        assert "Not sent: 2 experiments (LangSmith needs a key" in shown.output
         assert shown.output.count("set LANGSMITH_API_KEY") == 1
 
 

@@ -21,7 +21,7 @@ def test_a_client_asks_for_a_key_and_a_web_address(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigurationError, match=r"'smith\.example'"):
         langsmith_client("secret-key", "smith.example")
     for url in ("ftp://user:hunter2@smith.example/x?key=hunter2", "user:hunter2@smith.example"):
-        with pytest.raises(ConfigurationError, match=r"at 'smith\.example' is no web address") as caught:
+        with pytest.raises(ConfigurationError, match=r"at 'smith\.example' is not a web address") as caught:
             langsmith_client("secret-key", url)
         assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="time-out"):

@@ -189,7 +189,7 @@ def test_what_cannot_be_pulled_is_named(server: LangSmithServer, service: LangSm
         pull_truth(service, "mixed")
     with pytest.raises(GroundTruthError, match="'neither' holds neither token-level nor chunk-level"):
         pull_truth(service, "neither")
-    with pytest.raises(GroundTruthError, match=r"two examples of the LangSmith dataset 'twice' are the query query_"):
+    with pytest.raises(GroundTruthError, match=r"two examples of the LangSmith dataset 'twice' have the query query_"):
         pull_truth(service, "twice")
 
 
