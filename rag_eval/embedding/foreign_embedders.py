@@ -1,4 +1,4 @@
-"""Embedders of other libraries and of users, told apart by what they can do; no library of theirs is imported."""
+"""Embedders of other libraries and of users, recognised by their methods."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -16,63 +16,64 @@ ACCEPTED = (
     "(get_text_embedding_batch), a chonkie embedder (embed_batch), a sentence-transformers model (encode) "
     "or a function from a list of texts to vectors"
 )
-# chonkie's `embed` takes one text, so that it is asked after `embed_batch`.
+# In this order: chonkie's `embed` takes one text.
 _TEXTS = ("embed_documents", "get_text_embedding_batch", "embed_batch", "embed", "encode")
 _QUERY = ("embed_query", "get_query_embedding", "encode_query")
 
 
 class ForeignEmbedder(Foreign):
-    """An embedder that is not built in; coroutines are awaited, and its dimension is learned where it does not tell it.
+    """An embedder that is not built in; coroutines are awaited, and an unknown dimension is learned.
 
-    Raises ``ConfigurationError`` when the object cannot embed.
+    Raises ``ConfigurationError`` if the object cannot embed.
     """
 
     kind = "embedder"
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
-        many = _method(source, _TEXTS) or (source if callable(source) else None)
-        if many is None or inspect.isclass(source):
+        embed_texts = _method(source, _TEXTS) or (source if callable(source) else None)
+        if embed_texts is None or inspect.isclass(source):
             raise ConfigurationError(f"{preview(repr(source))} is not an embedder: give {ACCEPTED}")
-        self._many: Callable[..., Any] = many
-        self._one = _method(source, _QUERY)
+        self._embed_texts: Callable[[list[str]], object] = embed_texts
+        self._embed_query: Callable[[str], object] | None = _method(source, _QUERY)
         self._dimension: int | None = None
 
     @property
     def symmetric(self) -> bool:
-        return self._one is None or getattr(self.source, "symmetric", False) is True
+        return self._embed_query is None or getattr(self.source, "symmetric", False) is True
 
     @property
     def known_dimension(self) -> int | None:
-        """The dimension where the object tells it, or once it has embedded."""
+        """The object's own dimension, or that of the vectors so far."""
         known = getattr(self.source, "dimension", None) if self._dimension is None else None
         return known if isinstance(known, int) and not isinstance(known, bool) else self._dimension
 
     @property
     def dimension(self) -> int:
-        """How many numbers a vector has; a text is embedded where that is not known."""
+        """The dimension of a vector; unless it is known, a text is embedded."""
         return self.known_dimension or self.embed(["dimension"]).shape[1]
 
     @property
     def usage(self) -> Usage:
-        """What the object says that it used; nothing is known where it does not."""
+        """The usage that the object reports."""
         return self.source.usage if isinstance(self.source, ReportsUsage) else Usage(0, 0, None, None)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return a row per text; raises ``ConfigurationError`` on anything but finite vectors of one length."""
-        vectors = checked_vectors(self.ask(self._many, list(texts)), len(texts), self.label, self.known_dimension)
+        """Return a row for each text; raises ``ConfigurationError`` unless they are finite vectors of one length."""
+        answer = self.ask(self._embed_texts, list(texts))
+        vectors = checked_vectors(answer, len(texts), self.label, self.known_dimension)
         self._dimension = vectors.shape[1]
         return vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the vector of a question; raises as ``embed`` does."""
-        if self._one is None:
+        """Return the vector of a question; raises as ``embed``."""
+        if self._embed_query is None:
             row: NDArray[np.float32] = self.embed([text])[0]
             return row
-        given = np.atleast_2d(np.asarray(self.ask(self._one, text)))
-        vector: NDArray[np.float32] = checked_vectors(given, 1, self.label, self.known_dimension)[0]
+        answer = np.atleast_2d(np.asarray(self.ask(self._embed_query, text)))
+        vector: NDArray[np.float32] = checked_vectors(answer, 1, self.label, self.known_dimension)[0]
         return vector
 
 
-def _method(source: object, names: Sequence[str]) -> Callable[..., Any] | None:
-    return next((found for name in names if callable(found := getattr(source, name, None))), None)
+def _method(source: object, names: Sequence[str]) -> Callable[..., object] | None:
+    return next((method for name in names if callable(method := getattr(source, name, None))), None)

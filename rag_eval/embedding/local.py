@@ -1,8 +1,8 @@
-"""The default embedder: static word vectors that come with an installed package, no network and no key.
+"""The default embedder: static word vectors of an installed package, without network or key.
 
-A text's vector is the mean of its tokens' vectors, scaled to length 1. The weights (256 dimensions) and the
-tokenizer are files inside the ``wordllama`` package; they are read directly, because importing that package
-configures the root logger and may look for a model hub.
+A text's vector is the mean of its tokens' vectors, scaled to length 1. The weights (256 dimensions) and the tokenizer
+are files of the package ``wordllama``, which is not imported, because that configures the root logger and may call a
+model hub.
 """
 
 import importlib.util
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors
+from rag_eval.embedding.embedder import BatchEmbedder, EmbeddedBatch, Vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
 
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
 
 BATCH = 256
 MOST_WORDS, LONGEST_WORD = 2**18, 64
-"""How many words are remembered with their tokens, before they are forgotten and met again, and how long ones."""
+"""How many words are cached with their tokens before the cache is cleared, and of what length."""
 
-# No token of the vocabulary goes on across a space, which the model writes as ▁, or a line end: what lies between is
-# split into tokens on its own, whatever is beside it.
+# No token of the vocabulary spans a space, which the model writes as ▁, or a line end: the text between them is split
+# into tokens independently.
 _WORD = re.compile(r"\n|▁*[^▁\n]+|▁+")
 
 
 @part
-class LocalEmbedder(BuiltInEmbedder):
+class LocalEmbedder(BatchEmbedder):
     """Mean of static token vectors, 256 dimensions; the same text always gives the same vector, bit for bit.
 
     A text without tokens (the empty one) has the zero vector.
@@ -46,26 +45,23 @@ class LocalEmbedder(BuiltInEmbedder):
 
     @cached_property
     def name(self) -> str:
-        """The model, with the version of the package that brings its weights."""
+        """The model, with the version of the package that has its weights."""
         try:
             return f"wordllama-l2-supercat-256@{version('wordllama')}"
         except PackageNotFoundError:
             raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
 
-    def embed_as_ready(
-        self, texts: Sequence[str], places: Sequence[int]
-    ) -> Iterator[tuple[Sequence[int], Vectors, NDArray[np.int64]]]:
-        """Return the vectors of the texts at these places and how many tokens each has, batch by batch."""
+    def embed_as_ready(self, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
+        """Yield the vectors of the texts, and the tokens of each, batch by batch."""
         from scipy.sparse import csr_array
 
         weights = _model().weights
-        for begin in range(0, len(places), BATCH):
-            batch = places[begin : begin + BATCH]
-            ids = [token_ids(texts[place]) for place in batch]
-            vectors = np.zeros((len(batch), self.dimension), np.float32)
+        for begin in range(0, len(texts), BATCH):
+            ids = [token_ids(text) for text in texts[begin : begin + BATCH]]
+            vectors = np.zeros((len(ids), self.dimension), np.float32)
             lengths = np.array([len(tokens) for tokens in ids])
             flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
-            # Row by row in the order of the tokens: the same bits as the sum of each text alone.
+            # Adds row by row in the order of the tokens: bit for bit the sum of each text alone.
             counted = csr_array(
                 (np.ones(len(flat), np.float32), flat, np.append(0, np.cumsum(lengths))), (len(ids), len(weights))
             )
@@ -74,10 +70,10 @@ class LocalEmbedder(BuiltInEmbedder):
                 mean = sums[row] / np.float32(lengths[row])
                 vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
             self._count(texts=len(ids), tokens=int(lengths.sum()))
-            yield batch, vectors, lengths
+            yield EmbeddedBatch(range(begin, begin + len(ids)), vectors, lengths)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens it reads of each text."""
+        """Return the number of tokens of each text."""
         return [len(token_ids(text)) for text in texts]
 
 
@@ -101,7 +97,7 @@ def token_ids(text: str) -> list[int]:
 
 
 def token_vectors(ids: Sequence[int]) -> Vectors:
-    """Return the vectors of tokens, as they are: the more a token says, the longer its vector."""
+    """Return the vectors of tokens, unscaled: informative tokens have longer vectors."""
     return _model().weights[np.asarray(ids, np.int64)]
 
 
@@ -110,7 +106,7 @@ class _Model(NamedTuple):
     weights: Vectors
     """The vector of each token."""
     marks: re.Pattern[str]
-    """What the tokenizer takes for more than text, such as ``<s>``."""
+    """The tokenizer's special tokens, such as ``<s>``."""
     words: dict[str, list[int]]
 
 

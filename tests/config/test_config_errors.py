@@ -78,9 +78,6 @@ WRONG_SETTINGS = {
     "embedders: {type: sentence-transformers, model: ''}": (
         "embedders.model: expected text that is not empty, found the text ''"
     ),
-    "embedders: {type: openai, too_long: cut}": (
-        "embedders.too_long: expected 'refuse' or 'truncate', found the text 'cut'"
-    ),
     "embedders: {type: openai, timeout: 0}": "embedders.timeout: expected a number above 0, found 0",
     "embedders: {type: sentence-transformers, model: m, normalize: 1}": (
         "embedders.normalize: expected true or false, found 1"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag_eval.embedding import cache
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
@@ -146,10 +147,11 @@ def test_usage_is_that_of_the_embedder(tmp_path: Path) -> None:
     assert own.usage == Usage(requests=0, texts=1, tokens=None, cost=None)
 
 
-def test_what_was_finished_before_an_error_is_kept(tmp_path: Path) -> None:
+def test_what_was_finished_before_an_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK", 10)
     own = OwnEmbedder()
     own.fails_after = 70
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path), keep_every=10)
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
     with pytest.raises(OSError, match="lights"):
         cached.embed(TEXTS)
     assert len(segment_files(tmp_path)) == 7
@@ -220,17 +222,18 @@ def test_questions_that_several_ask_at_once_are_embedded_once(tmp_path: Path, sy
             time.sleep(0.01)
             return super().vector(text)
 
-    embedder, cache = Slow(), EmbeddingCache(tmp_path)
+    embedder, shared = Slow(), EmbeddingCache(tmp_path)
     embedder.symmetric = symmetric  # type: ignore[attr-defined]  # optional
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(CachedEmbedder(embedder, cache).embed_queries, TEXTS[:20]) for _ in range(4)]
+        asked = [threads.submit(CachedEmbedder(embedder, shared).embed_queries, TEXTS[:20]) for _ in range(4)]
         vectors = [one.result() for one in asked]
     assert sorted(embedder.embedded) == sorted(TEXTS[:20])
     assert all(np.array_equal(one, vectors[0]) for one in vectors)
 
 
-def test_threads_share_one_cache(tmp_path: Path) -> None:
-    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path), keep_every=7)
+def test_threads_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK", 7)
+    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path))
     expected = LocalEmbedder().embed(TEXTS)
     with ThreadPoolExecutor(8) as pool:
         for start, vectors in enumerate(pool.map(lambda n: cached.embed(TEXTS[n:] + TEXTS[:n]), range(40))):
@@ -256,15 +259,13 @@ def test_bad_vectors_are_refused_and_not_kept(tmp_path: Path) -> None:
 
 
 def test_texts_and_parts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    cache = EmbeddingCache(tmp_path)
+    folder = EmbeddingCache(tmp_path)
     with pytest.raises(ConfigurationError, match="one string"):
-        CachedEmbedder(OwnEmbedder(), cache).embed("letters")
+        CachedEmbedder(OwnEmbedder(), folder).embed("letters")
     with pytest.raises(TextEncodingError, match="text 1"):
-        CachedEmbedder(OwnEmbedder(), cache).embed(["a", "\ud800"])
+        CachedEmbedder(OwnEmbedder(), folder).embed(["a", "\ud800"])
     with pytest.raises(ConfigurationError, match="not an embedder"):
-        CachedEmbedder(LocalEmbedder, cache)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="keep_every"):
-        CachedEmbedder(OwnEmbedder(), cache, keep_every=0)
+        CachedEmbedder(LocalEmbedder, folder)  # type: ignore[arg-type]
 
 
 def test_hits_and_misses_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

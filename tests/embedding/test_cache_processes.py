@@ -17,14 +17,16 @@ TEXTS = [f"text number {number}, of all {number % 7} kinds" for number in range(
 
 WRITER = """
 import sys
+from rag_eval.embedding import cache
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.local import LocalEmbedder
+cache.BLOCK = 25
 folder, turn = sys.argv[1], int(sys.argv[2])
 texts = [f"text number {number}, of all {number % 7} kinds" for number in range(3_000)]
 texts = texts[turn * 500:] + texts[:turn * 500]
 LocalEmbedder().embed_query("load the model")
 print("ready", flush=True)
-cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder), keep_every=25)
+cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
 for begin in range(0, len(texts), 50):
     cached.embed(texts[begin:begin + 50])
 """
@@ -75,24 +77,22 @@ def test_processes_that_are_killed_at_any_moment(tmp_path: Path, caplog: pytest.
 ONE_CALL = """
 import os, sys
 import numpy as np
+from rag_eval.embedding import cache
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-class Dying:
+from rag_eval.embedding.embedder import BatchEmbedder, EmbeddedBatch
+class Dying(BatchEmbedder):
     name, dimension, calls = "dying", 4, 0
     remote = sys.argv[2] == "remote"
-    def embed(self, texts):
-        self.calls += 1
-        if self.calls > 4:
-            os._exit(9)
-        return np.array([[len(text), 1, 2, 3] for text in texts], np.float32)
-    def embed_query(self, text):
-        return self.embed([text])[0]
-    def embed_as_ready(self, texts, places):
-        for place in places:
-            yield [place], self.embed([texts[place]])
-if not Dying.remote:
-    del Dying.embed_as_ready
-texts = [f"text number {number}" for number in range(100)]
-CachedEmbedder(Dying(), EmbeddingCache(sys.argv[1]), keep_every=1_000 if Dying.remote else 20).embed(texts)
+    def embed_as_ready(self, texts):
+        step = 1 if self.remote else 20
+        for begin in range(0, len(texts), step):
+            self.calls += 1
+            if self.calls > 4:
+                os._exit(9)
+            places = range(begin, begin + step)
+            yield EmbeddedBatch(places, np.array([[len(texts[place]), 1, 2, 3] for place in places], np.float32))
+cache.BLOCK = 1_000 if Dying.remote else 20
+CachedEmbedder(Dying(), EmbeddingCache(sys.argv[1])).embed([f"text number {number}" for number in range(100)])
 """
 
 
@@ -121,7 +121,7 @@ print(np.array_equal(CachedEmbedder(LocalEmbedder(), EmbeddingCache(sys.argv[1])
 def test_a_full_disk_is_said_and_loses_no_vectors(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert "100 vectors could not be kept" in done.stdout
+    assert "100 vectors could not be cached" in done.stdout
     assert "cannot be written (File too large): make room, then run again" in done.stdout
     assert done.stdout.splitlines()[-1] == "True"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

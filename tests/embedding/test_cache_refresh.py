@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_eval.embedding import cache
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ArtifactError
@@ -49,10 +50,11 @@ def versions(folder: Path, texts: Sequence[str]) -> tuple[list[float], list[str]
     return found[:, 1].tolist(), reader.embedded
 
 
-def test_what_was_kept_before_is_made_again_and_replaced(tmp_path: Path) -> None:
+def test_what_was_kept_before_is_made_again_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK", 7)
     CachedEmbedder(Model(1.0), EmbeddingCache(tmp_path)).embed(TEXTS)
     age(tmp_path)
-    again = CachedEmbedder(Model(2.0), EmbeddingCache(tmp_path), made_since=datetime.now(UTC), keep_every=7)
+    again = CachedEmbedder(Model(2.0), EmbeddingCache(tmp_path), made_since=datetime.now(UTC))
     assert set(again.embed(TEXTS[:40])[:, 1]) == {2.0}
     assert (again.statistics.misses, again.statistics.hits) == (40, 0)
     assert versions(tmp_path, TEXTS) == ([2.0] * 40 + [1.0] * 20, [])
@@ -84,7 +86,9 @@ def test_many_small_refreshes_lose_nothing(tmp_path: Path) -> None:
     assert versions(tmp_path, TEXTS) == ([2.0] * made + [1.0] * (len(TEXTS) - made), [])
 
 
-def test_a_failure_on_the_way_keeps_the_old_and_the_finished(tmp_path: Path) -> None:
+def test_a_failure_on_the_way_keeps_the_old_and_the_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK", 10)
+
     class Failing(Model):
         def embed(self, texts: Sequence[str]) -> Vectors:
             if len(self.embedded) >= 20:
@@ -93,7 +97,7 @@ def test_a_failure_on_the_way_keeps_the_old_and_the_finished(tmp_path: Path) -> 
 
     CachedEmbedder(Model(1.0), EmbeddingCache(tmp_path)).embed(TEXTS)
     age(tmp_path)
-    failing = CachedEmbedder(Failing(2.0), EmbeddingCache(tmp_path), made_since=datetime.now(UTC), keep_every=10)
+    failing = CachedEmbedder(Failing(2.0), EmbeddingCache(tmp_path), made_since=datetime.now(UTC))
     with pytest.raises(OSError, match="the lights went out"):
         failing.embed(TEXTS)
     assert versions(tmp_path, TEXTS)[1] == []

@@ -115,16 +115,8 @@ def test_a_text_that_is_too_long_is_refused_by_name_before_anything_is_sent(serv
         embedder_of(server, max_tokens_per_text=100).embed(texts)
     assert "2 of 4 texts have more than the 100 tokens that tiny takes: text 1 has 120 (' word" in str(caught.value)
     assert "text 3 has 101" in str(caught.value)
-    assert "too_long='truncate'" in str(caught.value)
+    assert "make smaller chunks" in str(caught.value)
     assert server.requests == []
-
-
-def test_a_text_that_is_too_long_is_cut_by_choice(server: OpenAIServer) -> None:
-    embedder = embedder_of(server, max_tokens_per_text=100, too_long="truncate")
-    vectors = embedder.embed(["short", " word" * 120])
-    assert np.array_equal(vectors, expected(["short", " word" * 100]))
-    assert embedder.name != embedder_of(server).name
-    assert embedder.name != embedder_of(server, max_tokens_per_text=50, too_long="truncate").name
 
 
 def test_the_dimension_is_known_asked_for_or_learned(server: OpenAIServer) -> None:
@@ -189,7 +181,6 @@ def test_tokens_are_counted_here_when_the_server_does_not_say(server: OpenAIServ
         ({"model": ""}, "model: expected text that is not empty"),
         ({"dimensions": 0}, "dimensions: expected a number of at least 1, found 0"),
         ({"concurrency": 0}, "concurrency: expected a number of at least 1, found 0"),
-        ({"too_long": "ignore"}, "too_long: expected 'refuse' or 'truncate', found the text 'ignore'"),
         ({"encoding_format": "hex"}, "encoding_format: expected 'base64' or 'float', found the text 'hex'"),
         ({"timeout": 0}, "timeout: expected a number above 0, found 0"),
         ({"base_url": "localhost:8000"}, "base_url: expected an address such as http://"),

@@ -71,7 +71,7 @@ def test_a_cache_keeps_texts_and_questions_apart(tmp_path: Path) -> None:
 
 def test_texts_that_the_model_cuts_are_said(caplog: pytest.LogCaptureFixture) -> None:
     SentenceTransformersEmbedder(StaticModel(), name="static").embed(["short", "one two three four five"])
-    assert "static reads 4 tokens of a text: 1 of 2 were cut, first text 1 with 5 tokens" in caplog.text
+    assert "static reads 4 tokens of a text: 1 of 2 were truncated, first text 1 with 5 tokens" in caplog.text
 
 
 def test_without_a_tokenizer_tokens_are_unknown() -> None:
@@ -112,8 +112,8 @@ def test_names_tell_what_changes_the_vectors() -> None:
         ("", {}, "model: expected text that is not empty"),
         (5, {}, "model: expected text, found 5"),
         (Path("m"), {}, "model: expected a name or an object with encode, found PosixPath"),
-        (StaticModel(), {}, "needs a name"),
-        (StaticModel(), {"name": "x", "truncate_dim": 3}, "set them on yours"),
+        (StaticModel(), {}, "needs a unique name"),
+        (StaticModel(), {"name": "x", "truncate_dim": 3}, "set them on your object"),
         ("org/model", {"batch_size": 0}, "batch_size: expected a number of at least 1, found 0"),
     ],
 )

@@ -114,8 +114,8 @@ def test_only_what_uses_the_network_is_remote() -> None:
 
 
 def test_an_openai_embedder_has_the_settings_and_needs_no_key_to_be_made() -> None:
-    embedder = OpenAIEmbedder(model="m", dimensions=8, base_url="http://localhost:1/v1", too_long="truncate")
-    assert embedder.name == "m/8@localhost:1/first-8192-cl100k_base"
+    embedder = OpenAIEmbedder(model="m", dimensions=8, base_url="http://localhost:1/v1")
+    assert embedder.name == "m/8@localhost:1"
     with pytest.raises(ConfigurationError, match="a text may not be longer than a request"):
         OpenAIEmbedder(max_tokens=10)
 

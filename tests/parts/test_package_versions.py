@@ -27,7 +27,6 @@ DECIDING: list[tuple[Kind, str, dict[str, Any], set[str]]] = [
     (CHUNKER, "cluster-semantic", {}, {"wordllama", "tokenizers"}),
     (EMBEDDER, "local", {}, {"wordllama", "tokenizers"}),
     (EMBEDDER, "openai", {}, set()),
-    (EMBEDDER, "openai", {"too_long": "truncate"}, {"tiktoken"}),
     (
         EMBEDDER,
         "sentence-transformers",

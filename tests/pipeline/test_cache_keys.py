@@ -145,8 +145,6 @@ def test_a_key_varies_on_whatever_changes_a_vector() -> None:
         {},
         {"dimensions": 64},
         {"base_url": "http://localhost:1/v1"},
-        {"too_long": "truncate"},
-        {"too_long": "truncate", "max_tokens_per_text": 100},
     ]
     models: list[dict[str, Any]] = [{}, {"revision": "v1"}, {"normalize": True}, {"truncate_dim": 8}]
     embedders = [OpenAIEmbedder(**one) for one in settings]
