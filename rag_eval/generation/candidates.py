@@ -1,11 +1,11 @@
-"""From the model's replies to candidates: every question asked for is kept, or dropped and reported."""
+"""The questions of the model, filtered: each is kept, or dropped with a reason."""
 
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel
@@ -41,7 +41,7 @@ from rag_eval.types.ids import ChunkId, EvaluationType
 MOST_EXAMPLES = 5
 EXAMPLE_CHARACTERS = 160
 MOST_CHARACTERS = 600
-"""The longest question that is kept."""
+"""The longest question that is kept, in characters."""
 
 Reason = Literal[
     "no usable answer",
@@ -61,21 +61,23 @@ Reason = Literal[
     "excerpt not relevant",
     "near duplicate",
 ]
-"""Why a question that was asked for is not in the ground truth."""
+"""Why a question is not in the ground truth."""
 
 Kind = TypeVar("Kind", bound=str)
 AnyQuestion = SpanQuestion | ChunkQuestion | BareQuestion
+Replies = Sequence[Reply[Assignment] | None]
+"""Replies in the order of the assignments; None for one that was not asked."""
 
 
 class Dropped(Record):
-    """How many there are of a kind, and the first of them, in printable characters."""
+    """How many were dropped for a reason, and some examples in printable characters."""
 
     count: int
     examples: tuple[str, ...]
 
 
 class Upload(Record):
-    """An upload of the ground truth: ``sent``, with its address, or ``failed``, with the reason."""
+    """An upload to LangSmith; ``detail`` is the address, or the reason why it failed."""
 
     dataset_name: str
     state: Literal["sent", "failed"]
@@ -83,10 +85,10 @@ class Upload(Record):
 
 
 class GenerationReport(Record):
-    """Every question asked for is kept or dropped: asked = kept + Σ dropped.
+    """What a generation asked for, kept, dropped and paid: asked = kept + Σ dropped.
 
-    ``bad_answers`` counts answers that could not be used, by fault, of which another attempt may have brought a good
-    one. ``unasked`` are questions for which no request was sent, because of what ``stopped`` says.
+    ``bad_answers`` counts unusable answers by fault; another attempt may have succeeded. ``unasked`` questions were
+    not sent, for the reason in ``stopped``.
     """
 
     evaluation_type: EvaluationType
@@ -103,12 +105,12 @@ class GenerationReport(Record):
 
     @property
     def total(self) -> LedgerEntry:
-        """The whole ledger in one entry."""
+        """The sum of the ledger."""
         return self.ledger[-1]
 
 
 class DropError(Exception):
-    """A question is dropped: the reason, and what shows it."""
+    """Raised to drop a question; ``detail`` illustrates the reason."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(reason, detail)
@@ -118,7 +120,7 @@ class DropError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question of the model, with its text on one line, and what it was asked for."""
+    """A question of the model, with its text on one line and its brief."""
 
     text: str
     question: AnyQuestion
@@ -128,9 +130,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A question with what answers it and the documents behind it.
+    """A question with the texts that answer it and their documents.
 
-    ``evidence`` are the texts of the answer; without an answer there are none, and the documents are those shown.
+    An unanswerable question has no ``evidence``, and the documents that the model was shown.
     """
 
     draft: Draft
@@ -145,22 +147,21 @@ class Candidate:
 
 
 def matched(reply: Reply[Assignment]) -> tuple[list[tuple[Brief, AnyQuestion]], list[Brief]]:
-    """Return the questions of a reply by their briefs, and the briefs without one; other questions are passed over."""
+    """Return the questions of a reply with their briefs, and the briefs without a question."""
     briefs = {brief.number: brief for brief in reply.assignment.briefs}
     answer = reply.answer
-    if isinstance(answer, Evidence):  # for a question that was not the model's
+    if isinstance(answer, Evidence):  # about a real question
         quoted = SpanQuestion(number=1, question=reply.assignment.about, excerpts=answer.excerpts)
         return [(briefs[1], quoted)], []
     questions: Sequence[AnyQuestion] = ()
     if isinstance(answer, SpanQuestions | ChunkQuestions | BareQuestions):
         questions = answer.questions
-    # Of two questions with one number the first is taken.
     taken = [(brief, question) for question in questions if (brief := briefs.pop(question.number, None)) is not None]
     return sorted(taken, key=lambda pair: pair[0].number), list(briefs.values())
 
 
 def clean_question(text: str) -> str:
-    """Return the question on one line; raises ``DropError`` when it is empty, too long or has control characters."""
+    """Return the question on one line; raise ``DropError`` if it is empty, too long or has control characters."""
     clean = " ".join(text.split())
     if not clean or len(clean) > MOST_CHARACTERS or any(unicodedata.category(c) in ("Cc", "Cs") for c in clean):
         raise DropError("unusable question", text)
@@ -168,14 +169,14 @@ def clean_question(text: str) -> str:
 
 
 def says_unanswerable(question: AnyQuestion, reply: Reply[Assignment]) -> bool:
-    """Whether the model says that nothing it was shown answers the question."""
+    """Whether the model says that the documents do not answer the question."""
     return isinstance(question, BareQuestion) or (
         isinstance(question, SpanQuestion) and not question.excerpts and isinstance(reply.answer, Evidence)
     )
 
 
-def to_verify(replies: Iterable[Reply[Assignment] | None]) -> dict[str, Assignment]:
-    """Return the questions that are said to have no answer, which has to be verified, by what they were asked for."""
+def to_verify(replies: Replies) -> dict[str, Assignment]:
+    """Return the questions that the model says have no answer, with their assignments."""
     questions: dict[str, Assignment] = {}
     for reply in filter(None, replies):
         for _, question in matched(reply)[0]:
@@ -185,99 +186,95 @@ def to_verify(replies: Iterable[Reply[Assignment] | None]) -> dict[str, Assignme
     return questions
 
 
-Drop = tuple[int, Reason, str]
-"""The place of a candidate that a filter drops, the reason, and what shows it."""
+class Drop(NamedTuple):
+    """A candidate that a filter drops, and why."""
+
+    candidate: Candidate
+    reason: Reason
+    detail: str
 
 
 def filtered(
     candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder, *, by_length: bool
-) -> tuple[list[Candidate], list[tuple[Candidate, Reason, str]]]:
-    """Return the candidates that pass all filters, in their order, and those that do not, with reason and detail.
-
-    Each filter sees what the ones before have left. Without ``by_length`` the lengths of the texts are left alone.
-    """
-    thresholds = options.filters
+) -> tuple[list[Candidate], list[Drop]]:
+    """Return the candidates that pass all filters, and those that do not; ``by_length`` checks the excerpts too."""
+    limits, left, dropped = options.filters, list(candidates), list[Drop]()
     filters: list[Callable[[list[Candidate]], Iterator[Drop]]] = [
-        lambda some: _lengths(some, thresholds),
-        lambda some: _leaks(some, thresholds.max_leakage),
-        lambda some: _irrelevances(some, thresholds.min_relevance, embedder),
-        lambda some: _repetitions(some, thresholds.max_question_similarity, embedder),
+        lambda some: _lengths(some, limits),
+        lambda some: _leaks(some, limits.max_leakage),
+        lambda some: _irrelevances(some, limits.min_relevance, embedder),
+        lambda some: _repetitions(some, limits.max_question_similarity, embedder),
     ]
-    kept = list(candidates)
-    dropped: list[tuple[Candidate, Reason, str]] = []
     for drops_of in filters if by_length else filters[1:]:
-        drops = list(drops_of(kept))
-        dropped += [(kept[place], reason, detail) for place, reason, detail in drops]
-        places = {place for place, _, _ in drops}
-        kept = [candidate for place, candidate in enumerate(kept) if place not in places]
-    return kept, dropped
+        drops = list(drops_of(left))
+        gone = {id(drop.candidate) for drop in drops}
+        left = [candidate for candidate in left if id(candidate) not in gone]
+        dropped += drops
+    return left, dropped
 
 
-def _lengths(candidates: list[Candidate], thresholds: FilterOptions) -> Iterator[Drop]:
-    """Questions with an excerpt of fewer or more tokens than allowed."""
-    fewest, most = thresholds.min_excerpt_tokens, thresholds.max_excerpt_tokens
-    for place, candidate in enumerate(candidates):
+def _lengths(candidates: list[Candidate], limits: FilterOptions) -> Iterator[Drop]:
+    fewest, most = limits.min_excerpt_tokens, limits.max_excerpt_tokens
+    for candidate in candidates:
         for text in candidate.evidence:
             tokens = count_tokens(text, ENCODING)
             if fewest is not None and tokens < fewest:
-                yield (place, "excerpt too short", f"{tokens} tokens, {fewest} at least: {text}")
+                yield Drop(candidate, "excerpt too short", f"{tokens} tokens, {fewest} at least: {text}")
                 break
             if most is not None and tokens > most:
-                yield (place, "excerpt too long", f"{tokens} tokens, {most} at most: {text}")
+                yield Drop(candidate, "excerpt too long", f"{tokens} tokens, {most} at most: {text}")
                 break
 
 
 def _leaks(candidates: list[Candidate], most: float | None) -> Iterator[Drop]:
-    """Questions that repeat an excerpt: see ``leakage``."""
-    for place, candidate in enumerate(candidates if most is not None else ()):
+    for candidate in candidates if most is not None else ():
         share, text = max(((leakage(candidate.text, text), text) for text in candidate.evidence), default=(0.0, ""))
         if most is not None and share > most:
-            yield (place, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}")
+            yield Drop(
+                candidate, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}"
+            )
 
 
 def _irrelevances(candidates: list[Candidate], least: float | None, embedder: Embedder) -> Iterator[Drop]:
-    """Questions whose excerpts, taken together, are less similar to them than allowed."""
-    places = [place for place, candidate in enumerate(candidates) if candidate.evidence]
-    if least is None or not places:
+    answered = [candidate for candidate in candidates if candidate.evidence]
+    if least is None or not answered:
         return
-    texts = ["\n".join(candidates[place].evidence) for place in places]
-    questions = unit_vectors(embed_queries(embedder, [candidates[place].text for place in places]), "question vectors")
+    texts = ["\n".join(candidate.evidence) for candidate in answered]
+    questions = unit_vectors(embed_queries(embedder, [candidate.text for candidate in answered]), "question vectors")
     answers = unit_vectors(text_vectors(embedder, texts), "excerpt vectors")
     similarities = row_dots(questions.astype(np.float64), answers.astype(np.float64))
-    for place, similarity, text in zip(places, similarities.tolist(), texts, strict=True):
+    for candidate, similarity, text in zip(answered, similarities.tolist(), texts, strict=True):
         if similarity < least:
-            yield (place, "excerpt not relevant", f"similarity {similarity:.2f}, {least:.2f} at least: {text}")
+            yield Drop(candidate, "excerpt not relevant", f"similarity {similarity:.2f}, {least:.2f} at least: {text}")
 
 
 def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embedder) -> Iterator[Drop]:
-    """Questions that an earlier one asks too: in the same words (always), or nearly, with the same numbers."""
-    first: dict[tuple[str, ...], int] = {}
-    others: list[int] = []
-    for place, candidate in enumerate(candidates):
-        earlier = first.setdefault(tuple(words(candidate.text)) or (candidate.text,), place)
-        if earlier != place:
-            yield (place, "near duplicate", f"the same words as: {candidates[earlier].text}")
-        else:
-            others.append(place)
-    if most is None or len(others) < 2:
+    """Drop questions with the words of an earlier one, or similar ones with the same numbers."""
+    first: dict[tuple[str, ...], Candidate] = {}
+    for candidate in candidates:
+        earlier = first.setdefault(tuple(words(candidate.text)) or (candidate.text,), candidate)
+        if earlier is not candidate:
+            yield Drop(candidate, "near duplicate", f"the same words as: {earlier.text}")
+    unique = list(first.values())
+    if most is None or len(unique) < 2:
         return
-    vectors = unit_vectors(embed_queries(embedder, [candidates[place].text for place in others]), "question vectors")
-    # By their numbers apart: "Route 2" and "Route 3" are near each other in any space of words.
+    vectors = unit_vectors(embed_queries(embedder, [candidate.text for candidate in unique]), "question vectors")
+    # Embeddings hardly tell "Route 2" from "Route 3".
     groups: dict[frozenset[str], list[int]] = {}
-    for row, place in enumerate(others):
-        numbers = frozenset(word for word in words(candidates[place].text) if any(c.isdigit() for c in word))
+    for row, candidate in enumerate(unique):
+        numbers = frozenset(word for word in words(candidate.text) if any(c.isdigit() for c in word))
         groups.setdefault(numbers, []).append(row)
     for rows in groups.values():
-        for later, earlier, similarity in _alike(vectors[rows], most):
-            nearest = candidates[others[rows[earlier]]].text
-            yield (others[rows[later]], "near duplicate", f"similarity {similarity:.2f} with: {nearest}")
+        for later, nearest, similarity in _alike(vectors[rows], most):
+            detail = f"similarity {similarity:.2f} with: {unique[rows[nearest]].text}"
+            yield Drop(unique[rows[later]], "near duplicate", detail)
 
 
 BLOCK = 1_024
 
 
 def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
-    """Yield each row that is as similar as ``least`` to an earlier one that is not so itself, with that one."""
+    """Yield each row that is similar to an earlier one that was not yielded, with the most similar one."""
     kept = np.ones(len(vectors), bool)
     for begin in range(0, len(vectors), BLOCK):
         similarities = vectors[begin : begin + BLOCK] @ vectors[: begin + BLOCK].T
@@ -289,7 +286,7 @@ def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
 
 
 class Assembly:
-    """Takes the replies of one generation; its counts, with examples of what was dropped, are for the report."""
+    """The candidates in the replies of one generation, with counts and examples for the report."""
 
     def __init__(self, options: GenerationOptions, embedder: Embedder) -> None:
         self._options, self._embedder = options, embedder
@@ -299,27 +296,31 @@ class Assembly:
 
     @property
     def dropped(self) -> dict[Reason, Dropped]:
-        """The questions that were dropped, by reason."""
+        """The dropped questions by reason."""
         return _tallied(self._dropped, get_args(Reason))
 
     @property
     def bad_answers(self) -> dict[AnswerFault, Dropped]:
-        """The answers that could not be used, by fault."""
+        """The unusable answers by fault."""
         return _tallied(self._bad_answers, get_args(AnswerFault))
 
     def candidates(
         self,
         assignments: Sequence[Assignment],
-        replies: Sequence[Reply[Assignment] | None],
-        verdicts: Sequence[Reply[Assignment] | None],
+        replies: Replies,
+        verdicts: Replies,
         place: Callable[[Draft], Candidate],
         *,
         by_length: bool,
     ) -> list[Candidate]:
         """Return the candidates that are kept, in the order of the assignments.
 
-        ``verdicts`` are about the questions ``to_verify``; ``place`` locates the answer to a draft, or raises
-        ``DropError``.
+        Args:
+            assignments: What was asked.
+            replies: The replies to the assignments.
+            verdicts: The replies about the questions ``to_verify``.
+            place: Locates the answer to a question, or raises ``DropError``.
+            by_length: Whether to filter by the lengths of excerpts.
         """
         judged = {reply.assignment.about: reply.answer for reply in filter(None, verdicts)}
         candidates: list[Candidate] = []
@@ -331,21 +332,17 @@ class Assembly:
         for answered in filter(None, (*replies, *verdicts)):
             for bad in answered.bad:
                 self._bad_answers[bad.fault].append(_example(answered.assignment.about, bad.detail))
-        # What people really asked is kept as they asked it.
-        real = [one for one in candidates if one.draft.assignment.purpose == "evidence"]
-        invented = [one for one in candidates if one.draft.assignment.purpose != "evidence"]
+        is_real = [candidate.draft.assignment.purpose == "evidence" for candidate in candidates]
+        invented = [candidate for candidate, real in zip(candidates, is_real, strict=True) if not real]
         kept, dropped = filtered(invented, self._options, self._embedder, by_length=by_length)
-        kept += real
         for candidate, reason, detail in dropped:
             self._dropped[reason].append(_example(candidate.text, detail))
+        kept += [candidate for candidate, real in zip(candidates, is_real, strict=True) if real]
         self.kept = len(kept)
         return kept
 
     def _read(
-        self,
-        reply: Reply[Assignment],
-        judged: Mapping[str, BaseModel | None],
-        place: Callable[[Draft], Candidate],
+        self, reply: Reply[Assignment], judged: Mapping[str, BaseModel | None], place: Callable[[Draft], Candidate]
     ) -> Iterator[Candidate]:
         assignment = reply.assignment
         questions, missing = matched(reply)
@@ -356,16 +353,14 @@ class Assembly:
         for brief, question in questions:
             try:
                 draft = Draft(clean_question(question.question), question, brief, assignment)
-                if says_unanswerable(question, reply):
-                    yield _verified(draft, judged.get(draft.text), place)
-                else:
-                    yield place(draft)
+                is_unanswerable = says_unanswerable(question, reply)
+                yield _verified(draft, judged.get(draft.text), place) if is_unanswerable else place(draft)
             except DropError as drop:
                 self._dropped[drop.reason].append(_example(question.question, drop.detail))
 
 
 def _verified(draft: Draft, verdict: BaseModel | None, place: Callable[[Draft], Candidate]) -> Candidate:
-    """Return a question as unanswerable; a real one that the verdict quotes an answer to, with that answer."""
+    """Return a question as unanswerable, or a real one with the answer that the verdict quotes."""
     if not isinstance(verdict, Verdict):
         raise DropError("not verified", "no verdict")
     if not verdict.answerable:
@@ -378,12 +373,12 @@ def _verified(draft: Draft, verdict: BaseModel | None, place: Callable[[Draft], 
 
 
 def _example(*parts: str) -> str:
-    """Return an example to look at: each part in printable characters, and cut."""
+    """Return an example in printable characters, each part shortened."""
     return ": ".join(preview(part, EXAMPLE_CHARACTERS) for part in parts)
 
 
 def _tallied(examples: Mapping[str, Sequence[str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
-    """Return how many examples there are of each kind, in the order of ``kinds``, and the first of them."""
+    """Count the examples of each kind, in the order of ``kinds``."""
     return {
         kind: Dropped(count=len(examples[kind]), examples=tuple(examples[kind][:MOST_EXAMPLES]))
         for kind in kinds
