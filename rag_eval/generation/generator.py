@@ -1,4 +1,4 @@
-"""What both generators have in common: plan, ask, assemble the answers, and report."""
+"""The steps of generating ground truth: plan, ask, assemble the answers, and report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -16,6 +16,7 @@ from rag_eval.generation.candidates import (
     Candidate,
     Draft,
     GenerationReport,
+    Replies,
     Upload,
     to_verify,
 )
@@ -31,7 +32,7 @@ from rag_eval.generation.questions import (
 )
 from rag_eval.generation.settings import DEFAULT_MODEL, GenerationOptions, OnProgress
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
-from rag_eval.llm.asking import Asker, Reply
+from rag_eval.llm.asking import Asker
 from rag_eval.llm.chat import (
     ANSWERS_FOLDER,
     AnswerCache,
@@ -55,13 +56,14 @@ TOKENS_OF_A_SPAN_QUESTION = 150
 TOKENS_OF_A_QUESTION = 60
 TOKENS_OF_A_VERDICT = 40
 DEPTHS: dict[Purpose, int] = {"unanswerable": MOST_BY_EACH, "evidence": 3 * MOST_BY_EACH}
-"""How many passages by words, and as many by vectors, show that nothing answers a question of each kind."""
+"""How many passages by words, and how many by vectors, verify that nothing answers a question."""
+DEFAULT_WORKSPACE = Path(".rag-eval")
 
 
 class GenerationEstimate(Record):
-    """About what is to be paid: ``calls`` of which ``cached`` cost nothing; cost in US dollars, None when unknown.
+    """The expected calls, of which ``cached`` are free; tokens and cost in US dollars are those of the others.
 
-    Tokens and cost are those of the calls that are not cached. A model that thinks before it answers writes more.
+    ``cost`` is None if the prices are unknown. A model that reasons before it answers writes more.
     """
 
     documents: int
@@ -74,35 +76,32 @@ class GenerationEstimate(Record):
 
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
-Replies = Sequence[Reply[Assignment] | None]
-"""What came of assignments, in their order; None for what was not asked."""
-DEFAULT_WORKSPACE = Path(".rag-eval")
 
 
 class SyntheticDatasetGenerator(ABC, Generic[T]):
-    """Asks a language model for questions about documents, and keeps those whose answers it can locate.
+    """Asks a language model for questions about documents, and keeps those whose answers can be located.
 
-    Every answer is stored before it is used: the same generation again pays nothing, and one that was interrupted
-    continues. The result does not depend on ``concurrency``.
+    Every answer is cached before it is used: repeating a generation is free, and an interrupted one continues. The
+    result does not depend on ``concurrency``.
 
     Args:
         llm_client: A client with ``chat.completions.create(model, messages, response_format)``; its own retries are
             turned off.
         corpus: The documents.
         model: The name of the model.
-        options: What kind of questions, and how.
-        prices: Needed for ``max_cost`` and the costs of models and servers other than OpenAI's.
-        max_cost: The most US dollars that one generation pays; what is done by then is kept. Before a call, the price
-            of ``options.max_output_tokens`` is reserved, or of 16,384 tokens where the length is not limited.
-        prompts: A folder with files to replace those in ``rag_eval/generation/prompts``.
-        embedder: Finds similar texts, by default the local one.
-        concurrency: How many requests are sent at once.
-        retries: How often a failed request is sent again.
-        workspace: Where answers are stored.
-        on_progress: Called with the number of requests answered, and of all.
+        options: What kind of questions to ask for, and how.
+        prices: The prices of the model; needed for ``max_cost`` except with OpenAI's models and server.
+        max_cost: The most US dollars that a generation may spend. Before a call, the price of
+            ``options.max_output_tokens``, or of 16,384 tokens, is reserved.
+        prompts: A folder with files that replace those in ``rag_eval/generation/prompts``.
+        embedder: Finds similar texts; by default the local one.
+        concurrency: The number of requests at once.
+        retries: How to retry failed requests.
+        workspace: Where answers are cached.
+        on_progress: Called with the number of answered requests, and of all.
 
     Raises:
-        ConfigurationError: A setting cannot be used.
+        ConfigurationError: If a setting cannot be used.
     """
 
     evaluation_type: ClassVar[EvaluationType]
@@ -158,7 +157,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     @property
     def report(self) -> GenerationReport:
-        """What the last generation came to, so far: also after an error, or while it is under way."""
+        """The report of the last generation, which may have failed or be under way."""
         stopped, budget, assembly = None, self.asker.budget, self._assembly
         if budget.is_reached:
             stopped = (
@@ -188,16 +187,21 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         dataset_name: str | None = None,
         queries: Sequence[Query] = (),
     ) -> list[T]:
-        """Return the ground truth, in the order of the documents; ``report`` says what was dropped and what it took.
+        """Generate ground truth, and upload it to LangSmith; ``report`` has the details.
 
-        With ``queries`` none are invented: what answers each of them is quoted from what a search finds for it, and one
-        that nothing answers, there or in a wider search, is declared unanswerable.
+        Args:
+            queries_per_doc: The number of questions per document.
+            upload_to_langsmith: Whether to upload; ``report.upload`` says whether it worked.
+            dataset_name: By default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``.
+            queries: Real questions to quote the answers of, instead of inventing any. Those without an answer are
+                declared unanswerable.
 
-        It is sent to the LangSmith dataset, by default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``;
-        ``report.upload`` says whether that worked. When ``max_cost`` is reached, what was
-        answered until then comes back, and ``report.stopped`` says so.
-        Raises ``ServiceError`` when the model's service fails for good; what was answered is kept, and generating
-        again goes on from there. ``ConfigurationError`` when there is nothing to ask.
+        Returns:
+            The ground truth in the order of the documents; a part of it if ``max_cost`` was reached.
+
+        Raises:
+            ServiceError: If the service fails; generating again continues with the cached answers.
+            ConfigurationError: If there is nothing to ask.
         """
         truth, _, _ = self.extend(queries_per_doc, queries=queries)
         if upload_to_langsmith:
@@ -212,20 +216,20 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> tuple[list[T], list[DocumentId], bool]:
-        """Return the ground truth about some documents, those that were asked about, and whether all was asked.
+        """Return ground truth about some documents, those that were asked about, and whether all was asked.
 
-        Without ``totals`` no question about several documents, and none without an answer, is asked. Raises as
-        ``generate`` does.
+        Without ``totals``, cross-document and unanswerable questions are not asked for. Raises like ``generate``.
         """
         self._start()
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
-        replies: Replies = self._ask(assignments)
-        verdicts: Replies = self._ask(self._verifications(replies))
+        replies = self._ask(assignments)
+        verdicts = self._ask(self._verifications(replies))
         truth = self._assemble(assignments, replies, verdicts, queries)
-        unasked = {one.windows[0].doc_id for one, reply in zip(assignments, replies, strict=True) if reply is None}
-        names = [one.id for one in self._corpus if documents is None or one.id in documents]
-        is_complete = all(reply is not None for reply in (*replies, *verdicts))
-        return truth, [name for name in names if name not in unasked], is_complete
+        pairs = zip(assignments, replies, strict=True)
+        unasked = {assignment.windows[0].doc_id for assignment, reply in pairs if reply is None}
+        chosen = [document.id for document in self._corpus if documents is None or document.id in documents]
+        is_complete = None not in (*replies, *verdicts)
+        return truth, [doc_id for doc_id in chosen if doc_id not in unasked], is_complete
 
     def estimate(
         self,
@@ -235,26 +239,26 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> GenerationEstimate:
-        """Estimate what asking would take, verifying all questions that may have no answer included; asks nothing."""
+        """Estimate the cost of a generation, including the verification of all questions that may have no answer."""
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
-        digests = [one.request.digest(0) for one in assignments]
+        digests = [assignment.request.digest(0) for assignment in assignments]
         cached = self._cache.find_many(digests)
         fresh = [
-            one
-            for one, digest in zip(assignments, digests, strict=True)
-            if digest not in cached or not cached[digest].serves(one.request.max_output_tokens)
+            assignment
+            for assignment, digest in zip(assignments, digests, strict=True)
+            if digest not in cached or not cached[digest].serves(assignment.request.max_output_tokens)
         ]
-        unsure = [one for one in fresh if one.purpose in DEPTHS for _ in one.briefs]
-        read = sum(one.request.input_tokens for one in fresh)
-        read += 2 * PASSAGE_TOKENS * sum(DEPTHS[one.purpose] for one in unsure)
+        unsure = [assignment for assignment in fresh if assignment.purpose in DEPTHS for _ in assignment.briefs]
+        read = sum(assignment.request.input_tokens for assignment in fresh)
+        read += 2 * PASSAGE_TOKENS * sum(DEPTHS[assignment.purpose] for assignment in unsure)
         read += len(unsure) * self._planner.verification("", "").request.input_tokens
         written = len(unsure) * TOKENS_OF_A_VERDICT
-        for one in fresh:
-            quotes = one.answer in (SpanQuestions, Evidence)
-            written += len(one.briefs) * (TOKENS_OF_A_SPAN_QUESTION if quotes else TOKENS_OF_A_QUESTION)
+        for assignment in fresh:
+            quotes = assignment.answer in (SpanQuestions, Evidence)
+            written += len(assignment.briefs) * (TOKENS_OF_A_SPAN_QUESTION if quotes else TOKENS_OF_A_QUESTION)
         return GenerationEstimate(
             documents=len(self._corpus) if documents is None else len(documents),
-            questions=sum(len(one.briefs) for one in assignments),
+            questions=sum(len(assignment.briefs) for assignment in assignments),
             calls=len(assignments) + len(unsure),
             cached=len(assignments) - len(fresh),
             input_tokens=read,
@@ -270,39 +274,39 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> list[Assignment]:
-        """Return what the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
-        options = self._options
+        """Return what to ask the model, in order; raise ``ConfigurationError`` if there is nothing to ask."""
+        options, planner = self._options, self._planner
         if type(queries_per_doc) is not int or queries_per_doc < 0:
-            raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number from 0 up")
-        windows_of = [windows for one in self._corpus if (windows := self._windows(one, options.window_tokens))]
+            raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number, at least 0")
+        windows_of = [
+            windows for document in self._corpus if (windows := self._windows(document, options.window_tokens))
+        ]
         if not windows_of:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
-        if queries and self.evaluation_type == "chunk-level":
-            raise ConfigurationError("what answers real questions is quoted as spans: leave out the chunker")
         if queries:
-            texts = _by_text(queries)
-            return [self._planner.evidence(text, self._passages.find(text, MOST_BY_EACH)) for text in texts]
+            if self.evaluation_type == "chunk-level":
+                raise ConfigurationError("the answers to real questions are spans: remove the chunker")
+            return [planner.evidence(text, self._passages.find(text, MOST_BY_EACH)) for text in _by_text(queries)]
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
         assignments: list[Assignment] = []
         for windows in windows_of:
             if documents is None or windows[0].doc_id in documents:
-                assignments += self._planner.per_document(windows, queries_per_doc)
+                assignments += planner.per_document(windows, queries_per_doc)
         if options.cross_document and totals:
-            halves = [window for one in self._corpus for window in self._windows(one, options.window_tokens // 2)]
-            assignments += self._planner.cross_document(halves, options.cross_document, self._embedder)
+            size = options.window_tokens // 2
+            halves = [window for document in self._corpus for window in self._windows(document, size)]
+            assignments += planner.cross_document(halves, options.cross_document, self._embedder)
         if options.unanswerable and totals:
-            assignments += self._planner.unanswerable(
-                [one for some in windows_of for one in some], options.unanswerable
-            )
+            every = [window for windows in windows_of for window in windows]
+            assignments += planner.unanswerable(every, options.unanswerable)
         return assignments
 
     def _verifications(self, replies: Replies) -> list[Assignment]:
-        """Return what the model will be asked about the questions that are said to have no answer."""
-        found = ((text, self._passages.find(text, DEPTHS[one.purpose])) for text, one in to_verify(replies).items())
+        """Ask about the questions that the model says have no answer."""
         return [
-            self._planner.verification(text, shown_passages([passage.text for passage in passages]))
-            for text, passages in found
+            self._planner.verification(text, shown_passages(self._passages.find(text, DEPTHS[assignment.purpose])))
+            for text, assignment in to_verify(replies).items()
         ]
 
     @cached_property
@@ -312,15 +316,13 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     def _assemble(
         self, assignments: Sequence[Assignment], replies: Replies, verdicts: Replies, queries: Sequence[Query]
     ) -> list[T]:
-        """Return the ground truth of the replies; None stands for what was not asked."""
         by_length = self.evaluation_type == "token-level"
         truth: list[T] = []
-        real = _by_text(queries)
-        ids = {query.id for query in queries}
+        real, ids = _by_text(queries), {query.id for query in queries}
         for candidate in self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length):
             query = real.get(candidate.text)
             query_id = query.id if query else generate_query_id(candidate.text)
-            if query_id in ids and query is None:  # two texts may share eight digits
+            if query_id in ids and query is None:  # the ids of two texts may be the same
                 query_id = QueryId("query_" + text_sha256(candidate.text))
             ids.add(query_id)
             metadata = {
@@ -337,7 +339,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return truth
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
-        """Send the ground truth to LangSmith, unless it is empty; the report has what came of it."""
+        """Upload ground truth to LangSmith, unless it is empty; the report has the result."""
         if truth:
             self._upload = uploaded(dataset_name or DEFAULT_DATASETS[self.evaluation_type], truth)
 
@@ -350,27 +352,26 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     @abstractmethod
     def _windows(self, document: Document, size: int) -> list[Window]:
-        """Return the document in parts of at most so many tokens; none when it is blank."""
+        """Split a document into windows of at most ``size`` tokens; none if it is blank."""
 
     @abstractmethod
     def _place(self, draft: Draft) -> Candidate:
-        """Return a question with where its answer is; raises ``DropError``."""
+        """Locate the answer to a question; raise ``DropError`` if that is impossible."""
 
     @abstractmethod
-    def _truth(self, query: Query, candidate: Candidate) -> T:
-        """Return the candidate as ground truth."""
+    def _truth(self, query: Query, candidate: Candidate) -> T: ...
 
 
 def _by_text(queries: Sequence[Query]) -> dict[str, Query]:
-    """Return the queries by their text on one line, of those with the same the first."""
-    found: dict[str, Query] = {}
+    """Return the queries by their text on one line; the first of several with the same text."""
+    by_text: dict[str, Query] = {}
     for query in queries:
-        found.setdefault(" ".join(query.text.split()), query)
-    return found
+        by_text.setdefault(" ".join(query.text.split()), query)
+    return by_text
 
 
 def uploaded(dataset_name: str, truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> Upload:
-    """Send ground truth to a LangSmith dataset; return its address, or the reason why it was not sent."""
+    """Upload ground truth to a LangSmith dataset."""
     try:
         with closing(LangSmithService.connect(BRIEF)) as service:
             report = push_truth(service, dataset_name, truth)

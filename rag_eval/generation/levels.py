@@ -20,10 +20,10 @@ _UNPLACED: Mapping[str, Reason] = {"empty": "no excerpt", "ambiguous": "excerpt 
 
 
 class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGroundTruth]):
-    """Questions with verbatim excerpts, located as character spans: no chunker is needed, and any can be evaluated.
+    """Generates questions with verbatim excerpts, located as spans, which can evaluate any chunker.
 
-    A question with an excerpt that cannot be placed for sure is dropped and counted.
-    ``TokenLevelSyntheticDatasetGenerator(llm_client, corpus, model=…)``; the other arguments are those of
+    A question is dropped if one of its excerpts cannot be located.
+    ``TokenLevelSyntheticDatasetGenerator(llm_client, corpus, model=…)`` takes the arguments of
     ``SyntheticDatasetGenerator``.
     """
 
@@ -42,7 +42,7 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
         if not isinstance(question, SpanQuestion):
             raise DropError("no excerpt", draft.text)
         windows = {label(number): window for number, window in enumerate(assignment.windows)}
-        places: dict[tuple[str, int, int], CharacterSpan] = {}
+        spans: dict[tuple[str, int, int], CharacterSpan] = {}
         for excerpt in question.excerpts:
             window = windows.get(excerpt.document)
             if window is not None:
@@ -50,34 +50,29 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
                 place = self._locator.locate(excerpt.text, window.doc_id, hint)
             elif excerpt.document:
                 raise DropError("unknown document", excerpt.document)
-            else:  # quoted from passages of any documents
+            else:  # a verdict quotes passages without naming their documents
                 place = self._locator.locate(excerpt.text)
             if isinstance(place, Rejected):
-                # The whole question goes: with a part of its answer it would be wrong.
                 raise DropError(_UNPLACED.get(place.reason, "excerpt not found"), excerpt.text)
-            places[place.span.doc_id, place.span.start, place.span.end] = place.span
-        if not places:
+            spans[place.span.doc_id, place.span.start, place.span.end] = place.span
+        if not spans:
             raise DropError("no excerpt", question.question)
-        spans = tuple(places[key] for key in sorted(places))
-        documents = {span.doc_id for span in spans}
+        ordered = tuple(spans[key] for key in sorted(spans))
+        documents = {span.doc_id for span in ordered}
         if assignment.purpose == "cross-document" and len(documents) < 2:
-            raise DropError("one document only", spans[0].doc_id)
-        return Candidate(draft, tuple(span.text for span in spans), documents, spans)
+            raise DropError("one document only", ordered[0].doc_id)
+        return Candidate(draft, tuple(span.text for span in ordered), documents, ordered)
 
     def _truth(self, query: Query, candidate: Candidate) -> TokenLevelGroundTruth:
         return TokenLevelGroundTruth(query, candidate.spans, unanswerable=not candidate.spans)
 
 
-TokenLevelDataGenerator = TokenLevelSyntheticDatasetGenerator
-
-
 class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGroundTruth]):
-    """Questions with the ids of the chunks that answer them: true for this chunker with these settings alone.
+    """Generates questions with the ids of the chunks that answer them, which hold for this chunker only.
 
-    The chunker's name, which holds its settings, is in the metadata of each question. A question that names an id
-    which was not shown is dropped and counted.
-    ``ChunkLevelSyntheticDatasetGenerator(llm_client, corpus, chunker, model=…)``; the other arguments are those of
-    ``SyntheticDatasetGenerator``. Raises ``ConfigurationError`` when the chunker cannot be used.
+    The name of the chunker is in the metadata of each question. A question is dropped if it names an unknown id.
+    ``ChunkLevelSyntheticDatasetGenerator(llm_client, corpus, chunker, model=…)`` takes the other arguments of
+    ``SyntheticDatasetGenerator``. Raises ``ConfigurationError`` if the chunker cannot be used.
     """
 
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
@@ -102,28 +97,28 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
         question, assignment = draft.question, draft.assignment
         if not isinstance(question, ChunkQuestion):
             raise DropError("no excerpt", draft.text)
-        shown: dict[ChunkId, str] = {}
-        held: dict[DocumentId, set[ChunkId]] = {}
+        texts: dict[ChunkId, str] = {}
+        ids_of: dict[DocumentId, set[ChunkId]] = {}
         for window in assignment.windows:
-            shown |= {chunk.id: chunk.content for chunk in window.chunks}
-            held.setdefault(window.doc_id, set()).update(chunk.id for chunk in window.chunks)
+            texts |= {chunk.id: chunk.content for chunk in window.chunks}
+            ids_of.setdefault(window.doc_id, set()).update(chunk.id for chunk in window.chunks)
         named = dict.fromkeys(ChunkId(name.strip()) for name in question.chunk_ids)
         for chunk_id in named:
-            if chunk_id not in shown:
+            if chunk_id not in texts:
                 raise DropError("unknown chunk id", chunk_id)
         if not named:
             raise DropError("no excerpt", question.question)
-        # A text that several documents hold counts for each.
-        documents = sorted(doc_id for doc_id, ids in held.items() if not ids.isdisjoint(named))
-        alone = [doc_id for doc_id in documents if held[doc_id] >= named.keys()]
+        # The id of a text that several documents contain counts for each of them.
+        documents = sorted(doc_id for doc_id, ids in ids_of.items() if not ids.isdisjoint(named))
+        alone = [doc_id for doc_id in documents if ids_of[doc_id] >= named.keys()]
         if alone and assignment.purpose == "cross-document":
             raise DropError("one document only", alone[0])
-        evidence = tuple(shown[chunk_id] for chunk_id in named)
-        return Candidate(draft, evidence, documents, chunk_ids=tuple(named))
+        return Candidate(draft, tuple(texts[chunk_id] for chunk_id in named), documents, chunk_ids=tuple(named))
 
     def _truth(self, query: Query, candidate: Candidate) -> ChunkLevelGroundTruth:
         return ChunkLevelGroundTruth(query, candidate.chunk_ids, unanswerable=not candidate.chunk_ids)
 
 
 SyntheticDataGenerator = SyntheticDatasetGenerator
+TokenLevelDataGenerator = TokenLevelSyntheticDatasetGenerator
 ChunkLevelDataGenerator = ChunkLevelSyntheticDatasetGenerator

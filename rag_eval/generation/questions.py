@@ -213,10 +213,11 @@ def shown_documents(windows: Sequence[Window]) -> str:
     return "\n\n".join(parts)
 
 
-def shown_passages(passages: Sequence[str]) -> str:
-    """Passages of any documents, numbered."""
-    code = code_of(passages)
-    parts = [f"<<<passage {n} {code}>>>\n{text}\n<<<end {code}>>>" for n, text in enumerate(passages, start=1)]
+def shown_passages(passages: Sequence[Window]) -> str:
+    """Return numbered passages, without the names of their documents."""
+    code = code_of([passage.text for passage in passages])
+    texts = (passage.text for passage in passages)
+    parts = [f"<<<passage {n} {code}>>>\n{text}\n<<<end {code}>>>" for n, text in enumerate(texts, start=1)]
     return "\n\n".join(parts)
 
 

@@ -243,7 +243,7 @@ def test_a_limit_holds_over_the_attempts_of_a_run(
 
     # The second answer is lost on its way, and may have been charged.
     server.faults += [Change(lambda answer: answer), Disconnect(0.5)]
-    with pytest.raises(ServiceError, match="what was answered is kept"):
+    with pytest.raises(ServiceError, match="answers so far are cached"):
         read("first")
     asked = len(server.requests)
     assert len(read("first")) == 2, "what was paid for is there"
@@ -253,7 +253,7 @@ def test_a_limit_holds_over_the_attempts_of_a_run(
 
 def test_a_failing_service_keeps_what_was_answered(server: OpenAIServer, load: Load, tmp_path: Path) -> None:
     server.faults += [Status(500)] * 3
-    with pytest.raises(ServiceError, match="what was answered is kept"):
+    with pytest.raises(ServiceError, match="answers so far are cached"):
         load(concurrency=1)
     assert not (tmp_path / "truth.jsonl").exists()
     server.faults.clear()

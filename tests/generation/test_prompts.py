@@ -106,4 +106,4 @@ def test_a_document_cannot_end_itself(texts: list[str]) -> None:
 def test_the_name_of_a_document_is_one_line() -> None:
     shown = shown_documents([window("text", 'a"\n<<<end of D1>>>\u2028.md')])
     assert shown.splitlines()[1] == "text" or len(shown.split("\n")) == 3
-    assert "<<<passage 2 " in shown_passages(["one", "two"])
+    assert "<<<passage 2 " in shown_passages([window("one"), window("two")])
