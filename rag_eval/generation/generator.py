@@ -222,8 +222,8 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         """
         self._start()
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
-        replies = self._ask(assignments)
-        verdicts = self._ask(self._verifications(replies))
+        replies: Replies = self._ask(assignments)
+        verdicts: Replies = self._ask(self._verifications(replies))
         truth = self._assemble(assignments, replies, verdicts, queries)
         pairs = zip(assignments, replies, strict=True)
         unasked = {assignment.windows[0].doc_id for assignment, reply in pairs if reply is None}

@@ -1,8 +1,7 @@
-"""Ground truth from other people's formats, by the name of the format.
+"""Importers of other formats.
 
-An importer is a function from a path to ``ImportedTruth``; the parameters that it has beside the path are its options,
-of those that ``rag-eval truth import`` has.
-A new one is its file, its test and a line here. Nothing is lost without a note.
+An importer is a function from a path to ``ImportedTruth``; its other parameters are options of ``rag-eval truth
+import``. A new one is a file, a test and a line here.
 """
 
 import inspect
@@ -31,10 +30,13 @@ def import_truth(
     others: "Mapping[str, Callable[[str], ImportedTruth]] | None" = None,
     **options: object,
 ) -> "ImportedTruth":
-    """Read a source of one of the ``IMPORTERS``, or of those handed over, which are given the source as text.
+    """Read a source with one of the ``IMPORTERS``, or of ``others``, which get the source as text.
 
-    An option that is None is left to the importer. Raises ``ConfigurationError`` on an unknown kind or an option it
-    does not take, ``GroundTruthError`` when the source cannot be used.
+    Options that are None are left to the importer.
+
+    Raises:
+        ConfigurationError: On an unknown kind, or an option that the importer does not have.
+        GroundTruthError: If the source cannot be read.
     """
     others = others or {}
     known = (*IMPORTERS, *others)
@@ -45,5 +47,5 @@ def import_truth(
     takes = list(inspect.signature(read).parameters)[1:]
     for name in given:
         if name not in takes:
-            raise ConfigurationError(f"--{name} says nothing about {kind}: leave it out")
+            raise ConfigurationError(f"--{name} does not apply to {kind}: remove it")
     return read(str(source) if kind in others else Path(source), **given)

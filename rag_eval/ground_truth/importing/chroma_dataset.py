@@ -1,37 +1,49 @@
-"""Chroma's chunking evaluation: ``questions_df.csv`` beside a folder ``corpora``.
+"""Chroma's chunking evaluation: ``questions_df.csv`` next to a folder ``corpora``.
 
 A row has ``question``, ``references`` (a JSON list of ``content``, ``start_index``, ``end_index``) and ``corpus_id``,
-the name of a document without its ending.
+the name of a document without its extension.
 """
 
 import csv
 import io
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from pydantic import Json
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.importing.importer import (
+    Filled,
     ImportedTruth,
     ImportNotes,
+    NotBlank,
     Placer,
+    SourceModel,
     documents_folder,
     unique_questions,
 )
-from rag_eval.ground_truth.records import JsonObject
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 
-COLUMNS = ("question", "references", "corpus_id")
 LONGEST_FIELD = 1 << 30
+
+
+class _Row(SourceModel):
+    question: NotBlank
+    references: str | None
+    corpus_id: Filled
+
+
+class _References(SourceModel):
+    references: Json[list[dict[str, object]]]
 
 
 def read_chroma(path: Path, corpus: Path | None = None, glob: str | Sequence[str] = "**/*.md") -> ImportedTruth:
     """Read the questions of a CSV file, or of the folder that holds it, with their references as spans.
 
-    The documents are in ``corpus``, by default the folder ``corpora`` beside the file. Raises ``GroundTruthError``
-    when the file or the folder cannot be used.
+    The documents are in ``corpus``, by default the folder ``corpora`` next to the file. Raises ``GroundTruthError``
+    if the file or the folder cannot be read.
     """
     table = path / "questions_df.csv" if path.is_dir() else path
     notes = ImportNotes()
@@ -41,14 +53,14 @@ def read_chroma(path: Path, corpus: Path | None = None, glob: str | Sequence[str
     return ImportedTruth(unique_questions(_items(rows, documents, notes), notes), notes, documents, folder)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     before = csv.field_size_limit(LONGEST_FIELD)
     try:
         reader = csv.DictReader(io.StringIO(read_truth_text(path, "file"), newline=""), strict=True)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+        missing = [name for name in _Row.model_fields if name not in (reader.fieldnames or [])]
         if missing:
             raise GroundTruthError(
-                f"{str(path)!r} has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}; "
+                f"{str(path)!r} has no column {', '.join(missing)}: it needs {', '.join(_Row.model_fields)}; "
                 "check that it is Chroma's questions file"
             )
         for row in reader:
@@ -60,38 +72,30 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
 
 
 def _items(
-    rows: Iterable[tuple[str, dict[str, str | None]]], documents: Iterable[Document], notes: ImportNotes
+    rows: Iterable[tuple[str, Mapping[str, str | None]]], documents: Iterable[Document], notes: ImportNotes
 ) -> Iterator[TokenLevelGroundTruth]:
     by_name = {document.id.rpartition(".")[0] or document.id: document for document in documents}
     placer = Placer(notes)
-    for place, row in rows:
-        question, name = row["question"], row["corpus_id"]
-        if not question or not question.strip() or not name:
-            notes.leave_out("row without a question or a corpus", place)
+    for place, record in rows:
+        row = notes.parsed(_Row, record, "row without a question or a corpus", place)
+        if row is None:
             continue
-        where = f"{place}, {preview(question)}"
-        document = by_name.get(name)
+        where = f"{place}, {preview(row.question)}"
+        document = by_name.get(row.corpus_id)
         if document is None:
-            notes.leave_out("question about a document that is not there", f"{where}: {name!r}")
+            notes.leave_out("question about a document that is not there", f"{where}: {row.corpus_id!r}")
             continue
-        references = _references(row["references"])
-        if references is None:
-            notes.leave_out("question whose references are not a list of objects", where)
+        kind = "question whose references are not a list of objects"
+        read = notes.parsed(_References, {"references": row.references}, kind, where)
+        if read is None:
             continue
         spans = []
-        for reference in references:
+        for reference in read.references:
             start, end, text = (reference.get(key) for key in ("start_index", "end_index", "content"))
             if (span := placer.place(document, start, end, text, where)) is not None:
                 spans.append(span)
         if spans:
-            yield TokenLevelGroundTruth(Query.from_text(question, {"source": "chroma", "corpus_id": name}), spans)
+            metadata = {"source": "chroma", "corpus_id": row.corpus_id}
+            yield TokenLevelGroundTruth(Query.from_text(row.question, metadata), spans)
         else:
             notes.leave_out("question without a reference that could be placed", where)
-
-
-def _references(text: str | None) -> list[JsonObject] | None:
-    try:
-        found = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, list) and all(isinstance(item, dict) for item in found) else None

@@ -1,15 +1,13 @@
-"""What every importer needs: notes on what was left out or mended, file names, reading, and placing texts.
-
-A text is placed where the source says; where the document has other text there, the place is counted in another unit
-or searched for, and the change is noted.
-"""
+"""What importers share: notes on what was left out or changed, records, file names, and locating texts."""
 
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from rag_eval.errors import GroundTruthError, TextEncodingError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
@@ -22,41 +20,62 @@ from rag_eval.types.ids import DocumentId, encode_utf8, text_sha256
 from rag_eval.types.offsets import fitting_unit
 
 
+def _writable(text: str) -> str:
+    encode_utf8(text)
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is blank")
+    return text
+
+
+Writable = Annotated[str, AfterValidator(_writable)]
+NotBlank = Annotated[Writable, AfterValidator(_not_blank)]
+Filled = Annotated[str, Field(min_length=1)]
+
+
+class SourceModel(BaseModel):
+    """A record of a source; other keys are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+
+Model = TypeVar("Model", bound=SourceModel)
+
+
 @dataclass(frozen=True, slots=True)
 class ImportNotes:
-    """What happened on the way, by kind; each entry says where."""
+    """What was left out and what was changed, by kind; each entry names the place in the source."""
 
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """What the source has and the ground truth has not."""
     mended: dict[str, list[str]] = field(default_factory=dict)
-    """What was taken over otherwise than the source has it."""
 
     def leave_out(self, kind: str, where: str) -> None:
         self.left_out.setdefault(kind, []).append(where)
 
-    def can_write(self, where: str, *texts: str) -> bool:
-        """Tell whether UTF-8 can hold the texts of a query, which is noted as left out otherwise."""
-        try:
-            for text in texts:
-                encode_utf8(text)
-        except TextEncodingError as error:
-            self.leave_out("query that UTF-8 cannot hold", f"{where}: {error}")
-            return False
-        return True
-
     def mend(self, kind: str, where: str) -> None:
         self.mended.setdefault(kind, []).append(where)
+
+    def parsed(self, model: type[Model], record: object, kind: str, where: str) -> Model | None:
+        """Parse a record; note it as left out, and return None, if it does not have the shape of the model."""
+        try:
+            return model.model_validate(record)
+        except (ValidationError, TextEncodingError) as error:
+            self.leave_out(kind, f"{where}: {line_faults(error)[0]}")
+            return None
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedTruth:
-    """Ground truth of one type, and its documents if the source has them; raises ``GroundTruthError`` if empty."""
+    """Ground truth with its documents, if the source has them; raises ``GroundTruthError`` if it is empty."""
 
     truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]
     notes: ImportNotes
     documents: Sequence[Document] = ()
     corpus_folder: Path | None = None
-    """Where the documents lie as files already; None when the source holds their texts itself, or has none."""
+    """The folder of the documents; None if the source has their texts, or no documents."""
 
     def __post_init__(self) -> None:
         if not self.truth:
@@ -67,11 +86,11 @@ class ImportedTruth:
 
 SUFFIX = ".md"
 LONGEST_NAME = 200
-"""In bytes; file systems take 255."""
+"""In bytes; file systems allow 255."""
 
 
 def refuse_traversal(doc_id: str) -> None:
-    """Raise ``GroundTruthError`` on an id that would lead out of a folder."""
+    """Raise ``GroundTruthError`` on an id that leads out of its folder."""
     if ".." in doc_id.replace("\\", "/").split("/"):
         raise GroundTruthError(
             f"the document id {preview(doc_id)} leads out of its folder: remove it from the source, it is not imported"
@@ -79,9 +98,9 @@ def refuse_traversal(doc_id: str) -> None:
 
 
 class FileNames:
-    """A file name for each document id: the id itself where it can be one, else its characters escaped as ``%2F``.
+    """Unique file names for document ids, with special characters escaped like ``%2F``; changed names are noted.
 
-    No two ids get one name, on file systems that do not tell upper from lower case either. Changed names are noted.
+    They differ on file systems that ignore case, too.
     """
 
     def __init__(self, notes: ImportNotes) -> None:
@@ -89,7 +108,7 @@ class FileNames:
         self._taken: set[str] = set()
 
     def document(self, doc_id: str, content: str, where: str) -> Document | None:
-        """Return a document under the name of its file; None, noted as left out, if it cannot be written to one."""
+        """Return a document with its file name as id; None, noted as left out, if it cannot be written to a file."""
         try:
             return Document(self.name_for(doc_id), content)
         except (GroundTruthError, TextEncodingError) as error:
@@ -97,7 +116,7 @@ class FileNames:
             return None
 
     def name_for(self, doc_id: str) -> DocumentId:
-        """Return the name of a document's file; raises on an id that leads out of the folder or is not UTF-8."""
+        """Return the file name of a document; raise on an id that leads out of the folder or is not UTF-8."""
         refuse_traversal(doc_id)
         encode_utf8(doc_id, "the document id")
         stem = _escaped(doc_id)
@@ -111,39 +130,40 @@ class FileNames:
 
 
 def _escaped(doc_id: str) -> str:
-    # A name that some systems would compose anew keeps only its ASCII, so that the id is the same everywhere.
+    # Of a name that some file systems would normalise, only ASCII is kept.
     is_stable = unicodedata.normalize("NFC", doc_id) == doc_id
-    last = len(doc_id) - 1
 
-    def kept(place: int, character: str) -> bool:
-        if character == ".":
-            return place > 0  # a leading dot hides the file
-        if character == " ":
-            return 0 < place < last
+    def is_kept(place: int, character: str) -> bool:
+        if character in ". ":  # a leading dot hides the file, and outer spaces get lost
+            return 0 < place < len(doc_id) - (character == " ")
         return character in "_-" or (character.isalnum() and (is_stable or character.isascii()))
 
     return "".join(
-        character if kept(place, character) else "".join(f"%{byte:02X}" for byte in character.encode("utf-8"))
+        character if is_kept(place, character) else "".join(f"%{byte:02X}" for byte in character.encode("utf-8"))
         for place, character in enumerate(doc_id)
     )
 
 
-def json_file(path: Path) -> Any:
-    """Read a JSON file's content; raises ``GroundTruthError`` when it cannot be read or is not JSON."""
+def json_file(path: Path) -> JsonValue:
+    """Read a JSON file; raise ``GroundTruthError`` if it cannot be read."""
     try:
-        return json.loads(read_truth_text(path, "file"))
-    except json.JSONDecodeError as error:
-        raise GroundTruthError(
-            f"{str(path)!r} is not JSON ({error.msg} in line {error.lineno}): check that it is whole"
-        ) from None
-    except RecursionError:
-        raise GroundTruthError(f"{str(path)!r} has objects too deep in each other: check the file") from None
-    except ValueError:
-        raise GroundTruthError(f"{str(path)!r} has a number of too many digits: check the file") from None
+        content: JsonValue = json.loads(read_truth_text(path, "file"))
+        return content
+    except (ValueError, RecursionError) as error:
+        raise GroundTruthError(f"{str(path)!r} is not JSON ({error}): check that it is whole") from None
+
+
+def json_list(path: Path, key: str, format_name: str) -> list[JsonValue]:
+    """Return the list under a key of a JSON file; raise ``GroundTruthError`` if there is none."""
+    content = json_file(path)
+    records = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(records, list):
+        raise GroundTruthError(f"{str(path)!r} has no list {key!r}: check that it is {format_name}")
+    return records
 
 
 def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, JsonObject]]:
-    """Read the objects of a file with one a line, each with its place; lines that hold none are noted as left out."""
+    """Read the objects of a file with one a line, each with its place; other lines are noted as left out."""
     for number, line in enumerate(read_truth_text(path, "file").split("\n"), start=1):
         if not line.strip():
             continue
@@ -160,21 +180,20 @@ def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, JsonObject
 
 
 def documents_folder(given: Path | None, usual: list[Path]) -> Path:
-    """Return the folder given, or the first of the usual that is there; raises ``GroundTruthError`` without one."""
+    """Return the given folder, or the first usual one that exists; raise ``GroundTruthError`` if none does."""
     if given is not None:
         return given
-    found = next((folder for folder in usual if folder.is_dir()), None)
-    if found is None:
-        raise GroundTruthError(f"the documents are not in {str(usual[0])!r}: give their folder with --corpus")
-    return found
+    for folder in usual:
+        if folder.is_dir():
+            return folder
+    raise GroundTruthError(f"the documents are not in {str(usual[0])!r}: give their folder with --corpus")
 
 
 def unique_questions(items: Iterable[TokenLevelGroundTruth], notes: ImportNotes) -> list[TokenLevelGroundTruth]:
-    """Return the items with each query id once, in the order of their first appearance; a place is kept once a query.
+    """Return the items with unique ids and spans; every change is noted.
 
-    Where the same question has the same id, what is relevant to either is relevant to both, and they become one.
-    Where one id is used for different questions, the first is kept. The same question under different ids stays, as
-    in the source. All are noted.
+    Items with the same id and question are joined. Of different questions with one id the first is kept. A question
+    with several ids stays.
     """
     by_id: dict[str, TokenLevelGroundTruth] = {}
     asked: dict[str, str] = {}
@@ -199,26 +218,26 @@ def _with_places_once(query: Query, *items: TokenLevelGroundTruth) -> TokenLevel
     return TokenLevelGroundTruth(query, spans, unanswerable=not spans and all(item.unanswerable for item in items))
 
 
-WHY_NOT = {
+UNPLACED = {
     "not-found": "text that is not in its document",
-    "too-short": "text that is not in its document, and too short to be searched for in other words",
+    "too-short": "text that is not in its document, and too short for a fuzzy search",
     "ambiguous": "text that is at several places of its document, none of them the one named",
 }
-"""What the reasons of the search mean to somebody who imports."""
+"""What to note for each reason of the locator."""
 
 
 class Placer:
-    """Places texts: as the source says, else by another unit or a search, which is noted; the rest is left out."""
+    """Locates texts where the source says, else in another unit or by a search; notes changes and failures."""
 
     def __init__(self, notes: ImportNotes) -> None:
         self._notes = notes
         self._prepared: tuple[Document, Locator] | None = None
 
     def place(self, document: Document, start: object, end: object, text: object, where: str) -> CharacterSpan | None:
-        """Find where the text is in the document; None when that cannot be said.
+        """Locate a text in a document; None if that is impossible.
 
-        ``start``, ``end`` and ``text`` are what the source says, of whatever type that is; ``end`` may be None, then
-        the text's length decides.
+        ``start``, ``end`` and ``text`` are values of the source, of any type. Without ``end``, the length of the text
+        decides.
         """
         if type(start) is not int or (end is not None and type(end) is not int) or not isinstance(text, str):
             self._notes.leave_out("place that is not numbers and a text", where)
@@ -229,18 +248,17 @@ class Placer:
         after = start + len(text) if end is None else end
         if start >= 0 and document.content[start:after] == text:
             return document.span(start, after)
-        fitting = fitting_unit(document.content, start, end, text)
-        if fitting is not None:
-            told = f"{where}: [{start}, {after}) is [{fitting.start}, {fitting.end})"
-            self._notes.mend(f"{fitting.unit}, turned into code points", told)
+        if (fitting := fitting_unit(document.content, start, end, text)) is not None:
+            change = f"{where}: [{start}, {after}) is [{fitting.start}, {fitting.end})"
+            self._notes.mend(f"{fitting.unit}, turned into code points", change)
             return document.span(fitting.start, fitting.end)
-        # References of one document mostly come together in a source, and preparing a document is what costs.
+        # Sources mostly list the references of a document together, and preparing it is expensive.
         if self._prepared is None or self._prepared[0] is not document:
             self._prepared = document, Locator([document])
         found = self._prepared[1].locate(text, hint=Hint(position=max(0, start)))
         if not isinstance(found, Located):
-            told = f"{where}: {preview(text)} at [{start}, {after}) of {document.id!r}"
-            self._notes.leave_out(WHY_NOT.get(found.reason, found.reason), told)
+            missing = f"{where}: {preview(text)} at [{start}, {after}) of {document.id!r}"
+            self._notes.leave_out(UNPLACED.get(found.reason, found.reason), missing)
             return None
         kind = "text found at another place" if found.how == "exact" else "text found in other words or spacing"
         self._notes.mend(kind, f"{where}: [{start}, {after}) is [{found.span.start}, {found.span.end})")

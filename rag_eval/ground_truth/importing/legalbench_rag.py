@@ -1,21 +1,25 @@
-"""LegalBench-RAG: ``benchmarks/*.json`` beside a folder ``corpus`` of text files.
+"""LegalBench-RAG: ``benchmarks/*.json`` next to a folder ``corpus`` of text files.
 
 A file has ``tests``, each with a ``query`` and ``snippets`` of ``file_path`` (below the corpus folder), ``span``
-(``[start, end]``) and ``answer``, the text there. The benchmark opens its files with line ends translated, so that
-its offsets count CRLF as one character; they are carried over to the file as it is.
+(``[start, end]``) and ``answer``, the text there. Offsets count CRLF as one character: the benchmark opens its files
+with line endings translated.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import Field
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.importing.importer import (
     ImportedTruth,
     ImportNotes,
+    NotBlank,
     Placer,
+    SourceModel,
+    Writable,
     documents_folder,
-    json_file,
+    json_list,
     unique_questions,
 )
 from rag_eval.types.chunks import CharacterSpan
@@ -25,78 +29,76 @@ from rag_eval.types.ids import DocumentId
 from rag_eval.types.offsets import to_code_points
 
 
+class _Test(SourceModel):
+    query: NotBlank
+    snippets: list[object]
+    tags: list[Writable] = Field(default_factory=list)
+
+
+class _Snippet(SourceModel):
+    file_path: str
+    span: object = None
+    answer: object = None
+
+
 def read_legalbench_rag(
     path: Path, corpus: Path | None = None, glob: str | Sequence[str] = "**/*.txt"
 ) -> ImportedTruth:
     """Read the tests of a benchmark file, or of all in ``benchmarks`` of a folder, with their snippets as spans.
 
-    The documents are in ``corpus``, by default the folder of that name beside ``benchmarks``. Raises
-    ``GroundTruthError`` when the files cannot be used.
+    The documents are in ``corpus``, by default the folder of that name next to ``benchmarks``. Raises
+    ``GroundTruthError`` if the files cannot be read.
     """
     files = sorted((path / "benchmarks").glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise GroundTruthError(f"{str(path / 'benchmarks')!r} holds no JSON file: give the benchmark file itself")
-    notes = ImportNotes()
-    tests = [test for file in files for test in _tests(file)]
+    tests = [(file, json_list(file, "tests", "a LegalBench-RAG benchmark")) for file in files]
     folder = documents_folder(corpus, [files[0].parent.parent / "corpus", files[0].parent / "corpus"])
     documents = Corpus.from_folder(folder, glob)
-    truth = unique_questions(_items(tests, documents.by_id(), notes), notes)
-    return ImportedTruth(truth, notes, documents.documents, folder)
-
-
-def _tests(path: Path) -> Iterator[tuple[str, str, Any]]:
-    data = json_file(path)
-    tests = data.get("tests") if isinstance(data, dict) else None
-    if not isinstance(tests, list):
-        raise GroundTruthError(f"{str(path)!r} has no list of tests: check that it is a LegalBench-RAG benchmark")
-    for number, test in enumerate(tests):
-        yield path.stem, f"{path.name}, test {number}", test
+    notes = ImportNotes()
+    items = (item for file, records in tests for item in _items(file, records, documents.by_id(), notes))
+    return ImportedTruth(unique_questions(items, notes), notes, documents.documents, folder)
 
 
 def _items(
-    tests: Iterable[tuple[str, str, Any]], documents: dict[DocumentId, Document], notes: ImportNotes
+    file: Path, records: Sequence[object], documents: dict[DocumentId, Document], notes: ImportNotes
 ) -> Iterator[TokenLevelGroundTruth]:
     placer = Placer(notes)
-    for benchmark, place, test in tests:
-        query = test.get("query") if isinstance(test, dict) else None
-        snippets = test.get("snippets") if isinstance(test, dict) else None
-        if not isinstance(query, str) or not query.strip() or not isinstance(snippets, list):
-            notes.leave_out("test without a query or a list of snippets", place)
+    for number, record in enumerate(records):
+        place = f"{file.name}, test {number}"
+        test = notes.parsed(_Test, record, "test without a query or a list of snippets", place)
+        if test is None:
             continue
-        tags = test.get("tags")
-        tags = tags if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) else []
-        if not notes.can_write(place, query, *tags):
-            continue
-        where = f"{place}, {preview(query)}"
-        spans = [span for snippet in snippets if (span := _span(snippet, where, documents, placer, notes)) is not None]
+        where = f"{place}, {preview(test.query)}"
+        spans = [
+            span for snippet in test.snippets if (span := _span(snippet, where, documents, placer, notes)) is not None
+        ]
         if not spans:
             notes.leave_out("test without a snippet that could be placed", where)
             continue
-        metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": benchmark}
-        if tags:
-            metadata["tags"] = tags
-        yield TokenLevelGroundTruth(Query.from_text(query, metadata), spans)
+        metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": file.stem}
+        if test.tags:
+            metadata["tags"] = test.tags
+        yield TokenLevelGroundTruth(Query.from_text(test.query, metadata), spans)
 
 
 def _span(
-    snippet: Any, where: str, documents: dict[DocumentId, Document], placer: Placer, notes: ImportNotes
+    record: object, where: str, documents: dict[DocumentId, Document], placer: Placer, notes: ImportNotes
 ) -> CharacterSpan | None:
-    name = snippet.get("file_path") if isinstance(snippet, dict) else None
-    if not isinstance(name, str):
-        notes.leave_out("snippet without a file", where)
+    snippet = notes.parsed(_Snippet, record, "snippet without a file", where)
+    if snippet is None:
         return None
-    document = documents.get(DocumentId(name))
+    document = documents.get(DocumentId(snippet.file_path))
     if document is None:
-        notes.leave_out("snippet of a document that is not there", f"{where}: {name!r}")
+        notes.leave_out("snippet of a document that is not there", f"{where}: {snippet.file_path!r}")
         return None
-    place = snippet.get("span")
-    start, end = place if isinstance(place, list) and len(place) == 2 else (None, None)
-    if "answer" in snippet:
-        return placer.place(document, start, end, snippet["answer"], where)
-    found = None
+    start, end = snippet.span if isinstance(snippet.span, list) and len(snippet.span) == 2 else (None, None)
+    if "answer" in snippet.model_fields_set:
+        return placer.place(document, start, end, snippet.answer, where)
+    place = None
     if type(start) is int and type(end) is int:
-        found = to_code_points(document.content, start, end, "offsets that count CRLF as one")
-    if found is None:
-        notes.leave_out("span that is outside its document", f"{where}: {place!r} of {name!r}")
+        place = to_code_points(document.content, start, end, "offsets that count CRLF as one")
+    if place is None:
+        notes.leave_out("span that is outside its document", f"{where}: {snippet.span!r} of {snippet.file_path!r}")
         return None
-    return document.span(*found)
+    return document.span(*place)

@@ -1,4 +1,4 @@
-"""Writing what was imported, the ground truth and its documents, and summing it up."""
+"""Write imported ground truth and its documents, and summarise it."""
 
 import os
 import shlex
@@ -19,13 +19,15 @@ from rag_eval.types.ids import EvaluationType
 def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool = False) -> int:
     """Write each document under its id, and return the number of other files in the folder.
 
-    A new folder appears whole or not at all. In one that is there, files with the same content are left alone; one
-    with other content is replaced only with ``overwrite``. Raises ``ArtifactError`` when that is not asked for or the
-    folder cannot be written, ``GroundTruthError`` on an id that leads out of it; then nothing was written.
+    A new folder is created at once or not at all. Files with other content are replaced only with ``overwrite``.
+
+    Raises:
+        ArtifactError: If a file would be replaced, or the folder cannot be written.
+        GroundTruthError: If an id leads out of the folder.
     """
     for document in documents:
         refuse_traversal(document.id)
-        if Path(document.id).anchor:  # joined to the folder, it would take the folder's place
+        if Path(document.id).anchor:
             raise GroundTruthError(f"the document id {preview(document.id)} leads out of its folder: make it relative")
     if not folder.exists():
         with scratch_path(folder.parent) as scratch:
@@ -65,31 +67,31 @@ DEFAULT_ENDING = ".md"
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """The counts of an import, what did not go straight, and where it is."""
+    """The counts of an import, what was left out or changed, and where it is."""
 
     evaluation_type: EvaluationType
     queries: int
     unanswerable: int
     answers: int
-    """Spans, or chunk ids."""
+    """Spans or chunk ids."""
     documents: int
     repeated: int
-    """How many spans have a text that occurs at more than one place of the documents."""
+    """How many spans have a text that occurs more than once."""
     repeated_share: float
-    """The share of such spans in the truth's characters; 0 without spans."""
+    """The share of the characters of all spans that are in such spans."""
     left_out: Mapping[str, Sequence[str]]
     mended: Mapping[str, Sequence[str]]
     truth: Path
     corpus: Path | None
-    """The folder that the documents' ids are relative to; None when the source says nothing of documents."""
+    """The folder of the documents; None if the source has none."""
     other_files: int
-    """How many files that are not of the import were in the folder already."""
+    """How many other files are in the folder."""
     endings: Sequence[str]
-    """How the documents' names end."""
+    """The extensions of the documents."""
 
     @property
     def next_command(self) -> str | None:
-        """A command that runs a benchmark on what was imported; None without documents."""
+        """The command that runs a benchmark on the import; None without documents."""
         if self.corpus is None:
             return None
         words = ["rag-eval", "run", "--corpus", str(self.corpus), "--truth", str(self.truth)]
@@ -105,14 +107,21 @@ class ImportSummary:
 def write_import(
     found: ImportedTruth, output: Path, corpus_output: Path | None = None, *, overwrite: bool = False
 ) -> ImportSummary:
-    """Write the truth, and the documents to ``corpus_output``; files with the same content already are no obstacle.
+    """Write the ground truth and its documents.
 
-    Without ``corpus_output`` documents that lie in a folder stay there, and texts that the source itself holds go to
-    a folder ``corpus`` beside the truth. Raises ``ArtifactError`` when something else is in the way and ``overwrite``
-    is not asked for, ``ConfigurationError`` when there are no documents to write.
+    Args:
+        found: The import.
+        output: The ground-truth file.
+        corpus_output: The folder for the documents; by default those in a folder stay there, and others are written to
+            ``corpus`` next to the file.
+        overwrite: Replace files with other content.
+
+    Raises:
+        ArtifactError: If a file would be replaced or cannot be written.
+        ConfigurationError: If there are no documents for ``corpus_output``.
     """
     if corpus_output is not None and not found.documents:
-        raise ConfigurationError("--corpus-output has nothing to hold, this source has no documents: leave it out")
+        raise ConfigurationError("this source has no documents: remove --corpus-output")
     if output.is_dir():
         raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
     corpus, others = found.corpus_folder, 0
@@ -122,7 +131,6 @@ def write_import(
             raise ArtifactError(
                 f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
             )
-        # The truth names the documents, so they are there before it is.
         if corpus_output is not None or (found.documents and corpus is None):
             corpus = corpus_output or output.parent / DEFAULT_CORPUS
             others = write_corpus(corpus, found.documents, overwrite=overwrite)

@@ -1,21 +1,26 @@
-"""SQuAD 1.1 and 2.0, and what is shaped like it: ``data`` of articles with ``paragraphs`` and their questions.
+"""SQuAD 1.1 and 2.0, and files of the same shape: ``data`` of articles with ``paragraphs`` and their questions.
 
-An article becomes one document, its paragraphs with a blank line between. Each answer, of every annotator, is a span;
+An article becomes a document, with a blank line between its paragraphs. Every answer, of any annotator, is a span;
 ``is_impossible`` makes a question unanswerable.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from rag_eval.errors import GroundTruthError, preview
+from pydantic import Field
+
+from rag_eval.errors import preview
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.importing.importer import (
     FileNames,
+    Filled,
     ImportedTruth,
     ImportNotes,
+    NotBlank,
     Placer,
-    json_file,
+    SourceModel,
+    Writable,
+    json_list,
     unique_questions,
 )
 from rag_eval.types.documents import Document
@@ -25,84 +30,85 @@ from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_query_id
 BETWEEN = "\n\n"
 
 
+class _Article(SourceModel):
+    title: object = None
+    paragraphs: list[object]
+
+
+class _Paragraph(SourceModel):
+    context: Filled
+    qas: list[object] = Field(default_factory=list)
+
+
+class _Question(SourceModel):
+    question: NotBlank
+    id: Writable | int | None = None
+    answers: object = None
+    is_impossible: object = False
+
+
 def read_squad(path: Path) -> ImportedTruth:
-    """Read the questions of a file and its articles as documents; raises ``GroundTruthError`` on other files."""
-    data = json_file(path)
-    articles = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(articles, list):
-        raise GroundTruthError(
-            f"{str(path)!r} has no list of articles under 'data': check that it is shaped like SQuAD"
-        )
+    """Read the questions of a file, and its articles as documents; raise ``GroundTruthError`` on other files."""
     notes = ImportNotes()
     names, placer = FileNames(notes), Placer(notes)
     documents: list[Document] = []
     truth: list[TokenLevelGroundTruth] = []
-    for number, article in enumerate(articles):
+    for number, record in enumerate(json_list(path, "data", "a file in the format of SQuAD")):
         place = f"article {number}"
+        article = notes.parsed(_Article, record, "article without a paragraph", place)
+        if article is None:
+            continue
         paragraphs = list(_paragraphs(article, place, notes))
         if not paragraphs:
             notes.leave_out("article without a paragraph", place)
             continue
-        title = article.get("title")
-        title = title if isinstance(title, str) and title else f"article-{number}"
-        content = BETWEEN.join(context for _, context, _ in paragraphs)
-        document = names.document(title, content, f"{place} with {counted(_questions(paragraphs), 'questions')}")
+        title = article.title if isinstance(article.title, str) and article.title else f"article-{number}"
+        questions = sum(len(paragraph.qas) for _, paragraph in paragraphs)
+        content = BETWEEN.join(paragraph.context for _, paragraph in paragraphs)
+        document = names.document(title, content, f"{place} with {counted(questions, 'questions')}")
         if document is None:
             continue
         documents.append(document)
         base = 0
-        for where, context, questions in paragraphs:
-            paragraph = Document(DocumentId(f"{title}, {where}"), context)
-            for question in questions:
-                item = _item(question, title, where, (document, base, paragraph), placer, notes)
+        for where, paragraph in paragraphs:
+            source = Document(DocumentId(f"{title}, {where}"), paragraph.context)
+            for question in paragraph.qas:
+                item = _item(question, title, where, source, placer, notes)
                 if item is not None:
-                    truth.append(item)
-            base += len(context) + len(BETWEEN)
+                    spans = [document.span(base + span.start, base + span.end) for span in item.relevant_spans]
+                    truth.append(TokenLevelGroundTruth(item.query, spans, item.unanswerable))
+            base += len(paragraph.context) + len(BETWEEN)
     return ImportedTruth(unique_questions(truth, notes), notes, documents)
 
 
-def _questions(paragraphs: list[tuple[str, str, list[Any]]]) -> int:
-    return sum(len(questions) for _, _, questions in paragraphs)
-
-
-def _paragraphs(article: Any, place: str, notes: ImportNotes) -> Iterator[tuple[str, str, list[Any]]]:
-    found = article.get("paragraphs") if isinstance(article, dict) else None
-    for number, paragraph in enumerate(found if isinstance(found, list) else []):
+def _paragraphs(article: _Article, place: str, notes: ImportNotes) -> Iterator[tuple[str, _Paragraph]]:
+    for number, record in enumerate(article.paragraphs):
         where = f"{place}, paragraph {number}"
-        context = paragraph.get("context") if isinstance(paragraph, dict) else None
-        questions = paragraph.get("qas", []) if isinstance(paragraph, dict) else None
-        if isinstance(context, str) and context and isinstance(questions, list):
-            yield where, context, questions
-        else:
-            notes.leave_out("paragraph without a context or a list of questions", where)
+        if paragraph := notes.parsed(_Paragraph, record, "paragraph without a context or a list of questions", where):
+            yield where, paragraph
 
 
 def _item(
-    question: Any, title: str, place: str, home: tuple[Document, int, Document], placer: Placer, notes: ImportNotes
+    record: object, title: str, place: str, paragraph: Document, placer: Placer, notes: ImportNotes
 ) -> TokenLevelGroundTruth | None:
-    text = question.get("question") if isinstance(question, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        notes.leave_out("question without a text", place)
+    """Return a question with its answers in the paragraph."""
+    question = notes.parsed(_Question, record, "question without a text", place)
+    if question is None:
         return None
-    where = f"{place}, {preview(text)}"
-    if not notes.can_write(place, text, str(question.get("id"))):
-        return None
-    answers = question.get("answers") or []
-    given = question.get("id")
-    query_id = QueryId(str(given)) if type(given) in (str, int) and str(given) else generate_query_id(text)
-    query = Query(query_id, QueryText(text), {"source": "squad", "title": title})
-    if question.get("is_impossible") is True:
+    where = f"{place}, {preview(question.question)}"
+    answers = question.answers or []
+    query_id = QueryId(str(question.id)) if question.id not in (None, "") else generate_query_id(question.question)
+    query = Query(query_id, QueryText(question.question), {"source": "squad", "title": title})
+    if question.is_impossible is True:
         if answers:
             notes.leave_out("question called impossible that has answers", where)
             return None
         return TokenLevelGroundTruth(query, [], unanswerable=True)
-    document, base, paragraph = home
-    spans = []
-    for answer in answers if isinstance(answers, list) else []:
-        start, said = (answer.get("answer_start"), answer.get("text")) if isinstance(answer, dict) else (None, None)
-        found = placer.place(paragraph, start, None, said, where)
-        if found is not None:
-            spans.append(document.span(base + found.start, base + found.end))
+    places = [
+        (answer.get("answer_start"), None, answer.get("text")) if isinstance(answer, dict) else (None, None, None)
+        for answer in (answers if isinstance(answers, list) else [])
+    ]
+    spans = [span for numbers in places if (span := placer.place(paragraph, *numbers, where)) is not None]
     if not spans:
         notes.leave_out("question without an answer that could be placed", where)
         return None

@@ -114,5 +114,5 @@ def test_an_unknown_kind_or_option_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"use one of {', '.join(IMPORTERS)}, mine$"):
         import_truth("trec", tmp_path, {"mine": lambda name: ImportedTruth(TRUTH, ImportNotes())})
     assert import_truth("mine", "x", {"mine": lambda name: ImportedTruth([name], ImportNotes())}).truth == ["x"]
-    with pytest.raises(ConfigurationError, match="--split says nothing about squad"):
+    with pytest.raises(ConfigurationError, match="--split does not apply to squad"):
         import_truth("squad", tmp_path, split="test", glob=None)
