@@ -1,4 +1,4 @@
-"""A run for other tools: TREC's run and qrels files, or its questions with what was found, as JSONL, CSV or Parquet."""
+"""Exports of a run: TREC run and qrels files, or the questions with the passages found, as JSONL, CSV or Parquet."""
 
 import codecs
 import csv
@@ -53,7 +53,7 @@ ROWS = schema_of(
 
 
 class ExportedPassage(TypedDict):
-    """A passage that the objective counts: its place, its place on the page, its score and what it costs."""
+    """A passage that the objective counts."""
 
     rank: int
     doc_id: str | None
@@ -73,10 +73,14 @@ class AskedQuestion(TypedDict):
     query_id: str
     user_input: str
     unanswerable: bool
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
     retrieved_contexts: list[str]
     reference_contexts: list[str]
     passages: list[ExportedPassage]
+
+
+Row = dict[str, Any]
+"""A row of a table of hits or passages, by the names of its columns."""
 
 
 @dataclass(frozen=True)
@@ -99,88 +103,96 @@ class Exported:
 
 
 def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder: Path) -> Exported:
-    """Write a run into a folder, in one of ``FORMATS``.
+    """Write a run into a folder.
 
-    TREC's files have every hit that was kept; the others what the objective of the run counts: the first k passages,
-    or those within its budget of tokens. Raises ``ConfigurationError`` on another format, and ``ArtifactError`` where
-    tables of the run are gone or the folder cannot be written to.
+    Args:
+        workspace: Where the run is.
+        outcome: The run.
+        to: One of ``FORMATS``. TREC's files have every hit; the others have what the objective counts: the first k
+            passages, or those within its budget of tokens.
+        folder: Where the files go.
+
+    Raises:
+        ConfigurationError: The format is unknown, or there is nothing to export.
+        ArtifactError: Tables of the run are missing, or the folder cannot be written to.
     """
     if to not in FORMATS:
-        hint = f"{suggestion(to, FORMATS)}: {choices(FORMATS, to)}"
-        raise ConfigurationError(f"there is no format {to!r}{hint}")
+        raise ConfigurationError(f"there is no format {to!r}{suggestion(to, FORMATS)}: {choices(FORMATS, to)}")
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: there is nothing to export")
-    done = Exported()
+    exported = Exported()
     if to == "trec":
-        _write_trec(workspace, outcome, folder, done)
-        return done
+        _write_trec(workspace, outcome, folder, exported)
+        return exported
     if split_name(outcome.ranking_metric)[1].kind == "min":
-        told = f"{outcome.ranking_metric} counts another number of hits for each question"
-        raise ConfigurationError(f"{told}: run with another objective to export what is counted")
-    questions = (row for one in outcome.ranked() for row in asked(workspace, outcome, one))
-    done.write(folder / f"passages.{to}", lambda file: _WRITERS[to](file, questions))
-    return done
+        reason = f"{outcome.ranking_metric} counts another number of hits for each question"
+        raise ConfigurationError(f"{reason}: run with another objective to export what is counted")
+    questions = (row for configuration in outcome.ranked() for row in asked(workspace, outcome, configuration))
+    exported.write(folder / f"passages.{to}", lambda file: _WRITERS[to](file, questions))
+    return exported
 
 
-def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> Iterator[AskedQuestion]:
-    """Yield each question of a run with the passages of a configuration, as far as the objective counts them."""
-    truth, reader = outcome.inputs.truth, _PassageReader(workspace, outcome, one)
-    found = _by_query(workspace.read_table(one.returned))
+def asked(
+    workspace: Workspace, outcome: BenchmarkOutcome, configuration: ConfigurationOutcome
+) -> Iterator[AskedQuestion]:
+    """Yield each question of a run with the passages of a configuration that the objective counts."""
+    truth, reader = outcome.inputs.truth, _PassageReader(workspace, outcome, configuration)
+    returned = _by_query(workspace.read_table(configuration.returned))
     answers = _by_query(workspace.read_table(truth.answers))
     for query in workspace.read_table(truth.queries).to_pylist():
-        passages = reader.counted(found.get(query["query_id"], []))
+        rows = reader.counted(returned.get(query["query_id"], []))
         yield {
-            "configuration": one.name,
+            "configuration": configuration.name,
             "query_id": query["query_id"],
             "user_input": query["text"],
             "unanswerable": query["unanswerable"],
             "metadata": json.loads(query["metadata"]),
-            "retrieved_contexts": [text for _, text in passages],
+            "retrieved_contexts": [row["text"] for row in rows],
             "reference_contexts": [row["text"] or row["chunk_id"] for row in answers.get(query["query_id"], [])],
-            "passages": [passage for passage, _ in passages],
+            "passages": [reader.passage(row) for row in rows],
         }
 
 
-def _by_query(table: pa.Table) -> dict[str, list[dict[str, Any]]]:
+def _by_query(table: pa.Table) -> dict[str, list[Row]]:
     """Return the rows of each query, in their order."""
-    wanted = [name for name in table.schema.names if name not in ("hit_ranks", "variant", "stage")]
-    rows = sorted(table.select(wanted).to_pylist(), key=itemgetter("query_id"))
+    columns = [name for name in table.schema.names if name not in ("hit_ranks", "variant", "stage")]
+    rows = sorted(table.select(columns).to_pylist(), key=itemgetter("query_id"))
     return {query_id: list(group) for query_id, group in groupby(rows, key=itemgetter("query_id"))}
 
 
 class _PassageReader:
     """Reads the passages of a configuration that the objective of a run counts, with their texts."""
 
-    def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> None:
-        self._cut, self._is_merged = split_name(outcome.ranking_metric)[1], one.passages is not None
-        found = workspace.read_table(one.returned)
+    def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome, configuration: ConfigurationOutcome) -> None:
+        self._cut, self._is_merged = split_name(outcome.ranking_metric)[1], configuration.passages is not None
+        returned = workspace.read_table(configuration.returned)
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
-        self._documents = StoredDocuments(shards, found.column("doc_id").unique().drop_null(), workspace)
+        self._documents = StoredDocuments(shards, returned.column("doc_id").unique().drop_null(), workspace)
         self._chunks: dict[tuple[str, int], str] = {}
-        if outcome.inputs.evaluation_type == "chunk-level" and one.chunk_tables:
-            chunks = found_chunks([workspace.read_table(shard) for shard in one.chunk_tables], found)
-            columns = (chunks.column(name).to_pylist() for name in ("doc_id", "ordinal", "content"))
-            self._chunks = {(doc_id, ordinal): content for doc_id, ordinal, content in zip(*columns, strict=True)}
+        if outcome.inputs.evaluation_type == "chunk-level" and configuration.chunk_tables:
+            chunks = found_chunks([workspace.read_table(shard) for shard in configuration.chunk_tables], returned)
+            rows = chunks.select(["doc_id", "ordinal", "content"]).to_pylist()
+            self._chunks = {(row["doc_id"], row["ordinal"]): row["content"] for row in rows}
 
-    def counted(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[ExportedPassage, str]]:
-        """Return the passages that the cut counts; merged, those that touch are one, at the rank of the first."""
-        spent, counted = 0, list[dict[str, Any]]()
+    def counted(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the passages that the cut counts; merged ones that touch become one, at the rank of the first."""
+        spent, counted = 0, list[Row]()
         for row in sorted(rows, key=itemgetter("rank")):
-            near = [one for one in counted if self._is_merged and _touch(one, row)]
+            near = [other for other in counted if self._is_merged and _touch(other, row)]
             joined = dict(row)
-            for one in near:
-                joined |= {"rank": min(joined["rank"], one["rank"])}
-                joined |= {"start": min(joined["start"], one["start"]), "end": max(joined["end"], one["end"])}
+            for other in near:
+                joined |= {name: min(joined[name], other[name]) for name in ("rank", "start")}
+                joined["end"] = max(joined["end"], other["end"])
             joined["text"] = self._text(joined)
             joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
-            spent += joined["tokens"] - sum(one["tokens"] for one in near)
+            spent += joined["tokens"] - sum(other["tokens"] for other in near)
             cut = self._cut
             if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
                 break
-            counted = [*(one for one in counted if one not in near), joined]
-        return [(self._passage(row), row["text"]) for row in sorted(counted, key=itemgetter("rank"))]
+            counted = [*(other for other in counted if other not in near), joined]
+        return sorted(counted, key=itemgetter("rank"))
 
-    def _passage(self, row: Mapping[str, Any]) -> ExportedPassage:
+    def passage(self, row: Row) -> ExportedPassage:
         document = None if row["start"] is None else self._documents[row["doc_id"]]
         place = document.place_at(row["start"]) if document else None
         boxes = document.boxes(row["start"], row["end"]) if document and place else []
@@ -196,8 +208,8 @@ class _PassageReader:
             "tokens": row["tokens"],
         }
 
-    def _text(self, row: Mapping[str, Any]) -> str:
-        """Return the text of a hit or passage: its own, the slice at its place, or that of its chunk."""
+    def _text(self, row: Row) -> str:
+        """Return the text of a row: its own, the slice at its place, or that of its chunk."""
         if row["text"] is not None:
             return str(row["text"])
         if row["start"] is not None:
@@ -205,9 +217,10 @@ class _PassageReader:
         return self._chunks.get((row["doc_id"], row["ordinal"]), "")
 
 
-def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two passages, of which each has its place, overlap or touch."""
-    return bool(one["doc_id"] == other["doc_id"] and one["start"] <= other["end"] and other["start"] <= one["end"])
+def _touch(first: Row, second: Row) -> bool:
+    """Return whether two passages with places overlap or touch."""
+    is_near: bool = first["start"] <= second["end"] and second["start"] <= first["end"]
+    return is_near and first["doc_id"] == second["doc_id"]
 
 
 def _write_jsonl(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
@@ -216,11 +229,11 @@ def _write_jsonl(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
 
 
 def _rows(question: AskedQuestion) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of a question in a flat table; one without a passage has none."""
-    asked_as = question["configuration"], question["query_id"], question["user_input"], question["unanswerable"]
+    """Yield a row for each passage of a question."""
+    head = question["configuration"], question["query_id"], question["user_input"], question["unanswerable"]
     for passage, text in zip(question["passages"], question["retrieved_contexts"], strict=True):
         boxes = json.dumps(passage["boxes"]) if passage["boxes"] else None
-        yield (*asked_as, *{**passage, "boxes": boxes}.values(), text)
+        yield (*head, *{**passage, "boxes": boxes}.values(), text)
 
 
 def _write_csv(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
@@ -231,7 +244,7 @@ def _write_csv(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
 
 
 def _harmless(cell: object) -> object:
-    """Return a text that a spreadsheet would run as a formula with an apostrophe before it, which makes it text."""
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
@@ -246,44 +259,42 @@ def _write_parquet(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
 _WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
 
 
-def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, done: Exported) -> None:
-    """A run file a configuration, and qrels: one for all at chunk level, at token level one for each.
+def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, exported: Exported) -> None:
+    """Write a run file for each configuration, and qrels: one at chunk level, at token level one for each.
 
-    At token level a chunk is relevant to a question when it touches evidence, so that other chunks have other qrels.
+    At token level a chunk is relevant to a question if it touches evidence, so other chunks have other qrels.
     """
     is_placed = outcome.inputs.evaluation_type == "token-level"
     answers = workspace.read_table(outcome.inputs.truth.answers)
-    if not is_placed:
-        pairs = sorted({(row["query_id"], row["chunk_id"]) for row in answers.to_pylist()})
-        done.write_lines(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
-        if answers.num_rows > len({(row["query_id"], row["group"]) for row in answers.to_pylist()}):
-            done.notes.append("Alternatives are separate relevant chunks in qrels.txt, and one group in rag-eval.")
-    else:
-        done.notes.append(
-            "A chunk that touches evidence is relevant there: the numbers are not those of spans, and only comparable "
+    if is_placed:
+        exported.notes.append(
+            "A chunk that touches evidence is relevant: the scores differ from those of spans. Compare them only "
             "between configurations of the same chunks."
         )
-    names = _file_names([one.name for one in outcome.configurations])
+    else:
+        rows = answers.to_pylist()
+        pairs = sorted({(row["query_id"], row["chunk_id"]) for row in rows})
+        exported.write_lines(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
+        if len(rows) > len({(row["query_id"], row["group"]) for row in rows}):
+            exported.notes.append("Alternatives are separate relevant chunks in qrels.txt, but one group in rag-eval.")
+    names = _file_names([configuration.name for configuration in outcome.configurations])
     known = set(answers.column("query_id").to_pylist())
-    left_out: list[int] = []
-    for one, name in zip(outcome.configurations, names, strict=True):
-        found = workspace.read_table(one.returned)
-        ranked = {query: hits for query, hits in _by_query(found).items() if query in known}
-        lines, repeated = _run_lines(ranked, name, is_placed)
-        done.write_lines(folder / f"{name}.run", lines)
-        left_out += [repeated] * bool(repeated)
+    repeated: list[int] = []
+    for configuration, name in zip(outcome.configurations, names, strict=True):
+        returned = workspace.read_table(configuration.returned)
+        hits = {query: rows for query, rows in _by_query(returned).items() if query in known}
+        lines = _run_lines(hits, name, is_placed)
+        exported.write_lines(folder / f"{name}.run", lines)
+        repeated.append(sum(map(len, hits.values())) - len(lines))
         if is_placed:
-            done.write_lines(folder / f"{name}.qrels", _qrels(workspace, one, answers, found))
-    if left_out:
-        whose = counted(len(left_out), "configurations")
-        done.notes.append(
-            f"A passage counts once: {counted(sum(left_out), 'further hits')} in one that a question has already, such "
-            f"as a section, are left out, in {whose}."
-        )
+            exported.write_lines(folder / f"{name}.qrels", _qrels(workspace, configuration, answers, returned))
+    if any(repeated):
+        which = counted(sum(map(bool, repeated)), "configurations")
+        exported.notes.append(f"A passage counts once: {counted(sum(repeated), 'repeated hits')} left out in {which}.")
 
 
 def _file_names(names: Sequence[str]) -> list[str]:
-    """Return a name for the files of each configuration; equal ones are numbered."""
+    """Return a file name for each configuration; equal ones are numbered."""
     files: list[str] = []
     for name in names:
         plain = slug(name, LONGEST_FILE) or "configuration"
@@ -293,49 +304,52 @@ def _file_names(names: Sequence[str]) -> list[str]:
 
 
 def _word(identifier: str) -> str:
-    """An id as one word, which TREC's columns need: blanks, and the sign that marks them, are percent-encoded."""
-    return re.sub(r"[\s%\x00-\x1f\x7f]", lambda found: quote(found[0]), identifier)
+    """Percent-encode blanks in an id, since TREC's columns are words."""
+    return re.sub(r"[\s%\x00-\x1f\x7f]", lambda match: quote(match[0]), identifier)
 
 
-def _unit(row: Mapping[str, Any], is_placed: bool) -> str:
+def _unit(row: Row, is_placed: bool) -> str:
     if is_placed and row["start"] is not None:
         return _word(f"{row['doc_id']}:{row['start']}-{row['end']}")
     return _word(row["chunk_id"] or f"no-place-{row['rank']}")
 
 
-def _run_lines(ranked: Mapping[str, Sequence[Mapping[str, Any]]], tag: str, is_placed: bool) -> tuple[list[str], int]:
-    """The lines of a run file, and how many hits of a unit that was there before were left out.
+def _run_lines(hits: Mapping[str, Sequence[Row]], tag: str, is_placed: bool) -> list[str]:
+    """Return the lines of a run file, without the hits of a unit that a query has already.
 
     TREC's tools sort by the score, read as a single-precision number, and not by the rank: equal scores are made to
     fall by the least that these tell apart.
     """
-    lines, repeated = [], 0
-    for query, hits in ranked.items():
+    lines = []
+    for query, rows in hits.items():
         seen: set[str] = set()
         before = np.float32(np.inf)
-        for hit in sorted(hits, key=itemgetter("rank")):
-            unit, score = _unit(hit, is_placed), hit.get("score")
-            if unit in seen:
-                repeated += 1
-                continue
-            seen.add(unit)
-            own = np.float32(1 / hit["rank"] if score is None else score)
-            before = own if own < before else np.nextafter(before, np.float32(-np.inf))
-            lines.append(f"{_word(query)} Q0 {unit} {len(seen)} {before!s} {tag}")
-    return lines, repeated
+        for row in sorted(rows, key=itemgetter("rank")):
+            unit = _unit(row, is_placed)
+            if unit not in seen:
+                seen.add(unit)
+                score = np.float32(1 / row["rank"] if row.get("score") is None else row["score"])
+                before = score if score < before else np.nextafter(before, np.float32(-np.inf))
+                lines.append(f"{_word(query)} Q0 {unit} {len(seen)} {before!s} {tag}")
+    return lines
 
 
-def _qrels(workspace: Workspace, one: ConfigurationOutcome, answers: pa.Table, found: pa.Table) -> Iterator[str]:
-    """The chunks that touch evidence; of a system and of larger passages those that were found, and evidence missed."""
+def _qrels(
+    workspace: Workspace, configuration: ConfigurationOutcome, answers: pa.Table, returned: pa.Table
+) -> Iterator[str]:
+    """Yield the chunks that touch evidence, and evidence that none touches.
+
+    Of a system, and of passages larger than chunks, only what was returned is known.
+    """
     import polars as pl
 
     truth = pl.DataFrame(answers.select(["query_id", "doc_id", "start", "end"]))
-    if one.chunk_tables and one.passages is None:
-        chunks = read_chunks(workspace, one.chunk_tables, "token-level")
+    if configuration.chunk_tables and configuration.passages is None:
+        chunks = read_chunks(workspace, configuration.chunk_tables, "token-level")
         units = pl.DataFrame(chunks.select(["doc_id", "start", "end"]))
         near = truth.join(units, on="doc_id", suffix="_unit")
     else:
-        units = pl.DataFrame(found.select(["query_id", "doc_id", "start", "end"])).drop_nulls()
+        units = pl.DataFrame(returned.select(["query_id", "doc_id", "start", "end"])).drop_nulls()
         near = truth.join(units, on=["query_id", "doc_id"], suffix="_unit")
     touched = near.filter((pl.col("start_unit") < pl.col("end")) & (pl.col("end_unit") > pl.col("start")))
     missed = truth.join(touched, on=["query_id", "doc_id", "start", "end"], how="anti")

@@ -25,9 +25,13 @@ from rag_eval.reports.question_tables import ConfigurationTables, Questions, aff
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
 from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import has_places
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId
 
 MOST_TAG_VALUES = 30
 """Metadata with more values is not offered as a filter."""
+MOST_NAME = 100
+"""How much of the name of a place is shown."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,7 @@ def pack_overlay(
     number = {digest: place for place, digest in enumerate(chunks)}
     labels, tags = kinds_of(questions.queries, [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)])
     opened = opened if opened and max(opened) < len(sides) else (0, _second(hits, sides))
-    spans = (truth[row].tolist() for one in _listed(questions, opened) for row in range(*first_of[one : one + 2]))
-    more, pictures = questions.paged.packed(texts.titles, texts.lengths, np.concatenate([truth, retrieved]), spans)
+    places = _places(questions.paged, texts, np.concatenate([truth, retrieved]))
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
@@ -101,8 +104,7 @@ def pack_overlay(
     sections = [
         Section.of("queries", queries),
         Section.of("truth", np.column_stack([truth, groups])),
-        *_text_sections(texts, carried, more),
-        *pictures,
+        *_text_sections(texts, carried, {"places": places} if places else {}),
         *(cut.section(number[digest]) for digest, cut in chunks.items()),
     ]
     for n, (side, found) in enumerate(zip(sides, hits, strict=True)):
@@ -270,13 +272,19 @@ def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -
     return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
 
 
-def _listed(questions: Questions, opened: Sequence[int]) -> list[int]:
-    """The questions in the order in which the page lists them at first: where its sides differ most, or the worst."""
-    ids, by = questions.queries.column("query_id").combine_chunks(), questions.ranking_metric
-    sides = [questions.configurations[number] for number in opened if number >= 0]
-    first, *other = (score_columns(one, ids, [by])[0] for one in sides)
-    key = -np.abs(first - other[0]) if other else first if higher_is_better(by) else -first
-    return list(np.argsort(np.where(np.isnan(key), np.inf, key), kind="stable"))
+def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> dict[int, list[tuple[int, int, str]]]:
+    """Return, by the number of a document, where the pages or other places that a range begins or ends in are."""
+    places: dict[int, list[tuple[int, int, str]]] = {}
+    for number in np.unique(ranges[:, 0]).tolist() if metadata else ():
+        if number >= 0 and (name := texts.titles[number]) in metadata:
+            starts = Document(DocumentId(name), "", json.loads(metadata[name])).places
+            ends = [*(start for start, _ in starts[1:]), int(texts.lengths[number])]
+            rows = [(row[0], end, row[1][:MOST_NAME]) for row, end in zip(starts, ends, strict=True) if row[0] < end]
+            shown = ranges[ranges[:, 0] == number]
+            ends_of = np.concatenate([shown[:, 1], shown[:, 2] - 1])
+            at = np.searchsorted([start for start, _, _ in rows], ends_of, side="right") - 1
+            places[number] = [rows[place] for place in np.unique(at[at >= 0]).tolist()]
+    return places
 
 
 def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:

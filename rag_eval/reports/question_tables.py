@@ -1,17 +1,17 @@
 """The questions of a run as a page shows them: the dataset, the hits of each configuration, and how many fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag_eval.documents import PLACES
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import ALL, MIN, Cut, split_name
 from rag_eval.pipeline.document_steps import read_chunks
 from rag_eval.pipeline.references import digest_of
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.sheets import PagedDocuments
 from rag_eval.results.compare import RunComparison
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import RunScores
@@ -56,7 +56,8 @@ class Questions:
     """A sentence for everything that is left out."""
     opened: tuple[int, int] | None = None
     """The two to open; None, or one there is no room for, opens the first and the best that finds something else."""
-    paged: PagedDocuments = field(default_factory=PagedDocuments)
+    paged: Mapping[str, str] = field(default_factory=dict)
+    """The metadata, as JSON, of the documents that have pages or other places, by id."""
 
     @property
     def cuts(self) -> list[Cut]:
@@ -102,8 +103,14 @@ def questions_of(
         ranking_metric=outcome.ranking_metric,
         notes=notes,
         opened=opened,
-        paged=PagedDocuments.of(workspace, documents, outcome.corpus.folder),
+        paged=_paged(documents),
     )
+
+
+def _paged(documents: pa.Table) -> dict[str, str]:
+    columns = documents.select(["doc_id", "metadata"])
+    rows = columns.filter(pc.match_substring(columns.column("metadata"), f'"{PLACES}"')).to_pylist()
+    return {row["doc_id"]: row["metadata"] for row in rows}
 
 
 def _tables_of(workspace: Workspace, one: ConfigurationOutcome, scores: RunScores, name: str) -> ConfigurationTables:

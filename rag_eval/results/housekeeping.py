@@ -1,7 +1,7 @@
-"""Show what a workspace holds, and make room in it. Everything but the runs' summaries can be computed again.
+"""Show what a workspace holds, and free space in it. Everything but the runs' summaries can be computed again.
 
-Other processes may add, rename and remove files meanwhile: what is gone by the time it is looked at counts for nothing.
-A folder that leads out of the workspace by a link is left alone. Nothing is removed while a run uses the workspace.
+Other processes may add, rename and remove files meanwhile: missing files are skipped. A folder that leads out of the
+workspace by a link is left alone. Nothing is removed while a run uses the workspace.
 """
 
 import json
@@ -27,7 +27,7 @@ from rag_eval.storage.locks import try_lock, wait_for_lock
 from rag_eval.storage.rows import identity_folder
 
 DIVIDED = ("tables", "cache")
-"""The folders whose folders are told apart."""
+"""The folders whose subfolders are listed."""
 PRUNABLE = ("tables", "indexes", "results")
 CLEARABLE = (*PRUNABLE, "cache")
 SECONDS_A_DAY = 86_400
@@ -37,7 +37,7 @@ DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one kind of files takes up."""
+    """The files of one kind and their size in bytes."""
 
     kind: str
     files: int
@@ -45,39 +45,42 @@ class Holding:
 
 
 def holdings(workspace: Workspace) -> list[Holding]:
-    """List what takes up the workspace: the files and bytes of each folder, then of the files beside the folders."""
+    """List the files and bytes of each folder of the workspace, then of the files beside the folders."""
     kinds: defaultdict[str, list[Path]] = defaultdict(list)
     for path in _files(workspace.root):
         *folders, _ = path.relative_to(workspace.root).parts
         kinds["/".join(folders[: 2 if folders[:1] and folders[0] in DIVIDED else 1])].append(path)
-    beside = kinds.pop("", [])
-    found = [_holding(kind, kinds[kind]) for kind in sorted(kinds)]
-    return [holding for holding in (*found, _holding("other files", beside)) if holding.files]
+    others = kinds.pop("", [])
+    listed = [_holding(kind, kinds[kind]) for kind in sorted(kinds)]
+    return [holding for holding in (*listed, _holding("other files", others)) if holding.files]
 
 
 def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[Holding]:
     """Remove what no run has used for so many days, and return it by kind; a ``dry_run`` removes nothing.
 
     Runs go by when they began; tables, indexes and results by when a run last used them; vectors, cuts and rankings
-    when no run that stays has their part; answers of models when none was added. The baseline and the newest run of
-    each benchmark stay, with all that they refer to.
-    Raises ``ConfigurationError`` while a run uses the workspace, ``ArtifactError`` when the baseline cannot be read.
+    if no remaining run has their part; answers of models if none was added. The baseline and the newest run of each
+    benchmark stay, with all that they refer to.
+
+    Raises:
+        ConfigurationError: A run uses the workspace.
+        ArtifactError: The baseline cannot be read.
     """
     with _nobody_in(workspace):
         limit = time.time() - days * SECONDS_A_DAY
-        take = _size_of if dry_run else _removed
-        return [_total(kind, [take(path) for path in paths]) for kind, paths in _unused(workspace, limit) if paths]
+        measure = _size_of if dry_run else _removed
+        return [_total(kind, [measure(path) for path in paths]) for kind, paths in _unused(workspace, limit) if paths]
 
 
 def _unused(workspace: Workspace, limit: float) -> list[tuple[str, list[Path]]]:
-    """Return what was not used since then and is not needed, by kind."""
+    """Return what was not used since the limit and is not needed, by kind."""
     runs: dict[Path, BenchmarkOutcome] = {}
     for path in _matching(workspace, "runs", f"*/{SUMMARY}"):
-        with suppress(ArtifactError):  # of another version, perhaps: not ours to judge
+        with suppress(ArtifactError):  # such as one of another version
             runs[path.parent] = read_summary(path)
     pinned = _pinned(workspace, runs.values())
-    staying = {folder for folder, one in runs.items() if one.run in pinned or one.started.timestamp() >= limit}
-    needed = _needed_files(workspace, [one for one in runs.values() if one.run in pinned])
+    staying = {folder for folder, run in runs.items() if run.run in pinned or run.started.timestamp() >= limit}
+    needed = _needed_files(workspace, [run for run in runs.values() if run.run in pinned])
     caches = {name for folder in staying for name in _cache_names(runs[folder])}
     unused = {"runs": [folder for folder in runs if folder not in staying]}
     for kind in PRUNABLE:
@@ -102,15 +105,15 @@ def _unused(workspace: Workspace, limit: float) -> list[tuple[str, list[Path]]]:
 def _pinned(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
     """Return the baselines and the newest run of each benchmark, which stay whatever their age."""
     newest: dict[str, str] = {}
-    for one in sorted(runs, key=lambda one: one.started):
-        benchmark = [str(one.config.corpus), one.config.evaluation_type, str(one.config.ground_truth)]
-        newest[data_sha256(benchmark)] = one.run
+    for run in sorted(runs, key=lambda run: run.started):
+        benchmark = [str(run.config.corpus), run.config.evaluation_type, str(run.config.ground_truth)]
+        newest[data_sha256(benchmark)] = run.run
     return {*newest.values(), *baseline_runs(workspace)}
 
 
 def _needed_files(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
     """Return every file that runs refer to, and the stored results that refer to nothing else."""
-    needed = {uri for one in runs for uri in _uris(one.model_dump(mode="json"))}
+    needed = {uri for run in runs for uri in _uris(run.model_dump(mode="json"))}
     results = set()
     for path in _files(workspace.root / "results"):
         with suppress(OSError, ValueError, RecursionError):
@@ -121,22 +124,22 @@ def _needed_files(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set
 
 
 def _uris(data: object) -> Iterator[str]:
-    """Yield the places that are written down anywhere in plain data."""
+    """Yield every ``uri`` in plain data."""
     if isinstance(data, Mapping):
         if isinstance(data.get("uri"), str):
             yield data["uri"]
         data = list(data.values())
-    for one in data if isinstance(data, list) else ():
-        yield from _uris(one)
+    for item in data if isinstance(data, list) else ():
+        yield from _uris(item)
 
 
 ASKING = ("context", "rewriter")
-"""The kinds of parts that may have a model write, whose answers are stored with those about ground truth."""
+"""The kinds of parts that may ask a model, whose answers are stored with those about ground truth."""
 
 
 def _cache_names(run: BenchmarkOutcome) -> Iterator[str]:
-    """Yield how the names of the folders end in which a run's vectors, cuts, rankings and answers are stored."""
-    parts: list[Any] = [section.of(one.configuration) for one in run.configurations for section in SECTIONS.values()]
+    """Yield the ends of the names of the folders with a run's cached vectors, cuts, rankings and answers."""
+    parts: list[Any] = [section.of(c.configuration) for c in run.configurations for section in SECTIONS.values()]
     for part in (*parts, *run.corpus.loaders.values()):
         if part is None:
             continue
@@ -153,7 +156,7 @@ IN_USE = "runs"
 
 @contextmanager
 def in_use(workspace: Workspace) -> Iterator[None]:
-    """Keep what a run uses from being pruned during the block; wait for a pruning that is under way."""
+    """Keep the workspace from being pruned during the block; wait until a running pruning ends."""
     mark = workspace.root / "locks" / IN_USE / uuid.uuid4().hex
     with ExitStack() as held:
         with wait_for_lock(_pruning(workspace)), suppress(ArtifactError):  # in a workspace that is read-only
@@ -167,15 +170,12 @@ def in_use(workspace: Workspace) -> Iterator[None]:
 
 @contextmanager
 def _nobody_in(workspace: Workspace) -> Iterator[None]:
-    """Keep runs from beginning; raises ``ConfigurationError`` while one is under way."""
+    """Keep runs from starting during the block; raises ``ConfigurationError`` if one uses the workspace."""
     with wait_for_lock(_pruning(workspace)):
         for mark in _matching(workspace, "locks", f"{IN_USE}/*"):
             with try_lock(mark) as is_free:
                 if not is_free:
-                    raise ConfigurationError(
-                        f"a run uses the workspace {workspace.address!r}, and nothing was removed: try again when it "
-                        "has ended"
-                    )
+                    raise ConfigurationError(f"a run uses the workspace {workspace.address!r}: try again when it ends")
             mark.unlink(missing_ok=True)  # of a run that was killed
         yield
 
@@ -185,14 +185,14 @@ def _pruning(workspace: Workspace) -> Path:
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all results, what costs included, but no summary; raises ``ConfigurationError`` while a run uses it."""
+    """Remove all results, also those that cost money; raises ``ConfigurationError`` if a run uses the workspace."""
     with _nobody_in(workspace):
         folders = [folder for kind in CLEARABLE for folder in _own_folder(workspace, kind)]
         return _total("cleared", [_removed(folder) for folder in folders])
 
 
 def _own_folder(workspace: Workspace, kind: str) -> list[Path]:
-    """Return a folder of the workspace; none where it is missing, or leads elsewhere by a link."""
+    """Return a folder of the workspace in a list; an empty list if it is missing or leads elsewhere by a link."""
     folder = workspace.root / kind
     return [folder] if folder.is_dir() and workspace.contains(folder) else []
 
@@ -202,7 +202,7 @@ def _matching(workspace: Workspace, kind: str, pattern: str) -> list[Path]:
 
 
 def _changed(path: Path) -> float:
-    """Return when a file was made or last used; what is gone by now is not old."""
+    """Return when a file was made or last used; a missing one counts as new."""
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:
@@ -230,7 +230,7 @@ def _holding(kind: str, files: Iterable[Path]) -> Holding:
 
 
 def _total(kind: str, holdings: list[Holding]) -> Holding:
-    return Holding(kind, sum(one.files for one in holdings), sum(one.size for one in holdings))
+    return Holding(kind, sum(holding.files for holding in holdings), sum(holding.size for holding in holdings))
 
 
 def _files(folder: Path) -> Iterator[Path]:

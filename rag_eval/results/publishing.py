@@ -44,7 +44,7 @@ _PUBLICATIONS = TypeAdapter(list[Publication])
 
 
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:
-    """Return what the last attempts to publish a run came to; raises ``ArtifactError``."""
+    """Return the results of the last attempts to publish a run; raises ``ArtifactError`` if the file is damaged."""
     path = workspace.fetch_newest(workspace.runs / run / PUBLISHED)
     try:
         return _PUBLICATIONS.validate_json(path.read_bytes(), strict=True)
@@ -57,9 +57,7 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
 def publish_run(
     workspace: Workspace, outcome: BenchmarkOutcome, datasets: Sequence[str], patience: RetryPolicy = PATIENT
 ) -> list[str]:
-    """Publish a run to datasets, and return the reasons why something was not sent.
-
-    Experiments that were sent are not sent again.
+    """Publish a run to datasets, and return why something was not sent. Experiments that were sent are skipped.
 
     Raises:
         ArtifactError: Tables of the run are missing.
@@ -71,10 +69,9 @@ def publish_run(
 def _publish_to(
     workspace: Workspace, outcome: BenchmarkOutcome, dataset: str, patience: RetryPolicy
 ) -> list[Publication]:
-    """Send each configuration that was not sent before, note beside the run what came of it, and return that.
+    """Send each configuration that was not sent before; record the results beside the run, and return them.
 
-    A configuration that failed is sent as failed: its queries have an error and no scores. A dataset that does not
-    exist is created from the ground truth of the run.
+    A failed configuration is sent with an error for each query. A missing dataset is created from the ground truth.
     """
     previous = read_publications(workspace, outcome.run)
     publications = {
@@ -86,7 +83,7 @@ def _publish_to(
     try:
         for publication in _published(workspace, outcome, dataset, missing, patience) if missing else ():
             publications[publication.configuration] = publication
-    except (ConfigurationError, GroundTruthError, ServiceError) as error:  # which concerns all that are left
+    except (ConfigurationError, GroundTruthError, ServiceError) as error:  # which stops all that are left
         reason = str(error)
     for name in names:
         publications.setdefault(name, Publication(configuration=name, dataset=dataset, reason=reason))

@@ -28,12 +28,12 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 
 SEED = 0
-"""Of every resampling: the same scores give the same intervals and p-values."""
+"""The seed of every resampling: the same scores give the same intervals and p-values."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredQuery:
-    """A query that has scores, and the document it belongs to."""
+    """An answerable query, and the document it belongs to."""
 
     query_id: str
     text: str
@@ -76,9 +76,9 @@ class RunScores:
             return {name: {} for name in self.configurations}
         paired = [self.paired(metric) for metric in chosen]
         rows = np.concatenate([scores.values for scores in paired])
-        found = iter(estimates_of(rows, paired[0].units, np.random.default_rng(SEED)))
-        by_metric = {metric: {name: next(found) for name in self.configurations} for metric in chosen}
-        return {name: {metric: by_metric[metric][name] for metric in chosen} for name in self.configurations}
+        estimates = np.array(estimates_of(rows, paired[0].units, np.random.default_rng(SEED)), object)
+        by_metric = estimates.reshape(len(chosen), len(self.configurations))
+        return {name: dict(zip(chosen, by_metric[:, n], strict=True)) for n, name in enumerate(self.configurations)}
 
     def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
         """Return the configurations, best first, with intervals and the group of those that may be the best.
@@ -90,25 +90,25 @@ class RunScores:
 
 
 def collect_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
-    """Collect every score from the tables of a run; raises ``ArtifactError`` when one is gone."""
+    """Collect every score from the tables of a run; raises ``ArtifactError`` if one is missing."""
     queries = _scored_queries(workspace, outcome, workspace.read_truth(outcome.inputs.truth))
     query_ids = pa.array([query.query_id for query in queries], pa.string())
     metrics: list[str] = []
     parts = []
-    for one in outcome.configurations:
-        metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
-        parts.append(values)
+    for configuration in outcome.configurations:
+        metrics, part = _by_metric(workspace.read_table(configuration.scores), query_ids, configuration.name)
+        parts.append(part)
     values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
-    names = tuple(one.name for one in outcome.configurations)
+    names = tuple(configuration.name for configuration in outcome.configurations)
     return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
 
 
 def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str, str]:
     """Return for each query the document that holds most of its ground truth; of equal ones, the first by name.
 
-    Counted are the characters of the spans, of a group those of its first member; or, given all ``chunks``, relevant
-    chunks. A chunk whose text occurs in several documents counts in each; a query none of whose chunks is there belongs
-    to a document without a name.
+    Spans count by their characters, with the first member of each group; given all ``chunks``, relevant chunks count. A
+    chunk whose text occurs in several documents counts in each. A query without a known chunk belongs to the document
+    with the empty name.
     """
     check_schema(truth, TRUTH, "truth", PLACE if chunks is None else ["chunk_id"])
     truth = truth.filter(pc.field("member") == 0)
@@ -133,21 +133,21 @@ def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: Trut
     documents: Mapping[str, str] = {}
     if outcome.inputs.evaluation_type == "token-level":
         documents = main_documents(answers)
-    elif cut := next((one.chunk_tables for one in outcome.configurations if one.chunk_tables), None):
+    elif shards := next((run.chunk_tables for run in outcome.configurations if run.chunk_tables), None):
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
-        documents = main_documents(answers, read_chunks(workspace, cut, "chunk-level"))
+        documents = main_documents(answers, read_chunks(workspace, shards, "chunk-level"))
     rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
     return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
 
 
 def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
-    """Return the metrics of a scores table and the values by them, under each of which stand all queries in order."""
+    """Return the metrics of a scores table and its values, metrics × queries."""
     count = len(query_ids)
     heads = scores.select(["metric", "cut", "size"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
     metrics = [score_name(*head.values()) for head in heads]
     expected = pa.chunked_array([query_ids] * len(metrics), pa.string())
     if not scores.column("query_id").equals(expected):
-        raise ArtifactError(f"the scores of {name} do not fit the queries of the run: run the benchmark again")
+        raise ArtifactError(f"the scores of {name} do not match the queries of the run: run the benchmark again")
     return metrics, scores.column("value").to_numpy().reshape(len(metrics), count)
 
 
@@ -171,7 +171,7 @@ _ROW_GROUP = 65_536
 
 
 def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
-    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` when a table is gone."""
+    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` if a table is missing."""
     scores = collect_scores(workspace, outcome)
     by_metric, by_configuration, by_query = np.indices(scores.values.shape).reshape(3, scores.values.size)
     heads = [split_name(metric) for metric in scores.metrics]
@@ -200,8 +200,7 @@ def _texts(values: Sequence[str], rows: Counts) -> pa.Array:
 def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | None = None) -> RunScores:
     """Read the scores of a run from its folder, or else from the workspace's tables.
 
-    With ``metric``, those of others may be left out, which is faster.
-    Raises ``ArtifactError`` when neither can be read.
+    With ``metric``, those of others may be left out, which is faster. Raises ``ArtifactError`` if neither can be read.
     """
     path = workspace.fetch(workspace.runs / outcome.run / SCORES_FILE)
     if not path.exists():
@@ -216,7 +215,7 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
 
 
 def _read_scores(path: Path, metric: str | None) -> RunScores:
-    """Return the scores in the file of a run; raises ``ArtifactError`` when rows are missing or out of order."""
+    """Read the scores in the file of a run; raises ``ArtifactError`` if it is damaged."""
     rows = None
     if metric is not None:
         name, at = split_name(metric)
@@ -249,7 +248,7 @@ def _read_scores(path: Path, metric: str | None) -> RunScores:
         or not np.array_equal(query, by_query)
         or any(not np.array_equal(column, column[first_of]) for column in (label, cut, sizes))
     ):
-        raise ArtifactError(f"{str(path)!r} lacks scores or has them out of order: run the benchmark again")
+        raise ArtifactError(f"{str(path)!r} is damaged (scores are missing or out of order): run the benchmark again")
     heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
     queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
     values = table.column("value").to_numpy().reshape(shape)
@@ -257,7 +256,7 @@ def _read_scores(path: Path, metric: str | None) -> RunScores:
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
-    """Return the texts as numbers in the order in which they first occur, and the texts by number."""
+    """Number the texts in the order in which they first occur; return the numbers, and the texts by number."""
     encoded = column.unify_dictionaries().combine_chunks()
     occurring = encoded.indices.unique()
     numbers = pc.index_in(encoded.indices, value_set=occurring).to_numpy()

@@ -1,4 +1,4 @@
-"""Whether anything has changed since a run: its fingerprint is the digest of all that its results depend on."""
+"""Find a run that would give the same results: its fingerprint is the digest of all that they depend on."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +16,10 @@ from rag_eval.results.runs import read_summary, run_names
 from rag_eval.storage.files import data_sha256
 
 STEPS = [
-    one
+    step
     for module in (document_steps, ground_truth_steps, search_steps, retrieve_steps, score_steps)
-    for one in vars(module).values()
-    if isinstance(one, Step)
+    for step in vars(module).values()
+    if isinstance(step, Step)
 ]
 
 
@@ -34,10 +34,13 @@ def fingerprint(config: BenchmarkConfig, corpus: CorpusSource, truth: str | None
     Args:
         config: The benchmark.
         corpus: Its documents.
-        truth: The digest of its ground truth; None where it is not known.
+        truth: The digest of its ground truth; None if it is unknown.
         reanchor: Whether spans are moved to where their text is.
+
+    Returns:
+        None if the ground truth is not in files.
     """
-    if truth is None or not all(isinstance(one, FileTruth) for one in config.ground_truth):
+    if truth is None or not all(isinstance(source, FileTruth) for source in config.ground_truth):
         return None
     return data_sha256(
         {
@@ -47,7 +50,7 @@ def fingerprint(config: BenchmarkConfig, corpus: CorpusSource, truth: str | None
             "truth": truth,
             "reanchor": reanchor,
             "versions": versions(),
-            "steps": {one.name: one.version for one in STEPS},
+            "steps": {step.name: step.version for step in STEPS},
         }
     )
 
@@ -55,7 +58,7 @@ def fingerprint(config: BenchmarkConfig, corpus: CorpusSource, truth: str | None
 def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool) -> BenchmarkOutcome | None:
     """Return the newest complete run of a benchmark if nothing has changed since; None if a run is needed.
 
-    A run is needed too where it is to be published, or where its tables are missing.
+    A run is also needed if it is to be published, or if tables of the earlier one are missing.
 
     Raises:
         CorpusError: The documents cannot be read.
@@ -65,15 +68,15 @@ def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bo
     files = [source for source in config.ground_truth if isinstance(source, FileTruth)]
     if workspace.refresh or config.langsmith_dataset is not None or not names or len(files) < len(config.ground_truth):
         return None
-    truth = source_digest([one.observe(config.evaluation_type).digest for one in files])
+    truth = source_digest([source.observe(config.evaluation_type).digest for source in files])
     corpus = CorpusSource.of(config.corpus, config.glob, config.loaders)
     wanted = fingerprint(config, corpus, truth, reanchor=reanchor)
     for name in reversed(names):
         path = workspace.runs / name / SUMMARY
         with suppress(OSError, ArtifactError):
             if f'"{wanted}"'.encode() in path.read_bytes():
-                found = read_summary(path)
-                tables = [one.scores for one in found.configurations]
-                if found.fingerprint == wanted and not found.failures and not any(map(workspace.problem, tables)):
-                    return found
+                run = read_summary(path)
+                tables = [configuration.scores for configuration in run.configurations]
+                if run.fingerprint == wanted and not run.failures and not any(map(workspace.problem, tables)):
+                    return run
     return None

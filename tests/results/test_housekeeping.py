@@ -139,7 +139,7 @@ def test_nothing_is_removed_from_under_a_run_and_a_killed_one_is_no_hindrance(tm
     workspace = filled(tmp_path)
     with in_use(workspace), in_use(workspace):
         for remove in (lambda: prune(workspace, 5), lambda: clear(workspace)):
-            with pytest.raises(ConfigurationError, match=r"a run uses the workspace .* try again when it has ended"):
+            with pytest.raises(ConfigurationError, match=r"a run uses the workspace .* try again when it ends"):
                 remove()
     assert len(holdings(workspace)) == 7
     (tmp_path / "locks" / "runs" / "killed").write_text("")

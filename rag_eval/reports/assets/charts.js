@@ -285,20 +285,6 @@ function sizes(width) {
   return drawing;
 }
 
-/** The numbers of the frontier, as a table. */
-function frontierNumbers() {
-  const { budgets, lines } = charts.curves;
-  const shown = OCTAVE.filter((one) => budgets.includes(one));
-  const head = make("tr", {}, make("th", { scope: "col" }, "configuration"), ...shown.map((one) => make("th", { scope: "col", className: "number" }, whole.format(one))));
-  const rows = lines.map((points, i) =>
-    make("tr", {}, make("th", { scope: "row" }, charts.configurations[i]), ...shown.map((one) => {
-      const point = points[budgets.indexOf(one)];
-      return make("td", { className: "number" }, point ? (100 * point[0]).toFixed(1) : "–");
-    })),
-  );
-  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
-}
-
 /** A title that is a finding: over which budgets nothing is significantly better than the first. */
 function frontierFinding() {
   const name = charts.configurations[charts.roles.ship];
@@ -346,37 +332,6 @@ function startChart(id, { draw, needs, title }) {
   };
   redraw();
   new ResizeObserver(redraw).observe(box);
-  for (const button of figure.querySelectorAll("button[data-as]")) {
-    button.addEventListener("click", () => saveChart(box, id, button.dataset.as));
-  }
-}
-
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "paint-order"];
-
-/** A chart as a file of its own: what the style sheet says is written into it. */
-async function saveChart(box, id, kind) {
-  const drawing = box.querySelector("svg");
-  const { width, height } = drawing.viewBox.baseVal;
-  const copy = drawing.cloneNode(true);
-  const styled = copy.querySelectorAll("*");
-  drawing.querySelectorAll("*").forEach((element, i) => {
-    const style = getComputedStyle(element);
-    STYLES.forEach((name) => styled[i].setAttribute(name, style.getPropertyValue(name)));
-  });
-  copy.prepend(shape("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor }));
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  const content = new XMLSerializer().serializeToString(copy);
-  if (kind === "svg") {
-    download(`${id}.svg`, "image/svg+xml", content);
-    return;
-  }
-  const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
-  const image = new Image();
-  await new Promise((done, failed) => Object.assign(image, { onload: done, onerror: failed, src: address }));
-  const canvas = make("canvas", { width: 2 * width, height: 2 * height });
-  canvas.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
-  URL.revokeObjectURL(address);
-  canvas.toBlob((blob) => download(`${id}.png`, "image/png", blob));
 }
 
 function startCharts() {
@@ -388,6 +343,5 @@ function startCharts() {
   }
   if (hasCurves()) {
     startReading();
-    byId("frontier-numbers").append(frontierNumbers());
   }
 }

@@ -12,11 +12,7 @@ const PRESET = {
   search: "",
   document: -1,
   tag: -1,
-  rank: "",
-  part: "",
-  sort: "",
 };
-const RANKING = ["rank", "part", "sort"];
 const chosen = { ...PRESET };
 let sides = [];
 let list = null;
@@ -52,31 +48,13 @@ async function startExplorer() {
   readAddress();
   wireControls();
   await show();
-  addEventListener("click", keepRanking);
   addEventListener("popstate", follow);
   addEventListener("hashchange", follow);
   addEventListener("keydown", pressed);
   // Who follows a link to a question wants to see it; who reloads the page stays where they are.
   const [visit] = performance.getEntriesByType("navigation");
   if (location.hash.includes("=") && visit?.type === "navigate") {
-    pointed().scrollIntoView({ behavior: "instant" });
-  }
-}
-
-/** What an address points to: the ranking where it says nothing but how that is shown, or else the questions. */
-function pointed() {
-  const asked = [...new URLSearchParams(location.hash.slice(1)).keys()];
-  return byId(asked.every((name) => RANKING.includes(name)) ? "ranking" : "questions");
-}
-
-/** A link into the questions leaves the ranking as it is shown. */
-function keepRanking(event) {
-  const link = event.target.closest?.('a[href^="#"]');
-  const kept = RANKING.filter((name) => chosen[name]).map((name) => [name, chosen[name]]);
-  if (link?.hash.includes("=") && kept.length && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
-    event.preventDefault();
-    history.pushState(null, "", `${link.hash}&${new URLSearchParams(kept)}`);
-    follow();
+    byId("questions").scrollIntoView({ behavior: "instant" });
   }
 }
 
@@ -94,7 +72,6 @@ function addressOf() {
     find: [search, ""],
     doc: [document, -1],
     kind: [tag, -1],
-    ...Object.fromEntries(RANKING.map((name) => [name, [chosen[name], ""]])),
   };
   const kept = Object.entries(said).filter(([, [value, preset]]) => value !== preset);
   return new URLSearchParams(kept.map(([name, [value]]) => [name, value]));
@@ -125,9 +102,7 @@ function readAddress() {
     search: asked.get("find") ?? "",
     document: number("doc", 0, places.documents.titles.length, -1),
     tag: number("kind", 0, overlay.tags.length, -1),
-    ...Object.fromEntries(RANKING.map((name) => [name, asked.get(name) ?? ""])),
   });
-  showRanking();
   return JSON.stringify(chosen) !== before;
 }
 
@@ -153,8 +128,8 @@ async function follow() {
     return;
   }
   await show();
-  if (location.hash.includes("=") && !pointed().contains(document.activeElement)) {
-    pointed().scrollIntoView();
+  if (location.hash.includes("=") && !byId("questions").contains(document.activeElement)) {
+    byId("questions").scrollIntoView();
   }
 }
 
@@ -178,7 +153,6 @@ function wireControls() {
   listen("tag", (value) => ({ tag: Number(value) }));
   listen("search", (search) => ({ search }), false);
   byId("swap").addEventListener("click", swap);
-  byId("questions-csv").addEventListener("click", downloadQuestions);
   byId("copy").addEventListener("click", copyShown);
 }
 
@@ -373,20 +347,4 @@ function sideHead(side, i, number) {
     make("p", { className: "small counts" }, `${overlay.unit}s: `, ...said.flatMap((one, n) => (n ? [", ", one] : [one])), ` in ${many(within, "hit")}`),
     ...searched.map((text) => make("p", { className: "small searched" }, "searched: ", make("q", { dir: "auto" }, text))),
   );
-}
-
-/** The list as it is shown, for a spreadsheet. */
-function downloadQuestions() {
-  const place = metricPlace();
-  const values = sides.map((side) => scoresOf(side, place));
-  const { ids, texts, documents } = places.queries;
-  const titles = (question) => documents[question].map((document) => places.documents.titles[document]).join("; ");
-  const heads = sides.map((side) => `${side.name}: ${overlay.metrics[place].name}`);
-  const rows = list.questions.map((question) => [
-    ids[question],
-    texts[question],
-    titles(question),
-    ...values.map((column) => (Number.isNaN(column[question]) ? "" : Number(column[question].toFixed(6)))),
-  ]);
-  downloadTable("questions.csv", [["query", "question", "documents", ...heads], ...rows]);
 }

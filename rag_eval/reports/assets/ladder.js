@@ -141,66 +141,12 @@ function titleOf(document, start, end) {
   return make("span", {}, title, ...(place ? [" · ", make("bdi", {}, place)] : []));
 }
 
-/** The pages of a stretch that the report has pictures of and that have marks: folded, and drawn when they are opened. */
-function sheetsOf(document, start, end, marks, kind) {
-  return (places.documents.sheets ?? []).flatMap(([of, page, from, to], number) => {
-    if (of !== document || !clipped(clipped(marks, start, end), from, to).length) {
-      return [];
-    }
-    const details = make("details", { className: "sheet" }, make("summary", {}, `page ${page} as it is printed`));
-    const draw = async () => {
-      const [picture, words] = await Promise.all([section(`sheet-${number}`), section(`words-${number}`)]);
-      const address = URL.createObjectURL(new Blob([picture], { type: "image/png" }));
-      const image = make("img", { src: address, alt: `Page ${page} of ${places.documents.titles[document]}` });
-      image.addEventListener("load", () => URL.revokeObjectURL(address));
-      const boxes = [[[[start, end]], "hit"], [marks, kind]].flatMap(([spans, name]) =>
-        spans.flatMap(([first, last]) => boxesOn(words, first, last, name)),
-      );
-      details.append(make("div", { className: "paper" }, image, ...boxes));
-    };
-    details.addEventListener("toggle", draw, { once: true });
-    return [details];
-  });
-}
-
-const STEPS = 65535;
-
-/** The boxes of a stretch on a page, one for each line; a word that it divides is divided in proportion. */
-function boxesOn(words, start, end, kind) {
-  const lines = [];
-  for (let row = 0; row < words.length; row += 6) {
-    const [from, to, left, top, right, bottom] = words.subarray(row, row + 6);
-    if (from < end && start < to) {
-      const [one, other] = [start, end].map(
-        (at) => left + ((Math.min(to, Math.max(from, at)) - from) / (to - from)) * (right - left),
-      );
-      const line = lines.at(-1);
-      if (line?.top === top && line.bottom === bottom) {
-        line.left = Math.min(line.left, one, other);
-        line.right = Math.max(line.right, one, other);
-      } else {
-        lines.push({ top, bottom, left: Math.min(one, other), right: Math.max(one, other) });
-      }
-    }
-  }
-  return lines.map(({ left, top, right, bottom }) => {
-    const box = make("i", { className: kind });
-    for (const [side, steps] of Object.entries({ left, top, width: right - left, height: bottom - top })) {
-      box.style[side] = `${(100 * steps) / STEPS}%`;
-    }
-    return box;
-  });
-}
-
 /** A line above a hit: what it is, where it is from, what it costs and what it brings. */
 function whereabouts(said, hit, spent, brings) {
   const tokens = hit.tokens >= 0 ? `${whole.format(hit.tokens)} tokens${spent >= 0 ? `, up to ${whole.format(spent)}` : ""}` : "";
   const parts = [titleOf(hit.document, hit.start, hit.end), tokens, brings].filter(Boolean);
   return make("div", { className: "where" }, make("b", {}, said), ...parts.flatMap((part) => [" · ", part]));
 }
-
-/** A stretch with its marks, as text and on its pages. */
-const shownText = (...what) => [stretch(...what), ...sheetsOf(...what)];
 
 /** Hits in a row in which nothing is relevant: one line that opens. */
 function idleHits(hits) {
@@ -265,12 +211,12 @@ function ladder(side, question, cut) {
       seen.set(hit.document, merged([...(seen.get(hit.document) ?? []), ...relevant]));
       const brings = fresh ? `brings ${percent(fresh / all)}` : "already found";
       const where = whereabouts(`Found: hit ${hit.rank}`, hit, spent, brings);
-      list.append(make("li", { className: "got" }, where, ...shownText(hit.document, hit.start, hit.end, relevant, "found")));
+      list.append(make("li", { className: "got" }, where, stretch(hit.document, hit.start, hit.end, relevant, "found")));
     } else {
       left.set(hit.document, without(left.get(hit.document), relevant));
       const brings = `would bring ${percent(lengthOf(relevant) / all)}`;
       const where = whereabouts(`Too late: hit ${hit.rank}`, hit, -1, brings);
-      list.append(make("li", { className: "late" }, where, ...shownText(hit.document, hit.start, hit.end, relevant, "missed")));
+      list.append(make("li", { className: "late" }, where, stretch(hit.document, hit.start, hit.end, relevant, "missed")));
     }
   }
   if (!isOver) {
@@ -284,7 +230,7 @@ function ladder(side, question, cut) {
       const lost = percent((to - start) / all);
       const where = make("div", { className: "where" }, make("b", {}, "Not among the hits"), " · ", titleOf(document, start, to), ` · ${lost}`);
       const text = stretch(document, from, until, [[start, to]], "missed");
-      list.append(make("li", { className: "late" }, where, text, ...sheetsOf(document, start, to, [[start, to]], "missed")));
+      list.append(make("li", { className: "late" }, where, text));
     }
   }
   return list;

@@ -3,7 +3,6 @@
 const MANY = 30;
 const SOME = 10;
 let showsWorse = false;
-let ranked = null;
 
 function startRanking() {
   const table = document.querySelector(".ranking");
@@ -12,38 +11,14 @@ function startRanking() {
   }
   for (const button of document.querySelectorAll("th button")) {
     button.addEventListener("click", () => {
-      const head = button.closest("th");
-      sortBy(head);
-      if (table.contains(head)) {
-        chosen.sort = `${head.getAttribute("aria-sort") === "descending" ? "-" : ""}${head.cellIndex}`;
-        filterRanking();
-        keepShown();
-      }
+      sortBy(button.closest("th"));
+      filterRanking();
     });
   }
-  // As it was written: rows, and which heading they are sorted by.
-  ranked = { first: [...table.tBodies[0].rows], sorts: [...table.tHead.rows[0].cells].map((head) => head.getAttribute("aria-sort")) };
-  const parts = new Map();
-  for (const row of table.querySelectorAll("tbody tr[data-name]")) {
-    for (const part of row.dataset.parts.split("\n")) {
-      parts.set(part, (parts.get(part) ?? 0) + 1);
-    }
-  }
-  // What every configuration has tells none apart.
-  const rows = table.querySelectorAll("tbody tr[data-name]").length;
-  const offered = [...parts].filter(([, count]) => count > 1 && count < rows).sort(([x], [y]) => (x < y ? -1 : 1));
-  fill(byId("part"), [["", "all parts"], ...offered.map(([part, count]) => [part, `${part} (${count})`])], "");
-  byId("part").hidden = !offered.length;
-  const filtered = () => {
-    Object.assign(chosen, { rank: byId("find").value, part: byId("part").value });
-    filterRanking();
-    keepShown();
-  };
-  byId("find").addEventListener("input", filtered);
-  byId("part").addEventListener("input", filtered);
+  byId("find").addEventListener("input", filterRanking);
   byId("clear").addEventListener("click", () => {
-    byId("find").value = byId("part").value = "";
-    filtered();
+    byId("find").value = "";
+    filterRanking();
     byId("find").focus();
   });
   byId("all-worse").addEventListener("click", () => {
@@ -54,40 +29,12 @@ function startRanking() {
   filterRanking();
 }
 
-let keeping = 0;
-
-/** Put how the ranking is shown into the address, beside what stands there, once the reader rests. */
-function keepShown() {
-  clearTimeout(keeping);
-  keeping = setTimeout(() => {
-    const address = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-    RANKING.forEach((name) => (chosen[name] ? address.set(name, chosen[name]) : address.delete(name)));
-    history.replaceState(null, "", `#${address}`);
-  }, 150);
-}
-
-/** Show the ranking as the address has it. */
-function showRanking() {
-  const table = document.querySelector(".ranking");
-  byId("find").value = chosen.rank;
-  byId("part").value = [...byId("part").options].some(({ value }) => value === chosen.part) ? chosen.part : "";
-  const head = table.tHead.rows[0].cells[Math.abs(Number.parseInt(chosen.sort, 10))];
-  if (head?.querySelector("button")) {
-    sortBy(head, chosen.sort.startsWith("-"));
-  } else {
-    table.tBodies[0].replaceChildren(...ranked.first);
-    [...table.tHead.rows[0].cells].forEach((cell, i) => cell.toggleAttribute("aria-sort", false) || (ranked.sorts[i] && cell.setAttribute("aria-sort", ranked.sorts[i])));
-  }
-  filterRanking();
-}
-
 /** Show the rows that have all the words; of many that are worse, the first few. */
 function filterRanking() {
   const asked = wordsOf(byId("find").value);
-  const part = byId("part").value;
   const table = document.querySelector(".ranking");
   const rows = [...table.querySelectorAll("tbody tr[data-name]")];
-  const isAsked = (row) => asked.every((word) => row.dataset.name.toLowerCase().includes(word)) && (!part || row.dataset.parts.split("\n").includes(part));
+  const isAsked = (row) => asked.every((word) => row.dataset.name.toLowerCase().includes(word));
   const found = rows.filter(isAsked);
   const worse = found.filter((row) => row.dataset.group === "worse");
   const folded = found.length > MANY && !showsWorse ? new Set(worse.slice(SOME)) : new Set();
