@@ -62,29 +62,29 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 logger = logging.getLogger("rag_eval.pipeline")
 
 ROWS_AT_ONCE = 16_384
-"""How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
+"""How many chunks are in memory with their vectors; another number gives other files with the same vectors."""
 
 SHARD_BYTES = 2**21
-"""About so many bytes of documents are a shard, up to ``MOST_SHARDS``: an edit recomputes one shard."""
+"""The approximate size of a shard, up to ``MOST_SHARDS``: an edit recomputes one shard."""
 
 MOST_SHARDS = 64
 LARGEST_DOCUMENT = 2**20
-"""A larger document that is four times a shard as well is named in a warning."""
+"""Warn of a larger document that is also larger than four shards."""
 
 
 class CorpusSource(Frozen):
-    """A folder of documents outside the workspace, or a shard of it, as it was when its digest was taken."""
+    """A folder of documents outside the workspace, or a shard of it, with the digest of its files."""
 
     digest: str
     folder: Path
     glob: str | list[str]
     loaders: dict[str, PartRecord] = Field(default_factory=dict)
-    """What reads the files, by the suffix or pattern that chooses them; other files are text."""
+    """The loaders by suffix or pattern; other files are read as text."""
     reading: InstanceOf[Loaders] = Field(default_factory=Loaders, exclude=True, repr=False)
     names: list[str] | None = Field(default=None, exclude=True)
     """The names of the files of a shard; None for all files of the folder."""
     corpus: str | None = Field(default=None, exclude=True)
-    """The digest of the whole folder, where this is a shard."""
+    """The digest of the whole folder, if this is a shard."""
 
     @property
     def key_data(self) -> dict[str, object]:
@@ -103,9 +103,9 @@ class CorpusSource(Frozen):
         return cls(folder=folder, glob=glob, digest=digest, loaders=used, reading=reading)
 
     def shards(self, count: int | None = None) -> "list[CorpusSource]":
-        """Divide the files by their names into so many shards, none of them empty.
+        """Divide the files by the hash of their names into at most so many shards, without empty ones.
 
-        Twice as many shards are the halves of these. By default their number follows the size of the corpus.
+        By default the number follows the size of the corpus. Twice as many shards are the halves of these.
         """
         paths = matching_files(self.folder, self.glob)
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
@@ -116,8 +116,8 @@ class CorpusSource(Frozen):
         largest = max(sizes, key=sizes.__getitem__)
         if count > 1 and sizes[largest] > max(LARGEST_DOCUMENT, 4 * sum(sizes.values()) / count):
             logger.warning(
-                "the document %r has %s bytes, and a document is never divided between shards: its shard needs more "
-                "time and memory than the others",
+                "the document %r has %s bytes: documents are not divided between shards, so its shard needs more time "
+                "and memory than the others",
                 largest,
                 f"{sizes[largest]:,}",
             )
@@ -137,7 +137,7 @@ class CorpusSource(Frozen):
 
 
 def default_shards(size: int) -> int:
-    """Return the number of shards of a corpus of so many bytes: a power of two, so that it seldom changes."""
+    """Return the number of shards of a corpus of so many bytes: a power of two, so that it rarely changes."""
     return int(2 ** min(math.log2(MOST_SHARDS), max(0, round(math.log2(max(1, size) / SHARD_BYTES)))))
 
 
@@ -205,7 +205,7 @@ def chunk(
 def add_context(
     chunks: pa.Table, documents: pa.Table, context: ChunkContext, workspace: Workspace | None = None
 ) -> tuple[pa.Table, Effort]:
-    """Add to the chunks of a shard what is searched of them; their positions, texts and ids stay what they are."""
+    """Add to the chunks of a shard the text that is searched; positions, texts and ids stay the same."""
     read = {document.id: document for document in documents_from_table(documents)}
     column = CHUNKS.get_field_index("searched")
     with model_answers(workspace) as answers:
@@ -218,7 +218,7 @@ def add_context(
     count = with_texts.num_rows
     if not answers.total:
         return with_texts, Effort.of(count, "chunks")
-    return with_texts, asked(
+    return with_texts, effort_of_answers(
         answers, count, "chunks", "chunks are searched without a context: the model gave none to use"
     )
 
@@ -228,10 +228,10 @@ def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None
         yield chunk.content, (chunk.start, chunk.end) if isinstance(chunk, PositionAwareChunk) else None, chunk
 
 
-def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
-    """Return the effort of asking models about so many things.
+def effort_of_answers(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
+    """Return the effort of asking models about ``count`` units.
 
-    ``fallback`` says what stands in for a missing answer; ``seconds`` are those of the answers that were not cached.
+    ``fallback`` describes what replaces a missing answer; ``seconds`` is the time of the answers that were not cached.
     """
     seconds_an_answer = seconds / answers.fresh if answers.fresh else 0.0
     return Effort(
@@ -249,11 +249,11 @@ def asked(answers: Answers, count: int, unit: str, fallback: str, seconds: float
 def embed(
     chunks: pa.Table, embedder: Embedder, workspace: Workspace | None = None
 ) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
-    """Embed what is searched of a shard, each text once; a workspace embeds no text twice."""
+    """Embed the searched texts of a shard, each once; a workspace embeds no text twice."""
     contents, efforts = searched_texts(chunks), list[Effort]()
 
     def vectors() -> Iterator[pa.Table]:
-        """Yield embeddings, each text in one table; at least one table, if an empty one."""
+        """Yield tables of embeddings, each text once; at least one table, even if it is empty."""
         seen: set[str] = set()
         used = cached_embedder(workspace, embedder)
         for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
@@ -278,7 +278,7 @@ TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
 
 @step(version=1, write=as_table("texts"), packages=("tiktoken",))
 def count_texts(chunks: pa.Table, embedder: Embedder) -> tuple[pa.Table, Effort]:
-    """Count the tokens that an embedder would read of a shard, each text once; nothing is embedded."""
+    """Count the tokens that an embedder would read of a shard, each text once, without embedding it."""
     texts = {text_sha256(text): text for text in searched_texts(chunks).to_pylist()}
     read, count = list(texts.values()), getattr(fresh(embedder), "count_tokens", None)
     tokens = count(read) if count is not None and read else None
@@ -288,7 +288,7 @@ def count_texts(chunks: pa.Table, embedder: Embedder) -> tuple[pa.Table, Effort]
 
 
 def texts_left(workspace: Workspace, embedder: Embedder, texts: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the texts, by digest, whose vectors are not in the cache of a workspace."""
+    """Return the texts, by digest, whose vectors are not cached in a workspace."""
     cached = cached_embedder(workspace, embedder)
     return cached.lacking(texts) if isinstance(cached, CachedEmbedder) else texts
 
@@ -300,9 +300,9 @@ def read_chunks(
     hits: Sequence[pa.Table] = (),
     doc_ids: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the positions of chunks without their texts, or the chunks themselves where they have no positions.
+    """Return chunks without their texts if they have positions, or else as they are.
 
-    Chunks with positions may be limited to those of hits and of the documents named. Raises ``ArtifactError``.
+    Chunks with positions can be limited to those of hits and of some documents. Raises ``ArtifactError``.
     """
     if not shards:
         return CHUNKS.empty_table()
@@ -324,20 +324,20 @@ def _without_texts(table: pa.Table) -> pa.Table:
 
 
 MOST_CHARACTERS = 2**24
-"""How much of the documents stays in memory."""
+"""How many characters of documents stay in memory."""
 
 
 class StoredDocuments(Mapping[str, Document]):
     """The documents of all shards, or some of them, by id, in the order of their ids.
 
-    Each is read when it is asked for, and the last stay; of a workspace, they know where on their pages texts are.
+    A document is read on first use, and the last used stay in memory. With a workspace, documents have their boxes.
     """
 
     def __init__(self, shards: Shards, doc_ids: pa.Array | None = None, workspace: Workspace | None = None) -> None:
         self._workspace = workspace
         self._rows: dict[str, tuple[pa.Table, int]] = {}
         self.digests: dict[str, str] = {}
-        """The sha256 of each."""
+        """The sha256 of each document."""
         for shard in shards:
             ids, digests = shard.column("doc_id"), shard.column("sha256")
             rows = range(len(ids)) if doc_ids is None else pc.indices_nonzero(pc.is_in(ids, doc_ids)).to_pylist()

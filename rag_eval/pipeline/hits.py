@@ -1,4 +1,4 @@
-"""What a retriever found, as tables."""
+"""Tables of hits: build, merge, fuse, select and rerank them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
-"""The columns by which a hit is the chunk that it is."""
+"""The columns that identify the chunk of a hit."""
 
 ROWS_AT_ONCE = 65_536
 
 RETRIEVED = "retrieved"
-"""The stage of hits whose retriever does not tell its stages."""
+"""The stage of the hits of a whole system."""
 
 
 def _place_columns(chunks: Sequence[pa.Table]) -> list[str]:
-    """Return the columns by which the place of a hit is that of one of these chunks."""
+    """Return the columns that match the places of hits and of these chunks."""
     return list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
 
 
@@ -49,16 +49,16 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
     return table_with(HITS, columns, found.num_rows)
 
 
-def hits_of(hits: pa.Table, searches: pa.Table, but: Numbers | None = None) -> pa.Table:
-    """Return the hits of these searches, or of these but some, by their numbers."""
+def hits_of(hits: pa.Table, searches: pa.Table, excluded: Numbers | None = None) -> pa.Table:
+    """Return the hits of these searches, except those of some, by their numbers."""
     numbers = _numbers(hits, searches)
-    if but is None:
+    if excluded is None:
         return hits if numbers.null_count == 0 else hits.filter(pc.is_valid(numbers))
-    return hits.filter(pc.invert(pc.is_in(numbers, pa.array(but, numbers.type))))
+    return hits.filter(pc.invert(pc.is_in(numbers, pa.array(excluded, numbers.type))))
 
 
 def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
-    """Return the number of each hit's search, by query and variant; null where it is none of them."""
+    """Return the number of each hit's search, by query and variant; null if it is not one of these."""
     if not pc.any(pc.not_equal(searches.column("variant"), 0)).as_py():
         return pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
     keys = [
@@ -85,7 +85,7 @@ def fuse_tables(
     chunks: Sequence[pa.Table] = (),
     scorings: Sequence[Scoring | None] = (),
 ) -> pa.Table:
-    """Return several tables of hits as one; equal scores by place. ``scorings`` number the rows of all ``chunks``."""
+    """Fuse tables of hits; equal scores are ordered by place. ``scorings`` number the rows of all ``chunks``."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
@@ -118,7 +118,7 @@ def rerank_table(
 
 
 def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array | None = None) -> pa.Table:
-    """Return the chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
+    """Return the chunks of all shards that are hits or of these documents, in the order of their places."""
     import polars as pl
 
     place, every = _place_columns(chunks), pa.concat_tables(chunks)
@@ -136,13 +136,13 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
 
 
 def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> tuple[pa.Table, Numbers]:
-    """Merge the hits of all shards to ``depth`` hits a search, and return the shard of each; equal scores by place."""
+    """Merge the hits of shards to ``depth`` hits a search, equal scores by place; return the shard of each hit too."""
     hits = pa.concat_tables(shards)
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
     found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
     least = [np.partition(part, len(part) - depth)[-depth] if len(part) >= depth else -np.inf for part in found]
-    # Most are far from the best of all, and only those that may be among them are sorted by place.
+    # Sort by place only the hits that may be among the best: most are far from them.
     near = np.flatnonzero(scores >= np.array(least)[numbers])
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
     some = hits.select(["score", *PLACE, "ordinal"]).take(pa.array(near))
@@ -156,9 +156,9 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
 
 
 def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -> Iterator[tuple[int, Numbers]]:
-    """Return the shards of which all ``fetched`` hits are among the merged ones, and the searches for which.
+    """Yield the shards that may have more hits to merge, with the searches: all their ``fetched`` hits are merged.
 
-    They may have more; what comes after a hit that is not among them is not either.
+    If a hit of a shard is not merged, then neither are those after it.
     """
     found = homes * searches.num_rows + _numbers(merged, searches).to_numpy()
     full = np.flatnonzero(np.bincount(found) >= fetched)
@@ -167,7 +167,7 @@ def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -
 
 
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:
-    """Return the hits that a selection keeps, at their scores."""
+    """Return the hits that a selection keeps, with their scores."""
     texts = chunks.column("content")
     found = _in_chunks(hits, chunks, searches)
     kept = selected(selection, found, searches.num_rows, lambda chunk: texts[chunk].as_py())
@@ -199,9 +199,9 @@ def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
 
 
 def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:
-    """Return the answers of a whole system as hits, at their places or by their texts; at chunk level by ids of texts.
+    """Return the answers of a whole system as hits, at their places or by their texts; at chunk level, by chunk ids.
 
-    Without a document it is a text that is not in the corpus, or an id alone.
+    A hit without a document is a text that is not in the corpus, or a chunk id.
     """
     rows: list[tuple[object, ...]] = []
     for query_id, answers in zip(query_ids, found, strict=True):
@@ -225,10 +225,10 @@ _CHUNK_ID = re.compile("chunk_[0-9a-f]{12}")
 def hits_table(
     level: EvaluationType, queries: Sequence[Query], found: Sequence[Sequence[Hit[Any]]], corpus: Corpus
 ) -> pa.Table:
-    """Return the hits of a retriever that does not tell its stages, for each query.
+    """Return the hits of a retriever that is a whole system.
 
-    Raises ``SpanMismatchError`` when a chunk is not what its document has at its place, and ``ConfigurationError``
-    when its document is not in the corpus; at chunk level, when an ordinal is missing.
+    Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place, and ``ConfigurationError``
+    when its document is not in the corpus or, at chunk level, when an ordinal is missing.
     """
     place: Sequence[str] = ("doc_id", "ordinal")
     if level == "token-level":

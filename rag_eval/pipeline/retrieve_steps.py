@@ -1,7 +1,6 @@
-"""The step that combines what the retrievers of a configuration found, and the one that asks a whole system.
+"""The steps that combine the hits of the retrievers of a configuration, and that ask a whole system.
 
-``retrieve`` merges shards, fuses rankings, selects, reranks and returns passages. All of these are settings of a
-retrieval, not steps.
+``retrieve`` merges shards, fuses rankings, selects, reranks and returns passages, as the configuration says.
 """
 
 import time
@@ -58,7 +57,7 @@ from rag_eval.types.ids import EvaluationType
 
 
 class Retrieved(NamedTuple):
-    """The hits by the stage of the retrieval, and the passages where they are more than the hits."""
+    """The hits by the stage of the retrieval, and the passages if they are more than the hits."""
 
     stages: dict[str, pa.Table]
     passages: pa.Table | None
@@ -77,7 +76,7 @@ def unplaced(hits: pa.Table) -> int:
     return pc.sum(pc.and_(pc.is_null(hits.column("doc_id")), has_text)).as_py() or 0
 
 
-@step(version=2, write=write_hits, packages=("tiktoken",))  # which counts the tokens of limits
+@step(version=2, write=write_hits, packages=("tiktoken",))  # to count the tokens of limits
 def retrieve(
     settings: Configuration,
     found: Sequence[Shards],
@@ -90,15 +89,15 @@ def retrieve(
     candidates: int,
     workspace: Workspace | None = None,
 ) -> tuple[Retrieved, Effort]:
-    """Combine what the retrievers found: merge shards, fuse, select, rerank, and return passages.
+    """Combine the hits of the retrievers: merge shards, fuse, select, rerank, and return passages.
 
     Args:
         settings: The parts of the configuration.
-        found: The hits of each retriever, a table for each of its indexes.
-        indexes: What each retriever searched.
-        queries: The queries as they were asked.
-        searches: What was searched for them.
-        allowed: The documents that their filters allow.
+        found: The hits of each retriever, with a table for each part of its index.
+        indexes: The index of each retriever.
+        queries: The queries of the ground truth.
+        searches: The prepared queries.
+        allowed: The documents that filters allow.
         documents: All documents.
         depth: How many hits were fetched.
         candidates: How many of the first hits are reranked, unless the selection has a ``fetch_k``.
@@ -157,7 +156,7 @@ def _merged(
     allowed: pa.Table | None,
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
-    """Merge the nearest chunks of all shards; a shard that may have more is asked for all that may count."""
+    """Merge the nearest chunks of all shards; search a shard again that may have more."""
     fetched, found = likely_hits(depth, len(hits)), list(hits)
     used = cached_embedder(workspace, settings.embedder)
     embed_queries(used, searches.column("text").to_pylist())
@@ -190,7 +189,7 @@ def _fused(
     depth: int,
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
-    """Fuse several rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
+    """Fuse rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
     chunks = indexes[0]["chunks"]
     scorings: list[Scoring | None] = []
     if fusion.reads_scores:
@@ -234,7 +233,7 @@ def _one_ranking(
 def _selected(
     hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
-    """Keep the hits that reach the threshold and repeat no better one."""
+    """Keep the hits that reach the threshold and do not repeat a better hit."""
     table = found_chunks(chunks, hits)
     found, effort = timed(
         queries,
@@ -249,7 +248,7 @@ def _selected(
 def _reranked(
     hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Reranker, first: int, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
-    """Put the ``first`` hits of every query into the reranker's order, the others after them."""
+    """Rerank the ``first`` hits of every query; the others follow."""
     table = found_chunks(chunks, hits)
     with cached_reranker(workspace, reranker) as used:
         if not isinstance(used, CachedReranker):
@@ -265,7 +264,7 @@ def _reranked(
 
 
 def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passages) -> tuple[pa.Table, Effort]:
-    """Return the passage of every hit at its rank; the hit itself where the passage is beyond the limit."""
+    """Return the passage of every hit at its rank; the hit itself if the passage exceeds the limit."""
     doc_ids = pc.unique(hits.column("doc_id"))
     read = StoredDocuments(documents, doc_ids)
     started = time.perf_counter()
@@ -309,10 +308,10 @@ def ask_system(
     level: EvaluationType,
     depth: int,
 ) -> tuple[Retrieved, Effort]:
-    """Ask a whole retrieval system, which is given the documents to index if it takes them.
+    """Ask a whole retrieval system, after it has indexed the documents if it does that.
 
-    A text that is not in the documents keeps its rank. Raises what the system raises, and ``ConfigurationError`` if
-    it breaks its interface.
+    A text that is not in the documents keeps its rank. Raises what the system raises, and ``ConfigurationError`` on
+    an invalid answer.
     """
     corpus = Corpus(list(StoredDocuments(documents).values()))
     kind = PositionAwareChunk if level == "token-level" else Chunk
@@ -327,7 +326,7 @@ def ask_system(
         found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)
         return hits_table(level, asked_queries, found, corpus)
 
-    # Timed as in memory, wherever it is: a system is not asked once more to warm up.
+    # Without a warm-up: a system may charge for every query.
     with getattr(system, "turn", None) or nullcontext():
         if hasattr(system, "index"):
             system.index(corpus)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
 from rag_eval.parts import fresh, label, located
 from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
-from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, asked
+from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, effort_of_answers
 from rag_eval.pipeline.hits import IDENTITY, hits_at
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, IndexRef, QueriesRef
 from rag_eval.pipeline.step import Shards, as_table, step
@@ -41,28 +41,28 @@ from rag_eval.tables import (
 from rag_eval.types.ids import text_sha256
 
 MOST_HITS = 500
-"""However small the chunks are, no more hits are fetched for a budget."""
+"""The most hits that are fetched for a budget, however small the chunks are."""
 
 CHARACTERS_A_TOKEN = 6
-"""A token has at most so many characters of a chunk, so that as many hits as that asks for fill a budget."""
+"""An upper estimate of the characters of a token, so that enough hits are fetched to fill a budget."""
 
 SPARE = 32
 SAMPLED = 50
-"""On how many queries an approximate search is compared with the exact one."""
+"""On how many queries an approximate search is compared with exact search."""
 
 
 class SearchDepth(Frozen):
-    """How many hits are fetched: at least the ``candidates`` that are reranked, and enough to fill ``tokens``."""
+    """How many hits to fetch: at least the ``candidates`` to rerank, and enough to fill ``tokens``."""
 
     candidates: int
     tokens: int
 
     def hits(self, chunks: Sequence[ChunksRef]) -> int:
-        """Return the number of hits to fetch from chunks of this length."""
+        """Return the number of hits to fetch from these chunks."""
         return self.hits_of_length(sum(shard.characters for shard in chunks), sum(shard.rows for shard in chunks))
 
     def hits_of_length(self, characters: int, count: int) -> int:
-        """Return the number of hits to fetch from so many chunks that have so many characters together."""
+        """Return the number of hits to fetch from so many chunks with so many characters in total."""
         fitting = math.ceil(CHARACTERS_A_TOKEN * self.tokens / max(1.0, characters / count if count else 1.0))
         return max(self.candidates, min(fitting, MOST_HITS))
 
@@ -70,8 +70,8 @@ class SearchDepth(Frozen):
 T = TypeVar("T")
 
 Index = Mapping[str, Any]
-"""What a retriever searches, by name: ``chunks`` and, for vectors, ``vectors``, ``index`` and ``sums``; for words,
-``postings`` and ``statistics``. Lists have a table for each shard."""
+"""The parts of an index by name: ``chunks``; ``vectors``, ``index`` and ``sums`` of vectors; ``postings`` and
+``statistics`` of words. Lists have a table for each shard."""
 
 
 class FilledIndex(NamedTuple):
@@ -104,7 +104,7 @@ def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
 
 
 def place_order(chunks: Shards) -> Numbers:
-    """Return the numbers of the chunks in the order of their positions, in which each shard is by itself."""
+    """Return the numbers of the chunks in the order of their positions; each shard is already in order."""
     if len(chunks) == 1:
         return np.arange(chunks[0].num_rows)
     doc_ids = pa.chunked_array([piece for shard in chunks for piece in shard.column("doc_id").chunks], pa.string())
@@ -119,7 +119,7 @@ def _whole(chunks: Shards, columns: Sequence[str] = CHUNKS.names) -> pa.Table:
 
 
 class ChunkVectors:
-    """The vectors of chunks, by their numbers over all shards; they stay on the disk until they are asked for."""
+    """The vectors of chunks by their numbers over all shards, read from the disk when they are needed."""
 
     def __init__(self, chunks: Shards, embeddings: Shards) -> None:
         self._chunks, self._embeddings = chunks, embeddings
@@ -127,20 +127,20 @@ class ChunkVectors:
         self._known: dict[int, tuple[Numbers, list[Vectors]]] = {}
 
     def shard(self, number: int) -> tuple[Numbers, list[Vectors]]:
-        """Return of each chunk of a shard its row in the embeddings, and these as matrices."""
+        """Return for each chunk of a shard its row in the embeddings, and the embeddings as matrices."""
         if number not in self._known:
             table = self._embeddings[number]
             digests = pa.array(map(text_sha256, searched_texts(self._chunks[number]).to_pylist()), pa.string())
             rows = pc.index_in(digests, table.column("text_sha256"))
             kind = table.schema.field("vector").type
-            parts = table.column("vector").chunks or [pa.array([], kind)]  # an empty one has none when it is read
+            parts = table.column("vector").chunks or [pa.array([], kind)]  # an empty column has no chunks
             matrices = [part.flatten().to_numpy().reshape(-1, kind.list_size) for part in parts]
             self._known[number] = rows.to_numpy(zero_copy_only=False).astype(np.int64), matrices
         return self._known[number]
 
     def of(self, numbers: Numbers) -> Vectors:
-        """Return the vectors of chunks, in the order asked for."""
-        # Of no texts an embedder need not know the dimension.
+        """Return the vectors of chunks, in this order."""
+        # The embeddings of an empty shard may have no dimension.
         filled = next((table for table in self._embeddings if table.num_rows), self._embeddings[0])
         dimension = filled.schema.field("vector").type.list_size
         vectors = np.empty((len(numbers), dimension), np.float32)
@@ -158,7 +158,7 @@ class ChunkVectors:
 
 @step(version=2, write=as_table("sums"))
 def sum_vectors(chunks: pa.Table, vectors: pa.Table) -> tuple[pa.Table, Effort]:
-    """Sum up the vectors of a shard: mean and deviation of the scores of any query follow from the sums."""
+    """Sum the vectors of a shard: mean and deviation of the scores of any query follow from the sums."""
     rows, matrices = ChunkVectors([chunks], [vectors]).shard(0)
     times = np.split(
         np.bincount(rows, minlength=vectors.num_rows), np.cumsum([len(matrix) for matrix in matrices])[:-1]
@@ -170,7 +170,7 @@ def sum_vectors(chunks: pa.Table, vectors: pa.Table) -> tuple[pa.Table, Effort]:
 
 @step(version=1, write=as_table("postings"))
 def index_words(chunks: pa.Table, tokenizer: Tokenizer) -> tuple[pa.Table, Effort]:
-    """Count which chunks of a shard have which words how often."""
+    """Count the words of each chunk of a shard."""
     counted = Postings.of(searched_texts(chunks).to_pylist(), tokenizer.words).to_table()
     return counted, Effort.of(chunks.num_rows, "chunks")
 
@@ -178,12 +178,12 @@ def index_words(chunks: pa.Table, tokenizer: Tokenizer) -> tuple[pa.Table, Effor
 @step(version=1, write=as_table("words"))
 def sum_words(chunks: Shards, postings: Shards) -> tuple[pa.Table, Effort]:
     """Count how many chunks of all shards have each word."""
-    found = word_statistics(postings, [shard.num_rows for shard in chunks])
-    return found, Effort.of(found.num_rows, "words")
+    statistics = word_statistics(postings, [shard.num_rows for shard in chunks])
+    return statistics, Effort.of(statistics.num_rows, "words")
 
 
 class PreparedQueries(NamedTuple):
-    """What is searched, and the documents that filters allow; None without filters."""
+    """The texts to search, and the documents that filters allow; None without filters."""
 
     searches: pa.Table
     allowed: pa.Table | None
@@ -234,12 +234,12 @@ def _rewritten(queries: pa.Table, rewriter: Rewriter | None, workspace: Workspac
         for variant, text in enumerate(texts)
     ]
     fallback = "questions are searched as they are asked: the model gave nothing to use in their place"
-    effort = asked(answers, len(ids), "queries", fallback, time.perf_counter() - started)
+    effort = effort_of_answers(answers, len(ids), "queries", fallback, time.perf_counter() - started)
     return table_of(SEARCHES, rows, ("query_id", "variant", "text")), effort
 
 
 def fallback_count(sentence: str, count: int) -> dict[str, int]:
-    """Return what an effort records of a fallback that happened so often."""
+    """Return the record of a fallback that happened so often."""
     return {sentence: count} if count else {}
 
 
@@ -257,11 +257,11 @@ def search(
 ) -> tuple[pa.Table, Effort]:
     """Search one index by one retriever: by vectors, by words, or by a user's retriever.
 
-    From one of several ``shards`` only as many hits are fetched as are likely to be among the best of all.
+    From one of several ``shards``, fetch only as many hits as are likely to be among the best of all shards.
     """
     if isinstance(retriever, VectorSearch):
         found, effort = nearest(index, searches, embedder, store, likely_hits(depth, shards), allowed, workspace)
-        # The queries are embedded once for all shards, and ``retrieve`` counts their tokens.
+        # The queries are embedded once for all shards; ``retrieve`` counts their tokens.
         return found, effort if shards is None else effort.model_copy(update={"tokens": 0})
     if isinstance(retriever, WordSearch):
         return _search_words(retriever, index, searches, depth, allowed, workspace)
@@ -269,7 +269,7 @@ def search(
 
 
 def likely_hits(most: int, shards: int | None) -> int:
-    """Return how many of the best are in one of so many shards at most, unless the shards are very uneven."""
+    """Return an upper estimate of the best hits in one of so many shards; uneven shards may have more."""
     return most if shards is None else min(most, -(-4 * most // shards) + SPARE)
 
 
@@ -364,7 +364,7 @@ def _search_words(
 
 
 def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Index:
-    """Read the postings of all words of these texts."""
+    """Return the index of the words of these texts."""
     counts = [shard.num_rows for shard in index["chunks"]]
     return BM25Index.of_tables(index["postings"], counts, index["statistics"], texts, bm25.k1, bm25.b, bm25.tokenizer)
 
@@ -372,7 +372,7 @@ def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Inde
 def _search_chunks(
     retriever: ForeignRetriever, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None
 ) -> tuple[pa.Table, Effort]:
-    """Ask a retriever that is not built in; with filters it is asked for more."""
+    """Ask a retriever of the user; with filters, ask it for more hits."""
     table = _whole(index["chunks"])
     read, texts = chunks_from_table(table), searches.column("text").to_pylist()
     eligible = Eligible.of(searches, allowed, table)

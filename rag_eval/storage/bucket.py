@@ -1,7 +1,7 @@
-"""Files of a workspace: in a folder and, for a workspace in a bucket, as objects that the folder has copies of.
+"""Files of a workspace: in a folder, or in a bucket with copies in a folder.
 
-Tables, indexes and cached rows never change under their name, so a copy is never stale, and machines that write the
-same object at once write the same bytes. Objects are written after what they refer to.
+Tables, indexes and cached rows never change under their name, so that a copy is never stale, and machines that write
+the same object at once write the same bytes. Objects are written after the objects that they refer to.
 """
 
 import os
@@ -49,8 +49,8 @@ class BucketLocation:
             raise ConfigurationError("not a valid workspace address: give a folder, or s3://bucket/path") from None
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigurationError(
-                "the workspace's address has more than a bucket and a path: "
-                "take keys out of it and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                "the address of the workspace may only have a bucket and a path: "
+                "set keys with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
         if parts.scheme != SCHEME:
             raise ConfigurationError(f"the workspace {uri!r} cannot be used: give a folder, or s3://bucket/path")
@@ -64,25 +64,25 @@ class BucketLocation:
 
     @property
     def copy(self) -> Path:
-        """The folder of this machine's copies; a bucket of the same name at another endpoint has another folder."""
+        """Return the folder of this machine's copies; it depends on the endpoint."""
         readable = re.sub(r"[^a-z0-9.]+", "-", f"{self.bucket}-{self.path}".lower()).strip("-.")[:60]
         return user_folder("cache") / f"{readable}-{data_sha256([_endpoint(), str(self)])[:16]}"
 
 
 def _endpoint() -> str | None:
-    """Return where the service is, unless it is Amazon's."""
+    """Return the address of the service; None for Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 class Storage:
-    """The files of a workspace in a folder, which is shared with no other machine: nothing is fetched or uploaded."""
+    """The files of a workspace in a folder: nothing is fetched or uploaded."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @property
     def address(self) -> str:
-        """The folder or the bucket, as people write it."""
+        """The folder, or the address of the bucket."""
         return str(self.root)
 
     def name_of(self, path: Path) -> str:
@@ -90,40 +90,40 @@ class Storage:
         return path.absolute().relative_to(self.root.absolute()).as_posix()
 
     def names(self, folder: str) -> set[str]:
-        """Return the names of all files below a folder; others may add and remove some meanwhile."""
+        """Return the names of all files below a folder."""
         files = (path.relative_to(self.root).as_posix() for path in (self.root / folder).rglob("*") if path.is_file())
         return {name for name in files if SCRATCH_PREFIX not in name}
 
     def size(self, path: Path) -> int | None:
-        """Return the bytes of a file or a folder in the bucket; None where the bucket does not have it."""
+        """Return the size of a file or a folder in the bucket; None if the bucket does not have it."""
 
     def fetch(self, path: Path) -> bool:
-        """Replace a file or a folder by that of the bucket; False where the bucket does not have it."""
+        """Replace a file or a folder by that of the bucket; return False if the bucket does not have it."""
         return False
 
     def fetch_missing(self, folder: Path) -> None:
-        """Fetch the files below a folder that are not here."""
+        """Fetch the missing files below a folder."""
 
     def upload(self, path: Path) -> None:
         """Upload a file that never changes, or a folder of such files, unless the bucket has it."""
 
     def upload_data(self, path: Path, data: bytes) -> None:
-        """Upload what a file will hold, in place of what the bucket has."""
+        """Upload the content of a file that may change."""
 
     def delete(self, path: Path) -> None:
         """Delete a file or a folder from the bucket."""
 
 
 LARGE = 64 * 2**20
-"""From this size on, a file is uploaded in parts, which cannot be conditional."""
+"""The size from which a file is uploaded in parts, which cannot be conditional."""
 CHANGED = "changed-ns"
-"""The attribute of an object that has its file's time of change."""
+"""The attribute of an object with the time of change of its file."""
 
 
 class BucketStorage(Storage):
     """The files of a workspace in a bucket, with copies in a folder.
 
-    Methods raise ``ServiceError`` when the bucket cannot be used, in a sentence without keys.
+    Methods raise ``ServiceError`` when the bucket cannot be used; messages contain no keys.
     """
 
     def __init__(self, location: BucketLocation) -> None:
@@ -150,7 +150,7 @@ class BucketStorage(Storage):
         name = self.name_of(path)
         with scratch_path(path.parent) as scratch, writing(path):
             if not self._download(name, scratch):
-                parts = [(one, scratch / Path(one).relative_to(name)) for one in self._objects(name)]
+                parts = [(key, scratch / Path(key).relative_to(name)) for key in self._objects(name)]
                 if not parts or not all(self._download(*part) for part in parts):
                     return False
             put_in_place(scratch, path)
@@ -165,7 +165,7 @@ class BucketStorage(Storage):
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        for file in [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]:
+        for file in [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]:
             with file.open("rb") as data, self._errors(), suppress(AlreadyExistsError):
                 status = os.fstat(data.fileno())
                 obstore.put(
@@ -190,15 +190,15 @@ class BucketStorage(Storage):
             obstore.delete(self._store, [name, *self._objects(name)])
 
     def _objects(self, folder: str) -> dict[str, int]:
-        """Return the sizes of the files below a folder by name, without names that lead elsewhere on some system."""
+        """Return the sizes of the objects below a folder by name, without names that are unsafe as paths."""
         import obstore
 
         with self._errors():
-            found = [one for batch in obstore.list(self._store, folder) for one in batch]
-        return {one["path"]: one["size"] for one in found if stays_inside(one["path"])}
+            objects = [entry for batch in obstore.list(self._store, folder) for entry in batch]
+        return {entry["path"]: entry["size"] for entry in objects if stays_inside(entry["path"])}
 
     def _download(self, name: str, path: Path) -> bool:
-        """Write an object to a file, with the time of change that it had; False where there is no such object."""
+        """Write an object to a file with its time of change; return False if there is no such object."""
         import obstore
 
         try:
@@ -219,7 +219,7 @@ class BucketStorage(Storage):
     def _store(self) -> "S3Store":
         from obstore.store import S3Store
 
-        return S3Store(  # keys, region and endpoint: from the environment
+        return S3Store(  # keys, region and endpoint come from the environment
             self._location.bucket,
             prefix=self._location.path or None,
             client_options={
@@ -233,7 +233,7 @@ class BucketStorage(Storage):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Replace the service's errors, which may hold more than people should see; a missing object stays one."""
+        """Replace errors of the service, which may contain secrets; a missing object stays ``FileNotFoundError``."""
         from obstore.exceptions import BaseError
 
         try:
@@ -247,7 +247,7 @@ class BucketStorage(Storage):
         raise failure
 
     def _failure(self, reason: str) -> ServiceError:
-        """Return the error for what the service said."""
+        """Return the error for a message of the service."""
         where = repr(str(self._location))
         code = re.search(r"<Code>(\w+)</Code>", reason)
         if code and code[1] == "NoSuchBucket":
@@ -266,5 +266,5 @@ class BucketStorage(Storage):
             return RequestRefusedError(f"{where} has an object whose key is not a path: remove it from the bucket")
         if "HTTP error" in reason or "error sending request" in reason:
             return ServiceError(f"{where} cannot be reached: check the network and AWS_ENDPOINT_URL")
-        said = code[1] if code else "unknown error"
-        return ServiceError(f"{where} cannot be used ({said}): try again, and check AWS_REGION and AWS_ENDPOINT_URL")
+        problem = code[1] if code else "unknown error"
+        return ServiceError(f"{where} cannot be used ({problem}): try again, and check AWS_REGION and AWS_ENDPOINT_URL")

@@ -28,20 +28,20 @@ from rag_eval.errors import (
 )
 
 SCRATCH_PREFIX = ".part-"
-"""How the names of half-written files begin; what a kill leaves of them is removed a day later."""
+"""The prefix of unfinished files; those that a killed process left are removed after a day."""
 SCRATCH_SECONDS = 86_400
 
 FOLLOW_LINKS = "RAG_EVAL_FOLLOW_LINKS"
 """The environment variable that allows documents to be links to files outside of their folder."""
 
 MOST_COUNTED = 10_000
-"""How many files of a folder are looked at to say what it holds."""
+"""The most files of a folder that are counted for an error message."""
 SHOWN_KINDS = 3
 TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
 def kind_of(path: Path) -> Literal["file", "folder", "device"] | None:
-    """Tell what is at a path, links followed; a pipe counts as a device, None is nothing. Raises ``CorpusError``."""
+    """Return what is at a path, with links followed; a pipe counts as a device. Raises ``CorpusError``."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -57,15 +57,17 @@ def patterns_of(glob: str | Sequence[str]) -> list[str]:
 
 
 def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
-    """Return the files below ``folder`` that match the pattern, or one of several, each once, sorted by POSIX path.
+    """Return the files below ``folder`` that match a pattern, or one of several, sorted by POSIX path.
 
-    Raises ``CorpusFolderError`` when the folder is not there, ``CorpusError`` when a folder that may hold some cannot
-    be read, or a file is a link that leads out of the folder (unless ``FOLLOW_LINKS``), ``EmptyCorpusError`` when
-    nothing matches and ``ConfigurationError`` when the pattern is none, or leads out of the folder.
+    Raises:
+        CorpusFolderError: The folder does not exist.
+        CorpusError: A folder cannot be read, or a file is a link that leads out of the folder without ``FOLLOW_LINKS``.
+        EmptyCorpusError: No file matches.
+        ConfigurationError: The pattern is not valid, or leads out of the folder.
     """
     kind = kind_of(folder)
     if kind is None:
-        raise CorpusFolderError(f"the corpus folder {str(folder)!r} is not there: check the path")
+        raise CorpusFolderError(f"the corpus folder {str(folder)!r} does not exist: check the path")
     if kind != "folder":
         raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
     patterns = patterns_of(glob)
@@ -86,8 +88,8 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
         except OSError as error:
             raise unreadable(Path(error.filename or folder), error) from None
     if not found:
-        told = " or ".join(map(repr, patterns))
-        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {told}: {_what_is_there(folder)}")
+        shown = " or ".join(map(repr, patterns))
+        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {shown}: {_kinds_of_files(folder)}")
     paths = sorted(found, key=lambda path: path.as_posix())
     if not os.environ.get(FOLLOW_LINKS):
         _check_links(folder, paths)
@@ -95,7 +97,7 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
 
 
 def _check_folders(folder: Path, parts: Sequence[str]) -> None:
-    """Raise ``OSError`` on a folder that cannot be read where the pattern looks: a glob takes it for an empty one."""
+    """Raise ``OSError`` on an unreadable folder that the pattern searches: a glob takes it for an empty one."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -109,7 +111,7 @@ def _check_folders(folder: Path, parts: Sequence[str]) -> None:
 
 
 def _check_links(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise ``CorpusError`` on a file that is elsewhere: a link must not pass off any file as a document."""
+    """Raise ``CorpusError`` on a link that leads out of the folder: it must not turn any file into a document."""
     home = os.path.realpath(folder)
     real: dict[Path, str] = {}
     for path in paths:
@@ -118,13 +120,13 @@ def _check_links(folder: Path, paths: Iterable[Path]) -> None:
         target = os.path.realpath(path) if path.is_symlink() else os.path.join(real[path.parent], path.name)
         if os.path.commonpath([home, target]) != home:
             raise CorpusError(
-                f"{str(path)!r} is in truth {target!r}, outside of the corpus folder: put a copy in its place, or set "
-                f"{FOLLOW_LINKS}=1 to follow links that lead out"
+                f"{str(path)!r} is a link to {target!r}, outside the corpus folder: replace it by a copy, or set "
+                f"{FOLLOW_LINKS}=1 to follow such links"
             )
 
 
-def _what_is_there(folder: Path) -> str:
-    """Return the commonest kinds of files in a folder, and the pattern for the first, for who gave another."""
+def _kinds_of_files(folder: Path) -> str:
+    """Return the most common kinds of files in a folder, and the pattern for the first, for an error message."""
     seen = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
     kinds = Counter(path.suffix if path.suffix[1:].isalnum() else "" for path in islice(seen, MOST_COUNTED))
     if not kinds:
@@ -135,7 +137,7 @@ def _what_is_there(folder: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text, as UTF-8 and untouched; raises ``TextEncodingError``, or ``CorpusError``, on a pipe too."""
+    """Return the text of a UTF-8 file; raises ``TextEncodingError``, or ``CorpusError`` if it is unreadable."""
     if kind_of(path) == "device":
         raise CorpusError(f"{str(path)!r} is a pipe or a device: give a file")
     try:
@@ -152,14 +154,14 @@ def read_text(path: Path) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> CorpusError:
-    """Return the error for a file of a corpus that the system does not let us read."""
+    """Return the error for a file of a corpus that cannot be read."""
     if error.errno == errno.ENAMETOOLONG:
         return CorpusError(f"the path {preview(str(path))} is too long for this system: give a shorter one")
     return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
 
 
 def stays_inside(name: str) -> bool:
-    """Tell whether a relative name with ``/`` names a place below the folder that it is joined to, on every system."""
+    """Return whether a relative name with ``/`` stays below the folder that it is joined to, on every system."""
     is_plain = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name and "\0" not in name
     return is_plain and not PureWindowsPath(name).drive
 
@@ -168,17 +170,17 @@ PLACES = {
     "win32": {"cache": "AppData/Local/Cache", "state": "AppData/Local"},
     "darwin": {"cache": "Library/Caches", "state": "Library/Application Support"},
 }
-"""Where systems that do not follow the XDG rule keep files of a user, below his home."""
+"""The folders for files of a user, below the home folder, on systems without XDG."""
 
 
 def user_folder(kind: Literal["cache", "state"], system: str = sys.platform) -> Path:
-    """Return where files of this user are kept: below ``XDG_CACHE_HOME`` or ``XDG_STATE_HOME``, else by the system."""
+    """Return our folder for files of this user: below ``XDG_CACHE_HOME`` or ``XDG_STATE_HOME``, or by the system."""
     places = PLACES.get(system, {"cache": ".cache", "state": ".local/state"})
     return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / places[kind]) / PRODUCT
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader meets the old content or the new, never a part; raises ``ArtifactError``."""
+    """Write a file so that a reader finds the old content or the new, never a part; raises ``ArtifactError``."""
     with scratch_path(path.parent) as scratch, writing(path):
         scratch.write_bytes(data)
         os.replace(scratch, path)
@@ -188,13 +190,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def disk_fault(error: BaseException) -> str | None:
-    """Say of an error, whatever raised it, that the disk is full or a path is too long; None of any other."""
+    """Return a sentence if an error, or its cause, is a full disk or a path that is too long; None otherwise."""
     chain: BaseException | None = error
     while chain is not None:
         number = chain.errno if isinstance(chain, OSError) else None
-        # SQLite, LanceDB and others say it in words alone.
+        # SQLite, LanceDB and others raise errors without a number.
         if number in FULL or "disk is full" in str(chain) or "No space left on device" in str(chain):
-            return "the disk is full: make room, then run again; what was finished is kept"
+            return "the disk is full: make room, then run again; finished steps are kept"
         if number == errno.ENAMETOOLONG and isinstance(chain, OSError):
             return str(unreadable(Path(chain.filename or ""), chain))
         chain = chain.__cause__ or chain.__context__
@@ -203,7 +205,7 @@ def disk_fault(error: BaseException) -> str | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise ``ArtifactError`` in place of an ``OSError`` of the block, which writes to ``path``."""
+    """Raise ``ArtifactError`` for an ``OSError`` of the block, which writes to ``path``."""
     try:
         yield
     except OSError as error:
@@ -213,20 +215,20 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder; raises ``ArtifactError`` when it cannot be made or written to."""
+    """Create the folder; raises ``ArtifactError`` when it cannot be created or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         advice = "make room" if error.errno in FULL else "use another"
         shown = preview(str(folder)) if error.errno == errno.ENAMETOOLONG else repr(str(folder))
-        raise ArtifactError(f"the folder {shown} cannot be made ({error.strerror}): {advice}") from None
+        raise ArtifactError(f"the folder {shown} cannot be created ({error.strerror}): {advice}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its rights, or use another")
 
 
 @contextmanager
 def scratch_path(folder: Path) -> Iterator[Path]:
-    """Yield a path of its own in ``folder``, which is made; what is left there goes. Raises ``ArtifactError``."""
+    """Yield an unused path in ``folder``, which is created; remove it afterwards. Raises ``ArtifactError``."""
     check_folder(folder)
     path = folder / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
     try:
@@ -236,7 +238,7 @@ def scratch_path(folder: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(folder: Path) -> None:
-    """Remove what writers left half written below a folder: what was not changed for a day."""
+    """Remove unfinished files below a folder that were not changed for a day."""
     limit = time.time() - SCRATCH_SECONDS
     for parent, folders, files in os.walk(folder):
         scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
@@ -247,18 +249,18 @@ def sweep_scratch(folder: Path) -> None:
 
 
 def _last_change(path: Path) -> float:
-    """Return when a file or anything in a folder was last changed: a folder in use changes inside."""
+    """Return when a file, or any file in a folder, was last changed."""
     times = [0.0]
     # os.walk passes over folders that vanish; Path.rglob fails on them.
     inside = (Path(parent, name) for parent, _, files in os.walk(path) for name in files)
-    for one in (path, *inside):
+    for file in (path, *inside):
         with suppress(FileNotFoundError):
-            times.append(one.stat().st_mtime)
+            times.append(file.stat().st_mtime)
     return max(times)
 
 
 def put_in_place(scratch: Path, path: Path) -> None:
-    """Rename a file or a folder to its place; what is there goes."""
+    """Rename a file or a folder to its place, and remove what was there."""
     with scratch_path(path.parent) as old:
         if path.is_dir():
             os.replace(path, old)
@@ -274,7 +276,7 @@ def remove(path: Path) -> None:
 
 
 class Stamp(NamedTuple):
-    """What tells a file from another, or from itself with other bytes, without reading it."""
+    """The identity of a file with its content, without reading it."""
 
     inode: int
     size: int
@@ -297,7 +299,7 @@ def file_sha256(path: Path) -> str:
 
 
 def kept_sha256(path: Path) -> str:
-    """As ``file_sha256``, for what is written once: read again only when it has changed since this process last did."""
+    """Return ``file_sha256``, reading the file only if it changed since this process last read it."""
     stamp = Stamp.of(path)
     known = _seen.get(path)
     if known is None or known[0] != stamp:
@@ -306,12 +308,12 @@ def kept_sha256(path: Path) -> str:
 
 
 def remember(path: Path, digest: str) -> None:
-    """Take note of the sha256 of a file that was written just now."""
+    """Remember the sha256 of a file that was just written."""
     _seen[path] = Stamp.of(path), digest
 
 
 def touch(path: Path) -> None:
-    """Make now the time of change of a file or a folder; what is known of its bytes stays known."""
+    """Set the time of change of a file or a folder to now, and keep its remembered sha256."""
     known = _seen.get(path)
     is_same = known is not None and known[0] == Stamp.of(path)
     os.utime(path)
@@ -320,12 +322,12 @@ def touch(path: Path) -> None:
 
 
 def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
-    """Return the sha256, in hex, of the names below ``folder`` and bytes of the files, in order; raises ``OSError``."""
+    """Return the sha256 of the relative names and the bytes of files, in order; raises ``OSError``."""
     return contents_sha256((path.relative_to(folder).as_posix(), digest_of(path)) for path in paths)
 
 
 def contents_sha256(contents: Iterable[tuple[str, str]]) -> str:
-    """Return what ``files_sha256`` gives for files of these names and sha256 digests."""
+    """Return the ``files_sha256`` of files with these names and sha256 digests."""
     digest = hashlib.sha256()
     for name, content in contents:
         # A file name need not be UTF-8; surrogateescape is how Python reads such names.

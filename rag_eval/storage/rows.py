@@ -1,10 +1,9 @@
-"""Arrow tables in files that are named by the digest of their bytes, and rows by key in such files.
+"""Arrow tables in files named by the digest of their bytes, and rows by key in such files.
 
-A row is computed once: the cuts of a document, a vector, a ranking, the answer of a model. Its key is the sha256 of
-what it was computed from, and its folder is named by the identity of what computed it. Files are sorted by key, added
-and removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
-once. What a killed writer left is not read. A damaged file is removed with a sentence in the log, and what it held is
-computed again.
+A row is computed once: the cuts of a document, a vector, a ranking, the answer of a model. Its key is the sha256 of its
+input, and its folder is named by the identity of the part that computed it. Files are sorted by key, and added and
+removed but never changed: threads, processes and, through a bucket, machines may read and write at the same time.
+Unfinished files are not read. A damaged file is removed, which is logged, and its rows are computed again.
 """
 
 import hashlib
@@ -35,12 +34,12 @@ KEY = pa.binary(KEY_BYTES)
 """The type of the first column of every file."""
 
 MANY_FILES = 16
-FULL_FILE_BYTES = 128 * 2**20  # as large as this, a file is not merged any more
+FULL_FILE_BYTES = 128 * 2**20  # larger files are not merged
 MAX_LISTINGS = 20
 FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
 
 Keys = NDArray[np.uint8]
-"""sha256 digests, one a row of 32 bytes."""
+"""sha256 digests, one in each row of 32 bytes."""
 
 Row = Mapping[str, Any]
 logger = logging.getLogger(__name__)
@@ -49,8 +48,8 @@ logger = logging.getLogger(__name__)
 def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
     """Write a table to a file of the folder whose stem is the digest of its bytes, and return the file.
 
-    The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file gets, in
-    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written, and what making a part raises.
+    The table comes in parts, one at a time in memory. ``made_ns`` is the file's time of change in nanoseconds; by
+    default now. Raises ``ArtifactError`` when it cannot be written, and whatever the iterator of parts raises.
     """
     with scratch_path(folder) as scratch:
         with writing(folder):
@@ -64,7 +63,7 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
             with writing(folder):
                 writer.close()
         finally:
-            with suppress(OSError):  # a full disk cannot take the rest either; the first error is the one to raise
+            with suppress(OSError):  # on a full disk closing fails too: raise the first error
                 sink.close()
         with writing(folder):
             if made_ns is not None:
@@ -72,7 +71,7 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
             digest = file_sha256(scratch)
             path = folder / f"{digest}.arrow"
             os.replace(scratch, path)
-            # Another thread may have merged it into a larger file by now.
+            # Another thread may already have merged it into a larger file.
             with suppress(FileNotFoundError):
                 remember(path, digest)
     return path
@@ -81,8 +80,8 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
 def read_table(path: Path) -> pa.Table:
     """Return a table, memory-mapped; raises ``ArtifactError`` when it is damaged, ``OSError`` when it is missing.
 
-    The bytes are compared with the name only if they have changed since this process last did that; what they hold is
-    checked once, because Arrow follows lengths and offsets wherever they lead.
+    The digest is computed only if the file changed since this process last read it. The content is validated once,
+    because Arrow follows lengths and offsets wherever they lead.
     """
     found = kept_sha256(path)
     if found != path.stem:
@@ -94,17 +93,17 @@ def read_table(path: Path) -> pa.Table:
                 table.validate(full=True)
                 _sound.add(found)
         except pa.ArrowInvalid:
-            raise ArtifactError("it holds no Arrow table") from None
+            raise ArtifactError("it is not an Arrow table") from None
     return table
 
 
 _sound: set[str] = set()
-"""The digests of the tables that were checked."""
+"""The digests of the tables that were validated."""
 
 
 def identity_folder(root: Path, identity: str, label: str) -> Path:
-    """Return the folder of the rows that a part of this identity computes; its ``label`` need not be unique."""
-    readable = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")[:60]  # letters that every file system takes
+    """Return the folder of the rows of a part; its ``label`` need not be unique."""
+    readable = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")[:60]  # characters that every file system allows
     return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
@@ -114,14 +113,14 @@ def keys_from_hex(digests: Sequence[str]) -> Keys:
 
 
 def prefixes_of(keys: Keys) -> NDArray[np.uint64]:
-    """Return the first 8 bytes of each key as a number that sorts as the bytes do."""
+    """Return the first 8 bytes of each key as a number that sorts like the bytes."""
     first: NDArray[np.uint64] = np.ascontiguousarray(keys[:, :8]).view(">u8")[:, 0].astype(np.uint64)
     return first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFile:
-    """An open file; its columns are mapped from the disk and read when they are asked for."""
+    """An open file, memory-mapped."""
 
     path: Path
     stamp: Stamp
@@ -134,14 +133,14 @@ class RowFile:
 
 
 def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each file with the places of the keys that it is the first to have, and their rows in it."""
+    """Yield each file with the places of the keys that it is the first to contain, and their rows in it."""
     prefixes = prefixes_of(keys)
-    missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
+    missing = np.argsort(prefixes)  # sorted like the files, so that they are read from front to back
     for file in files:
         rows = np.full(len(missing), -1, np.int64)
         at = np.searchsorted(file.prefixes, prefixes[missing])
         sought = np.flatnonzero(at < len(file))
-        # Different keys with the same first 8 bytes lie side by side: go on while the prefix is the same.
+        # Keys with the same prefix are adjacent: continue while the prefix is the same.
         while len(sought):
             sought = sought[file.prefixes[at[sought]] == prefixes[missing[sought]]]
             equal = (file.keys[at[sought]] == keys[missing[sought]]).all(axis=1)
@@ -156,31 +155,31 @@ def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDAr
 
 
 class KeyedRows:
-    """The rows of one folder; ``schema`` is that of its files, the first column the key.
+    """The rows of one folder; the first column of its ``schema`` is the key.
 
-    Of rows with equal keys the newest counts. Only rows made since ``made_since`` are read, and merged with each other.
-    In a workspace's ``storage`` every file is uploaded as soon as it is written: what was paid for outlives its
-    machine. Raises ``ConfigurationError`` when the folder is a file.
+    Of rows with equal keys the newest counts. Only rows made since ``made_since`` are read and merged. Files are
+    uploaded to ``storage`` as soon as they are written, so that paid results outlive the machine. Raises
+    ``ConfigurationError`` when the folder is a file.
     """
 
     def __init__(
         self, folder: Path, schema: pa.Schema, storage: Storage | None = None, made_since: datetime | None = None
     ) -> None:
         if folder.exists() and not folder.is_dir():
-            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for cached results")
+            raise ConfigurationError(f"{str(folder)!r} is not a folder: give a folder for cached results")
         self.folder = folder
         self._schema, self._storage = schema, storage or Storage(folder.parent)
         self._since_ns = int(made_since.timestamp() * 1e9) if made_since else 0
-        self._lock = threading.Lock()  # guards this object, not the folder
+        self._lock = threading.Lock()  # of this object, not of the folder
         self._open: dict[str, RowFile] = {}
         self._refused: dict[str, Stamp] = {}
 
     def locked(self, name: str = "", stopped: threading.Event | None = None) -> AbstractContextManager[None]:
         """Lock the folder, or a name in it, on this machine; ``stopped`` ends the wait.
 
-        Look for the rows again inside: who had the lock before may have added them.
+        Look for the rows again inside: the previous holder may have added them.
         """
-        # Beside the folder, which holds files of rows and nothing else.
+        # Beside the folder, which contains only files of rows.
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
         return wait_for_lock(lock, stopped)
 
@@ -200,7 +199,7 @@ class KeyedRows:
 
     def add(self, keys: Keys, columns: pa.Table) -> None:
         """Add rows, of equal keys the first; raises ``ArtifactError`` when they cannot be written."""
-        # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
+        # The clock of this process: the file system's lags behind it, and differs on a network drive.
         self._write(keys, columns, time.time_ns())
         try:
             sweep_scratch(self.folder)
@@ -209,22 +208,22 @@ class KeyedRows:
             logger.warning("%s could not be tidied: %s", self.folder, error)
 
     def files(self) -> list[RowFile]:
-        """Return the files as they are now on the disk, the newest first."""
+        """Return the current files made since ``made_since``, the newest first."""
         return [file for file in self.all_files() if file.stamp.made_ns >= self._since_ns]
 
     def all_files(self) -> list[RowFile]:
-        """Return the files as they are now on the disk, those made before ``made_since`` too, the newest first."""
+        """Return all current files, the newest first."""
         with self._lock:
             for _ in range(MAX_LISTINGS):
                 try:
                     self._open = self._reopened()
                     break
                 except FileNotFoundError:
-                    continue  # merged into another by someone else since it was listed
+                    continue  # another process merged a file since it was listed
             return sorted(self._open.values(), key=lambda file: (-file.stamp.made_ns, file.path))
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Tell whether a file with this schema is one of the folder's."""
+        """Return whether this is the schema of the folder's files."""
         return bool(schema.equals(self._schema))
 
     def remove(self, path: Path) -> None:
@@ -245,10 +244,10 @@ class KeyedRows:
         return path
 
     def _merge_small_files(self) -> None:
-        """Merge the newest files once there are many, each row again only when its file has grown severalfold.
+        """Merge the newest files once there are many; a row is merged again only after its file grew severalfold.
 
-        Who has the merged files open can go on reading. The new one is as old as the oldest of them, so that no row
-        seems newer than it is; no file that is left is between them in age, so that the newest of equal keys stays so.
+        Readers keep merged files open. The new file is as old as the oldest of them, so that no row seems newer than it
+        is; no remaining file is between them in age, so that the newest of equal keys stays the newest.
         """
         small = list(takewhile(lambda file: file.stamp.size < FULL_FILE_BYTES, self.files()))
         if len(small) <= MANY_FILES:
@@ -288,18 +287,18 @@ class KeyedRows:
         try:
             table = read_table(path)
             if not self.fits(table.schema) or table.column(0).num_chunks != 1 or table.column(0).null_count:
-                raise ArtifactError("its columns are others")
+                raise ArtifactError("its columns are wrong")
             keys = np.frombuffer(table.column(0).chunk(0).buffers()[1], np.uint8).reshape(-1, KEY_BYTES)
             return RowFile(path, stamp, prefixes_of(keys), keys, table)
         except FileNotFoundError:
             raise
         except ArtifactError as error:
-            logger.warning("%s is damaged (%s): it is removed, and what it held is computed again", path, error)
+            logger.warning("%s is damaged (%s): it is removed, and its rows are computed again", path, error)
             try:
                 self.remove(path)
             except OSError:
                 self._refused[path.name] = stamp  # a folder that is read-only
         except OSError as error:
-            logger.warning("%s cannot be read (%s): what it holds is computed again", path, error.strerror)
+            logger.warning("%s cannot be read (%s): its rows are computed again", path, error.strerror)
             self._refused[path.name] = stamp
         return None

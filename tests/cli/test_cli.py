@@ -203,7 +203,9 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "two.yaml").write_text(TWO)
     done = rag_eval("run", "two.yaml", "--workspace", "two.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == f"rag-eval: the folder '{tmp_path / 'two.yaml'}' cannot be made (File exists): use another\n"
+    assert (
+        done.stderr == f"rag-eval: the folder '{tmp_path / 'two.yaml'}' cannot be created (File exists): use another\n"
+    )
 
 
 @pytest.mark.parametrize(

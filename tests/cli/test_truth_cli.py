@@ -207,7 +207,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["check", GROUND_TRUTH], "give their folder with --corpus"),
-        (["review", GROUND_TRUTH, "--corpus", "nowhere"], "the corpus folder 'nowhere' is not there"),
+        (["review", GROUND_TRUTH, "--corpus", "nowhere"], "the corpus folder 'nowhere' does not exist"),
     ],
 )
 def test_what_is_missing_is_said(arguments: list[str | Path], sentence: str) -> None:

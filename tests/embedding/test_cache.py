@@ -321,5 +321,5 @@ def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     path = write_table(path.parent, other.schema, [other])
     assert np.array_equal(cached.embed(TEXTS[:3]), OwnEmbedder().embed(TEXTS[:3]))
     assert own.embedded == TEXTS[:3] * 2
-    assert f"{path} is damaged (its columns are others)" in caplog.text
+    assert f"{path} is damaged (its columns are wrong)" in caplog.text
     assert not path.exists()

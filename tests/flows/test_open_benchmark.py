@@ -330,7 +330,7 @@ def test_a_part_that_fails_is_named_in_a_sentence_and_the_other_configurations_f
         "my_parts:beyond": (
             "my_parts:beyond returned an invalid place for q0: the span [5, 50000) reaches past the end of '0.md'"
         ),
-        "my_parts:no_list": """my_parts:no_list returned "'0.md'" for q0: it must return a list of answers""",
+        "my_parts:no_list": """my_parts:no_list returned "'0.md'" for q0: return a list of answers""",
         f"http {services.url}/html": f"the system http {services.url}/html failed, its answer is not JSON",
         f"http {services.url}/broken": f"the system http {services.url}/broken failed, it answered 500",
         f"http {services.url}/silent": f"the system http {services.url}/silent failed, no answer within 0.2 s",

@@ -46,7 +46,7 @@ def test_a_file_that_cannot_be_read_is_done_without(tmp_path: Path, caplog: pyte
     (tmp_path / f"{'0' * 64}.arrow").mkdir()
     with caplog.at_level(logging.WARNING):
         assert cut_once(KeyedRows(tmp_path, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert "cannot be read (Is a directory): what it holds is computed again" in caplog.text
+    assert "cannot be read (Is a directory): its rows are computed again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_file_of_other_rows_is_dropped_and_runs_nothing(tmp_path: Path, caplog
     for field in (pa.field("document_sha256", KEY, metadata=called), pa.field("other", pa.int64())):
         write_table(folder, pa.schema([field]), [pa.table([pa.array([], field.type)], schema=pa.schema([field]))])
     assert cut_once(KeyedRows(folder, CUTS), CHUNKER, DOCS) == (plain(DOCS), 5, 0, 0)
-    assert caplog.text.count("is damaged (its columns are others): it is removed") == 2
+    assert caplog.text.count("is damaged (its columns are wrong): it is removed") == 2
     assert not canary.exists()
 
 

@@ -58,7 +58,7 @@ def test_a_planted_table_that_leads_beyond_its_bytes_is_refused_and_dropped(tmp_
     table = pa.table({"text": pa.Array.from_buffers(pa.string(), 2, buffers)})
     path = write_table(tmp_path / "tables" / "texts", table.schema, [table])
     workspace, ref = Workspace(root=tmp_path), TableRef(uri=f"tables/texts/{path.name}", digest=path.stem, rows=2)
-    with pytest.raises(DamagedError, match=r"is not a valid table \(it holds no Arrow table\): run again"):
+    with pytest.raises(DamagedError, match=r"is not a valid table \(it is not an Arrow table\): run again"):
         workspace.read_table(ref)
     assert not path.exists()
 

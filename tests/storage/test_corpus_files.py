@@ -89,7 +89,7 @@ def test_a_link_out_of_the_corpus_is_refused_unless_allowed(tmp_path: Path, monk
     (docs / "sub" / "inside.md").symlink_to(docs / "a.md")
     assert len(Corpus.from_folder(docs)) == 2
     (docs / "sub" / "b.md").symlink_to(secret)
-    with pytest.raises(CorpusError, match=r"b.md' is in truth '.*secret.txt', outside of the corpus folder: "):
+    with pytest.raises(CorpusError, match=r"b.md' is a link to '.*secret.txt', outside the corpus folder: "):
         Corpus.from_folder(docs)
     monkeypatch.setenv(FOLLOW_LINKS, "1")
     assert len(Corpus.from_folder(docs)) == 3
@@ -106,7 +106,7 @@ def test_a_link_out_of_the_corpus_is_refused_unless_allowed(tmp_path: Path, monk
 
 
 def test_a_full_disk_is_known_whatever_says_so() -> None:
-    told = "the disk is full: make room, then run again; what was finished is kept"
+    told = "the disk is full: make room, then run again; finished steps are kept"
     assert disk_fault(OSError(errno.ENOSPC, "x")) == told
     assert disk_fault(RuntimeError("(sqlite3.OperationalError) database or disk is full")) == told
     outer = RuntimeError("it failed")

@@ -125,7 +125,7 @@ def test_a_planted_file_with_other_columns_is_dropped_and_said(
     path = write_table(tmp_path, table.schema, [table])
     with caplog.at_level(logging.WARNING):
         assert rows.get([bytes(32).hex()]) == {}
-    assert f"{path} is damaged (its columns are others): it is removed" in caplog.text
+    assert f"{path} is damaged (its columns are wrong): it is removed" in caplog.text
     assert not path.exists()
 
 
@@ -179,5 +179,5 @@ def test_places_that_cannot_hold_rows_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="is not a folder"):
         KeyedRows(tmp_path / "file", SCHEMA)
-    with pytest.raises(ArtifactError, match="cannot be made"):
+    with pytest.raises(ArtifactError, match="cannot be created"):
         KeyedRows(tmp_path / "file" / "rows", SCHEMA).put({key(1): {"value": 1}})

@@ -166,7 +166,7 @@ def test_where_nothing_matches_it_is_said_what_the_folder_has(tmp_path: Path) ->
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ArtifactError, match=r"file.*' cannot be made"):
+        with pytest.raises(ArtifactError, match=r"file.*' cannot be created"):
             write_atomically(folder / "data", b"")
     (tmp_path / "taken").mkdir()
     with pytest.raises(ArtifactError, match=r"taken' cannot be written \(Is a directory\)"):
