@@ -154,7 +154,7 @@ WRONG_SPAN = '{"doc_id": "a.txt", "start": 0, "end": 3, "text": "two"}'
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
+        (["--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' does not exist: check the path"),
         (["--corpus", ".", "--truth", "t.jsonl"], "no file in"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "broken.jsonl"], "broken.jsonl, line 1: not JSON"),
@@ -203,9 +203,8 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "two.yaml").write_text(TWO)
     done = rag_eval("run", "two.yaml", "--workspace", "two.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert (
-        done.stderr == f"rag-eval: the folder '{tmp_path / 'two.yaml'}' cannot be created (File exists): use another\n"
-    )
+    folder = tmp_path / "two.yaml"
+    assert done.stderr == f"rag-eval: the folder '{folder}' cannot be created (File exists): use another\n"
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_planted_file_that_is_no_table_is_dropped_and_said(tmp_path: Path, cap
     path.write_bytes(data)
     with caplog.at_level(logging.WARNING):
         assert KeyedRows(tmp_path, SCHEMA).get([key(1)]) == {}
-    assert "holds no Arrow table" in caplog.text
+    assert "is not an Arrow table" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
