@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +34,6 @@ from rag_eval.stores import STORE
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import chunks_to_table, truth_to_tables
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.evidence import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
@@ -54,7 +53,7 @@ class BaseEvaluation(Generic[T, M]):
     def __init__(
         self,
         corpus: Corpus,
-        ground_truth: "Sequence[T] | Sequence[Mapping[str, Any]] | Frame | str | Path | None" = None,
+        ground_truth: object = None,
         *,
         langsmith_dataset_name: str | None = None,
         langsmith_client: "Client | None" = None,
@@ -195,32 +194,6 @@ class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, AnyChunkLevelMe
     level = "chunk-level"
 
 
-class Frame(Protocol):
-    """A data frame of polars or pandas, or an Arrow table."""
-
-    @property
-    def columns(self) -> object:
-        """The columns."""
-
-
-@overload
-def create_evaluation(
-    eval_type: Literal["token-level"],
-    corpus_path: str | Path | Corpus,
-    langsmith_dataset: str | None = None,
-    **settings: Any,
-) -> TokenLevelEvaluation: ...
-
-
-@overload
-def create_evaluation(
-    eval_type: Literal["chunk-level"],
-    corpus_path: str | Path | Corpus,
-    langsmith_dataset: str | None = None,
-    **settings: Any,
-) -> ChunkLevelEvaluation: ...
-
-
 def create_evaluation(
     eval_type: EvaluationType,
     corpus_path: str | Path | Corpus,
@@ -229,17 +202,19 @@ def create_evaluation(
     glob: str | Sequence[str] = "**/*.md",
     loaders: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> TokenLevelEvaluation | ChunkLevelEvaluation:
+) -> BaseEvaluation[Any, Any]:
     """Return the evaluation of a type over a folder of documents, or a corpus.
 
     ``settings`` are further arguments of ``TokenLevelEvaluation``; raises as that does.
     """
-    kinds = {"token-level": TokenLevelEvaluation, "chunk-level": ChunkLevelEvaluation}
+    kinds: dict[str, type[BaseEvaluation[Any, Any]]] = {
+        "token-level": TokenLevelEvaluation,
+        "chunk-level": ChunkLevelEvaluation,
+    }
     if eval_type not in kinds:
         raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
     corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
-    evaluation = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
-    return cast("TokenLevelEvaluation | ChunkLevelEvaluation", evaluation)
+    return kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
 
 
 def _load(source: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
@@ -253,24 +228,6 @@ def _load(source: Any, level: EvaluationType, link: LangSmithLink | None, corpus
         )
     read = token_level_truth if level == "token-level" else chunk_level_truth
     return read(link.examples(), link.dataset_name)
-
-
-@overload
-def retrieval_losses(
-    retriever: VectorRAGRetriever[PositionAwareChunk],
-    corpus: Corpus,
-    ground_truth: Sequence[TokenLevelGroundTruth],
-    ks: Sequence[int],
-) -> pa.Table: ...
-
-
-@overload
-def retrieval_losses(
-    retriever: VectorRAGRetriever[Chunk],
-    corpus: Corpus,
-    ground_truth: Sequence[ChunkLevelGroundTruth],
-    ks: Sequence[int],
-) -> pa.Table: ...
 
 
 def retrieval_losses(

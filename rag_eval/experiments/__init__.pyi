@@ -13,7 +13,6 @@ from rag_eval.experiments.composition import Weighted as Weighted
 from rag_eval.experiments.composition import convert_orq_evaluator as convert_orq_evaluator
 from rag_eval.experiments.composition import from_orq as from_orq
 from rag_eval.experiments.data import LangSmithDataset as LangSmithDataset
-from rag_eval.experiments.data import OrqDataset as OrqDataset
 from rag_eval.experiments.evaluators import BLEU as BLEU
 from rag_eval.experiments.evaluators import Contains as Contains
 from rag_eval.experiments.evaluators import CosineSimilarity as CosineSimilarity

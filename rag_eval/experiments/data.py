@@ -1,9 +1,8 @@
-"""Read the rows of an experiment: from memory, files, iterators, callables, and datasets of LangSmith and orq.ai."""
+"""Read the rows of an experiment: from memory, files, iterators, callables, and datasets of LangSmith."""
 
 import asyncio
 import csv
 import inspect
-import os
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic_core import from_json
 
-from rag_eval.distribution import install_command
-from rag_eval.errors import DataError, ServiceError
+from rag_eval.errors import DataError
 from rag_eval.experiments.engine import CallThread
 from rag_eval.experiments.results import Row
 
@@ -31,8 +29,6 @@ AHEAD = 64
 CLOSE_SECONDS = 1.0
 """How long the end of a stream waits for a source that hangs."""
 LANGSMITH_PAGE = 100
-ORQ_PAGE = 50
-ORQ_SECONDS = 30
 
 
 class ServiceDataset(Protocol):
@@ -229,39 +225,6 @@ class LangSmithDataset:
 
 def _example_page(dataset_id: "UUID", start: int, client: "Client") -> "list[Example]":
     return list(client.list_examples(dataset_id=dataset_id, offset=start, limit=LANGSMITH_PAGE))
-
-
-class OrqDataset:
-    """The data points of an orq.ai dataset, by its id; needs the extra ``orq`` and ``ORQ_API_KEY``."""
-
-    def __init__(self, dataset_id: str) -> None:
-        self._id = dataset_id
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the data points; raises ``DataError`` without a key or the extra, and ``ServiceError``."""
-        key = os.environ.get("ORQ_API_KEY")
-        if not key:
-            raise DataError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
-        try:
-            import httpx
-            from orq_ai_sdk import Orq
-            from orq_ai_sdk.models import OrqError
-        except ImportError:
-            raise DataError(f"orq.ai's SDK is not installed: {install_command('orq')}") from None
-        address = os.environ.get("ORQ_BASE_URL") or None
-        client = Orq(api_key=key, server_url=address, timeout_ms=ORQ_SECONDS * 1_000)
-        after: str | None = None
-        while True:
-            try:
-                page = client.datasets.list_datapoints(dataset_id=self._id, limit=ORQ_PAGE, starting_after=after)
-            except (OrqError, httpx.HTTPError) as error:
-                raise ServiceError(f"the orq.ai dataset {self._id!r} cannot be read: {type(error).__name__}") from None
-            for point in page.data:
-                row = {"input": _only_value(point.inputs), "output": point.expected_output}
-                yield row | {"id": point.id, "messages": point.messages}
-            if not page.has_more or not page.data:
-                return
-            after = page.data[-1].id
 
 
 def _only_value(values: Row | None) -> object:

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from rag_eval.retrieval.vector import VectorRAGRetriever
 
 from rag_eval import (
     CharacterSpan,
@@ -29,7 +28,7 @@ from rag_eval.metrics.formulas import ChunkRecall, SpanMRR, SpanNDCG, SpanPrecis
 from rag_eval.metrics.metric import token_level_metric
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
-from rag_eval.retrieval.retrievers import BM25Retriever
+from rag_eval.retrieval.retrievers import BM25Retriever, VectorRAGRetriever
 from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema

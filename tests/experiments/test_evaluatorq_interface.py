@@ -1,21 +1,22 @@
 """The interface that the runner is known by: ``Evaluatorq``, fields as parameters, handlers, summaries and errors."""
 
 import asyncio
-import io
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 import rag_eval
-from rag_eval.errors import ConfigurationError, DataError, ExperimentError, ExperimentFailedError, OutputError
+from rag_eval.errors import (
+    ConfigurationError,
+    DataError,
+    ExperimentError,
+    ExperimentFailedError,
+    OutputError,
+    RagEvalError,
+)
 from rag_eval.experiments import (
     CosineSimilarity,
     EvaluationResult,
@@ -31,7 +32,6 @@ from rag_eval.experiments import (
     Score,
     SemanticSimilarity,
     TaskResult,
-    TerminalOutput,
     convert_orq_evaluator,
     evaluatorq,
     experiment,
@@ -42,40 +42,18 @@ from rag_eval.experiments.results import Average, RunningAverage
 HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ORQ_API_KEY", raising=False)
-
-
 def quietly(tasks: list[Any], data: Any = HELLO, **options: Any) -> ExperimentResult:
     return evaluatorq("quiet", data=data, tasks=tasks, outputs=[JsonOutput("out")], **options)
 
 
-def test_the_published_call_runs_with_its_names_and_shapes(capsys: pytest.CaptureFixture[str]) -> None:
-    async def data() -> list[dict[str, str]]:
-        return HELLO
-
-    tasks = [lambda input, output: input + output]
-    result = Evaluatorq("Experiment007", {"data": data, "tasks": tasks, "evaluators": [CosineSimilarity]})
+def test_the_published_names_are_there() -> None:
+    parts = {"data": HELLO, "tasks": [lambda input, output: input + output], "evaluators": [CosineSimilarity]}
+    result = Evaluatorq("Experiment007", parts, outputs=[])
     assert result.experiment_name == "Experiment007"
-    assert result.results[0].task_results == ["Hello, how are you?I'm good, thank you!"]
     assert result.summary.total_samples == 1
     assert result.summary.average_scores == {"CosineSimilarity": pytest.approx(0.809, abs=0.001)}
-    assert result.path is not None
-    written = json.loads(result.path.read_text())["summary"]
-    assert (written["executionTime"], written["averageScores"]) == (
-        result.summary.execution_time,
-        result.summary.average_scores,
-    )
-    assert "✓ Experiment007 completed in" in capsys.readouterr().out
-    assert rag_eval.Evaluatorq is evaluatorq
-    assert rag_eval.Experiment is Experiment
-    assert from_orq is convert_orq_evaluator
-    assert rag_eval.CosineSimilarity is CosineSimilarity
-
-
-def test_the_published_names_are_there() -> None:
+    assert (rag_eval.Evaluatorq, rag_eval.Experiment) == (evaluatorq, Experiment)
+    assert (rag_eval.CosineSimilarity, from_orq) == (CosineSimilarity, convert_orq_evaluator)
     evaluator: Evaluator[str] = LevenshteinDistance()
     assert evaluator.evaluate("kitten", "kitten") == 1.0
     assert EvaluationResult is ExperimentResult
@@ -164,27 +142,6 @@ def test_a_handler_that_fails_is_named_after_the_others_had_their_turn() -> None
 def test_what_is_no_output_is_said_before_anything_is_called(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"is not an output: give an object"):
         evaluatorq("wrong", data=HELLO, tasks=[str], outputs=[wrong])
-
-
-def test_the_output_of_the_table_is_that_of_the_file() -> None:
-    shown = io.StringIO()
-    outputs = [TerminalOutput(Console(file=shown, width=100)), JsonOutput("out")]
-    data = [{"input": "in", "output": "expected"}, {"input": "two", "output": ["listed"]}]
-    result = evaluatorq("table", data=data, tasks=[lambda row: "done"], evaluators=[ExactMatch], outputs=outputs)
-    _, _, _, titles, _, *rows = [line.strip("┃│ ") for line in shown.getvalue().splitlines()]
-    assert [cell.strip() for cell in titles.split("┃")] == ["Sample", "Input", "Output", "Result", "ExactMatch"]
-    assert result.path is not None
-    for row, record in zip(rows, json.loads(result.path.read_text())["results"], strict=False):
-        told = record["output"] if isinstance(record["output"], str) else json.dumps(record["output"])
-        cells = [cell.strip() for cell in row.split("│")]
-        assert cells[1:] == [record["input"], told, record["taskResults"][0], "0.00"]
-
-
-def test_rows_without_an_output_have_no_column_for_it() -> None:
-    shown = io.StringIO()
-    evaluatorq("none", data=[{"input": 1}], tasks=[str], outputs=[TerminalOutput(Console(file=shown, width=100))])
-    assert "Output" not in shown.getvalue()
-    assert "Result" in shown.getvalue()
 
 
 def test_the_calls_of_a_sample_are_timed_and_their_attempts_counted() -> None:
@@ -283,54 +240,6 @@ def test_an_interval_holds_its_mean_and_is_never_empty(values: list[float]) -> N
         assert average.low < average.high
 
 
-SCRIPT = """
-import sys
-from rag_eval.experiments import evaluatorq
-
-def rows():
-    yield {"input": 1}
-    raise OSError("the user's own")
-
-def work(row):
-    raise OSError("the user's own")
-
-async def later(row):
-    raise OSError("the user's own")
-
-def judge(result, expected):
-    raise OSError("the user's own")
-
-class Full:
-    def handle(self, results):
-        raise OSError("the user's own")
-
-ones = [{"input": number} for number in range(3)]
-ways = {
-    "rows": {"data": rows, "tasks": [str]},
-    "work": {"data": ones, "tasks": [work]},
-    "later": {"data": ones, "tasks": [later], "timeout": 60},
-    "judge": {"data": ones, "tasks": [str], "evaluators": [judge], "timeout": 60},
-    "handle": {"data": ones, "tasks": [str], "outputs": [Full()]},
-}
-evaluatorq("fails", **{"outputs": [], **ways[sys.argv[1]]})
-"""
-
-
-@pytest.mark.parametrize("way", ["rows", "work", "later", "judge", "handle"])
-def test_a_traceback_begins_with_the_users_error(tmp_path: Path, way: str) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "script.py", way]
-    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stderr
-    first = told.partition("\n\n")[0].splitlines()
-    assert first[0] == "Traceback (most recent call last):"
-    assert first[1].startswith("  File ")
-    assert first[1].endswith(f", in {way}")
-    assert first[-1] == "OSError: the user's own"
-    assert told.count("Traceback") == 2
-    assert "no running event loop" not in told
-
-
 def test_the_errors_have_their_kinds() -> None:
     def rows() -> Any:
         yield {"input": 1}
@@ -364,3 +273,40 @@ def test_an_evaluator_is_taken_from_a_module_by_its_name(tmp_path: Path) -> None
     ):
         with pytest.raises(ConfigurationError, match=reason):
             Experiment("e", HELLO, [lambda row: ""], [wrong])
+
+
+def rows() -> Any:
+    yield {"input": 1}
+    raise OSError("the user's own")
+
+
+def work(row: Any) -> None:
+    raise OSError("the user's own")
+
+
+async def later(row: Any) -> None:
+    raise OSError("the user's own")
+
+
+def judge(result: Any, expected: Any) -> None:
+    raise OSError("the user's own")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rows", {"data": rows, "tasks": [str]}),
+        ("work", {"tasks": [work]}),
+        ("later", {"tasks": [later], "timeout": 60}),
+        ("judge", {"tasks": [str], "evaluators": [judge], "timeout": 60}),
+        ("handle", {"tasks": [str], "outputs": [Full()]}),
+    ],
+)
+def test_a_traceback_begins_in_the_users_code(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(RagEvalError) as raised:
+        evaluatorq("fails", **{"data": HELLO, "outputs": [], **options})
+    cause = raised.value.__cause__
+    assert cause is not None
+    assert cause.__traceback__ is not None
+    assert cause.__traceback__.tb_frame.f_code.co_name == name
+    assert (type(cause), cause.__context__) == (OSError, None)

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,6 @@ from rag_eval.experiments.results import ExperimentResult
 from rag_eval.experiments.running import evaluatorq
 
 HELLO = [{"input": "Hello"}]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def quietly(name: str, **options: Any) -> ExperimentResult:

@@ -20,11 +20,6 @@ from rag_eval.experiments.running import evaluatorq, experiment
 HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def quietly(name: str, **options: Any) -> ExperimentResult:
     return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
 

@@ -71,18 +71,6 @@ def test_a_killed_experiment_continues_and_repeats_only_what_was_under_way(tmp_p
     assert list((tmp_path / "evaluations" / FOLDER).iterdir()) == []
 
 
-def test_ctrl_c_stops_at_once_and_keeps_what_is_done(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    while len(calls(tmp_path)) < 10 and process.poll() is None:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) != 0
-    seen = len(calls(tmp_path))
-    assert seen < 60
-    assert start(tmp_path).wait(60) == 0
-    assert len(calls(tmp_path)) <= 60 + 2
-
-
 NOTEBOOK = """
 import asyncio
 exec(open("task.py").read())

@@ -2,30 +2,21 @@
 
 import asyncio
 import gc
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
 from rag_eval.experiments.callables import evaluator, task
-from rag_eval.experiments.evaluators import CosineSimilarity, ExactMatch
+from rag_eval.experiments.evaluators import CosineSimilarity
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq, experiment
-from rag_eval.experiments.terminal_output import TerminalOutput
 
 HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ORQ_API_KEY", raising=False)
 
 
 def quietly(name: str, **options: Any) -> ExperimentResult:
@@ -53,11 +44,6 @@ def test_the_published_example_runs_as_written(capsys: pytest.CaptureFixture[str
     assert written["summary"]["totalSamples"] == 1
     assert written["summary"]["averageScores"] == written["results"][0]["scores"]
     assert written["summary"]["executionTime"] >= 0
-
-
-def test_the_three_parts_may_be_one_mapping() -> None:
-    parts = {"data": HELLO, "tasks": [lambda row: row["output"]], "evaluators": [ExactMatch]}
-    assert evaluatorq("mapping", parts, outputs=[]).averages["ExactMatch"].mean == 1.0
 
 
 def test_tasks_are_compared_side_by_side() -> None:
@@ -104,20 +90,6 @@ def test_what_raises_is_counted_and_never_averaged() -> None:
     assert json.loads(result.path.read_text())["summary"]["errors"] == {"divide": 1, "divide/fussy": 1}
     kept = quietly("bad", data=[{"input": 0}], tasks=[divide], evaluators=[], raise_errors=False)
     assert kept.failed == 1
-
-
-def test_an_output_that_is_used_again_begins_anew() -> None:
-    shown = io.StringIO()
-    output = TerminalOutput(Console(file=shown, width=100))
-
-    def fails(row: Any) -> int:
-        return 1 // int(row["input"])
-
-    for numbers in ((0, 1), (1, 0)):
-        data = [{"input": number} for number in numbers]
-        evaluatorq("again", data=data, tasks=[fails], outputs=[output], raise_errors=False)
-    told = [line for line in shown.getvalue().splitlines() if "failed once" in line]
-    assert [line.partition("first in ")[2].partition(":")[0] for line in told] == ["sample 1", "sample 2"]
 
 
 def test_two_scores_of_one_name_are_refused() -> None:

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rag_eval.cli.main import app
-from rag_eval.errors import ExperimentError, ServiceError
-from rag_eval.experiments.data import OrqDataset
+from rag_eval.errors import ServiceError
 from rag_eval.experiments.evaluators import ExactMatch
 from rag_eval.experiments.file_outputs import JsonOutput, read_result
 from rag_eval.experiments.running import evaluatorq
@@ -25,7 +24,7 @@ from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.orq import CONNECT_SECONDS, OrqSettings
 from tests.doubles.loopback import Request, refused_url
-from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
+from tests.doubles.orq_server import KEY, RECEIVE, OrqServer
 
 QUICK = RetryPolicy(max_retries=2, backoff=0.01, max_backoff=0.02, give_up_after=20)
 DATA = [{"input": "a", "output": "A"}, {"input": "b", "output": "x"}, {"input": "", "output": ""}]
@@ -35,7 +34,7 @@ DATA = [{"input": "a", "output": "A"}, {"input": "b", "output": "x"}, {"input": 
 def orq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OrqServer]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORQ_API_KEY", KEY)
-    with OrqServer({"d1": [data_point(number) for number in range(120)]}) as server:
+    with OrqServer() as server:
         monkeypatch.setenv("ORQ_BASE_URL", server.url)
         yield server
 
@@ -214,31 +213,6 @@ def test_the_other_columns_and_the_id_of_a_row_are_sent(orq: OrqServer) -> None:
     assert [row["dataPoint"] for row in orq_payload(read_result(result.path))["results"]] == [
         row["dataPoint"] for row in sent["results"]
     ]
-
-
-def test_a_dataset_is_read_page_by_page(orq: OrqServer) -> None:
-    rows = list(OrqDataset("d1").rows())
-    assert [row["input"] for row in rows] == [f"question {number}" for number in range(120)]
-    assert rows[7]["output"] == "answer 7"
-    assert len(orq.requests) == 3
-    result = evaluatorq(
-        "set", data=OrqDataset("d1"), tasks=[lambda row: row["output"]], evaluators=[ExactMatch], outputs=[]
-    )
-    assert result.averages["ExactMatch"].n == 120
-
-
-def test_a_dataset_that_cannot_be_read_is_said(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'gone' cannot be read"):
-        list(OrqDataset("gone").rows())
-    orq.fail("GET", "/v2/datasets/.*", status=500, times=9)
-    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'd1' cannot be read"):
-        list(OrqDataset("d1").rows())
-    monkeypatch.setenv("ORQ_BASE_URL", refused_url())
-    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'd1' cannot be read: ConnectError"):
-        list(OrqDataset("d1").rows())
-    monkeypatch.delenv("ORQ_API_KEY")
-    with pytest.raises(ExperimentError, match="ORQ_API_KEY is not set"):
-        list(OrqDataset("d1").rows())
 
 
 SCRIPT = """

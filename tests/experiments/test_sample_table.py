@@ -1,7 +1,6 @@
 """The table of samples on terminals of several widths."""
 
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,11 +44,6 @@ def table(width: int, tasks: list[Any], evaluators: list[Any]) -> list[str]:
         raise_errors=False,
     )
     return shown.getvalue().partition("Summary:")[0].splitlines()[2:]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
