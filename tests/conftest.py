@@ -82,7 +82,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     )
 
     from rag_eval.cli.prefect_api import answers
-    from rag_eval.cli.processes import start_attended
+    from rag_eval.cli.processes import ChildProcess
     from tests.cli.commands import free_port, migrated_database, wait_for
 
     folder = tmp_path_factory.mktemp("prefect")
@@ -96,7 +96,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
-    server = start_attended(["server", "127.0.0.1", str(port)], folder / "server.log", settings)
+    server = ChildProcess("server", ["127.0.0.1", str(port)], folder / "server.log", settings)
     api = f"http://127.0.0.1:{port}/api"
     # Without heartbeats a flow run ends a second sooner; logs that are still to be sent at the end would be tried for
     # a minute.

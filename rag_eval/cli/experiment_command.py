@@ -14,7 +14,6 @@ from rich.console import Console
 from rag_eval.cli import options
 from rag_eval.cli.console import print_json, say
 from rag_eval.cli.processes import as_interrupts, descendants, end_all, leaving
-from rag_eval.cli.result_commands import RunArgument
 from rag_eval.errors import ExperimentError, ExperimentFailedError
 from rag_eval.formatting import counted
 
@@ -93,7 +92,7 @@ def run(
 
 @app.command()
 def answers(
-    run: RunArgument = "latest",
+    run: options.RunArgument = "latest",
     configuration: Annotated[
         list[str] | None,
         typer.Option(help="Configuration whose passages are read; repeatable. Without it, the best and the last."),

@@ -1,9 +1,9 @@
-"""The progress of a benchmark on a terminal: chunkings × steps, as the task runs on the Prefect server have it."""
+"""The progress of a benchmark on a terminal: a row per chunking and a column per step, read from the Prefect server."""
 
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from time import monotonic
@@ -12,9 +12,10 @@ from uuid import UUID
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from rag_eval.cli.console import cut_in_the_middle, say, visible
+from rag_eval.cli.console import say, visible
 from rag_eval.formatting import MINUTE, counted
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ MARKS = {"Cached": ("=", "cyan"), "Completed": ("✓", "green"), "Running": ("�
 OTHERS = ("·", "yellow")
 LEGEND = "… running   ✓ computed   = cached   · waiting or retrying   ✗ failed"
 WHOLE_RUN = "all"
-"""The row of what all chunkings share."""
+"""The row of tasks that all chunkings share."""
 
 
 class StepRun(NamedTuple):
-    """A task run: the subflow it is in, the step, and its state."""
+    """A task run: the row of its subflow, its step, and its state."""
 
     row: str
     step: str
@@ -38,63 +39,43 @@ class StepRun(NamedTuple):
 
 
 class LiveTable:
-    """A table with a line for each chunking and a column for each step, with the number of task runs in each state."""
+    """The number of task runs in each state, per chunking and step, no larger than the terminal."""
 
     def __init__(self, configurations: int, clock: Callable[[], float] = monotonic) -> None:
         self._count, self._clock, self._began = configurations, clock, clock()
-        self._runs: Mapping[UUID, StepRun] = {}
-
-    def update(self, runs: Mapping[UUID, StepRun]) -> None:
-        """Show these task runs."""
-        self._runs = runs
+        self.runs: Sequence[StepRun] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        # One line less than there are, because the cursor ends up below the last.
-        yield from self.lines(options.max_width, options.size.height - 1)
-
-    def lines(self, width: int, height: int) -> list[Text]:
-        """Return the lines to show, no wider and together no higher than this size."""
-        runs = list(self._runs.values())
-        steps = list(dict.fromkeys(run.step for run in runs))
-        rows = list(dict.fromkeys(run.row for run in runs))
-        elapsed = self._clock() - self._began
-        below = [
-            Text(f"{counted(self._count, 'configurations')}, {int(elapsed // MINUTE)}:{int(elapsed % MINUTE):02}"),
-            Text(LEGEND, style="dim"),
-        ]
-        cells = {step: max(len(step), 9) + 1 for step in steps}
-        names = min(max(map(len, rows), default=0), max(12, width - sum(cells.values()) - 1))
-        lines = [Text.assemble(" " * names, *((f" {step}".ljust(cells[step]), "dim") for step in steps))]
-        # The active rows, where there is no room for all.
-        active = [row for row in rows if any(run.row == row and run.state in ("Running", "Failed") for run in runs)]
-        room = max(1, height - len(below) - 1)
-        shown = rows if len(rows) <= room else (active + rows)[:room]
-        for row in dict.fromkeys(shown):
-            line = Text(cut_in_the_middle(row, names).ljust(names))
-            for step in steps:
-                states = Counter(run.state for run in runs if run.row == row and run.step == step)
-                line.append_text(_cell(states, cells[step]))
-            lines.append(line)
-        lines += below
-        for line in lines:
-            line.truncate(width, overflow="ellipsis")
-            line.no_wrap = True
-        return lines[: max(height, 1)]
+        runs, elapsed = self.runs, self._clock() - self._began
+        steps, rows = (list(dict.fromkeys(run[field] for run in runs)) for field in (1, 0))
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        table.add_column()
+        for step in steps:
+            table.add_column(step, no_wrap=True, overflow="ellipsis", min_width=len(step))
+        active = {run.row for run in runs if run.state in ("Running", "Failed")}
+        room = max(0, options.size.height - 4)  # the heading, two lines below, and one for the cursor
+        shown = rows if len(rows) <= room else sorted(rows, key=lambda row: row not in active)[:room]
+        for row in shown:
+            states = [Counter(run.state for run in runs if (run.row, run.step) == (row, step)) for step in steps]
+            table.add_row(Text(row, no_wrap=True, overflow="ellipsis"), *map(_cell, states))
+        clock = f"{counted(self._count, 'configurations')}, {int(elapsed // MINUTE)}:{int(elapsed % MINUTE):02}"
+        yield from [table] if shown else []
+        for text in (Text(clock), Text(LEGEND, style="dim")):
+            yield Text.assemble(text, no_wrap=True, overflow="ellipsis")
 
 
-def _cell(states: Counter[str], cells: int) -> Text:
-    text = Text(" ")
+def _cell(states: Counter[str]) -> Text:
+    text = Text()
     for state, count in states.items():
         mark, style = MARKS.get(state, OTHERS)
         text.append(f"{mark}{count if count > 1 else ''} ", style)
-    text.pad_right(cells - text.cell_len)
     return text
 
 
 class RunFollower:
-    """Follows a run of the benchmark: ``notice`` is a state hook of its flows.
+    """Follows a benchmark run; ``notice`` is a state hook of its flows.
 
-    On a terminal it reads their task runs from the Prefect server; elsewhere it says which chunkings have finished.
+    On a terminal it shows their task runs; elsewhere it prints a line for each finished chunking.
     """
 
     def __init__(self, console: Console, configurations: int) -> None:
@@ -104,12 +85,12 @@ class RunFollower:
         self._finished = 0
         self._stopped = threading.Event()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as one that shows nothing: Dask and Ray send flows with their hooks to processes of theirs."""
+    def __reduce__(self) -> "tuple[Callable[[], RunFollower], tuple[()]]":
+        """Pickle as a follower that shows nothing: Dask and Ray send flows with their hooks to other processes."""
         return _unseen, ()
 
     def notice(self, flow: object, flow_run: "FlowRun", state: "State[Any]") -> None:
-        """Take note that a flow run is running or has ended."""
+        """Record that a flow run has started or ended."""
         is_subflow = flow_run.parent_task_run_id is not None
         self._rows[flow_run.id] = visible(flow_run.name) if is_subflow else WHOLE_RUN
         if is_subflow and state.is_final() and not self._console.is_terminal:
@@ -140,17 +121,16 @@ class RunFollower:
         from prefect.client.orchestration import get_client
         from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterFlowRunId
 
-        wanted, offset = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=list(self._rows))), 0
+        ours, offset = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=list(self._rows))), 0
         with get_client(sync_client=True) as client:
-            while page := client.read_task_runs(task_run_filter=wanted, limit=PAGE, offset=offset):
+            while page := client.read_task_runs(task_run_filter=ours, limit=PAGE, offset=offset):
                 offset += len(page)
                 for run in page:
                     step, row = steps.get(run.task_key), self._rows.get(run.flow_run_id or run.id)
                     if step is not None and row is not None:
                         self._runs[run.id] = StepRun(row, step, run.state_name or "Pending")
         order = {name: number for number, name in enumerate([*dict.fromkeys(steps.values()), *self._rows.values()])}
-        ordered = sorted(self._runs.items(), key=lambda item: (order[item[1].step], order[item[1].row]))
-        self._table.update(dict(ordered))
+        self._table.runs = sorted(self._runs.values(), key=lambda run: (order[run.step], order[run.row]))
 
 
 def _unseen() -> RunFollower:

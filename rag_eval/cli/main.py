@@ -1,6 +1,6 @@
-"""``rag-eval``: registers the commands. Each imports what is heavy when it runs.
+"""``rag-eval``: registers the commands, which import slow modules when they run.
 
-Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
+Exit codes: 0 success, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
 """
 
 import atexit
@@ -35,14 +35,17 @@ EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
 
 
 class Commands(TyperGroup):
-    """The commands of an app; help shows ``--port PORT`` and ``--json``, not the Python types of their values."""
+    """The commands of an app; their help shows ``--port PORT`` and ``--json``, not the Python types of values."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of the group, with those that typer adds to it; those of its commands are named alike."""
+        """Return the parameters of the group, after naming the values of its commands' parameters."""
         parameters = super().get_params(ctx)
         of_commands = [parameter for command in self.commands.values() for parameter in command.get_params(ctx)]
         for parameter in [*parameters, *of_commands]:
-            if getattr(parameter, "is_flag", False):
+            if parameter.param_type_name == "argument":
+                parameter.metavar = parameter.metavar or parameter.name.upper()
+                vars(parameter).update(display_type_rich=lambda ctx: None)  # no Python type beside the name
+            elif getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None:
                 parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
@@ -52,8 +55,8 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"{PRODUCT} {VERSION}")
         raise typer.Exit
 
@@ -65,7 +68,7 @@ def everywhere(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Find the way of chunking, embedding and searching that brings back the right content from your documents."""
+    """Find out which chunking, embedding and search retrieves the right content from your documents."""
     if debug:
         os.environ["RAG_EVAL_DEBUG"] = "1"
 
@@ -81,37 +84,36 @@ for panel, commands in PANELS.items():
 app.add_typer(truth_app, name="truth", cls=Commands, rich_help_panel=EVALUATE)
 app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=EVALUATE)
 
-
 GARBAGE = 100_000, 20, 100
-"""How seldom Python looks for garbage: what commands import stays, and looking through it is a tenth of a short one."""
+"""Thresholds of the garbage collector: imported modules stay, and scanning them is a tenth of a short command."""
 
 
 def main() -> None:
-    """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
+    """Run the command; print errors as one sentence on standard error, with a traceback only after ``--debug``."""
     stop_on_signals()
     ignore_settings_here()
     gc.set_threshold(*GARBAGE)
-    atexit.register(gc.freeze)  # the memory of a process that ends is not looked through for garbage
+    atexit.register(gc.freeze)  # nothing is collected at exit
     try:
         app()
     except Stopped as stop:
-        _say(f"stopped; {stop.consequence}")
+        _print_errors(f"stopped; {stop.consequence}")
         leave(stop.exit_code)
     except RagEvalError as error:
-        # Where each configuration has its own reason, the last line still says that it is the disk.
+        # Each configuration has its own reason; a full disk is the reason of them all.
         fault = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
-        _say(*shown_sentences(error), *([fault] if fault else []))
+        _print_errors(*shown_sentences(error), *([fault] if fault else []))
         leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
-    except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
+    except Exception as error:  # noqa: BLE001  # an unexpected error is printed as a sentence too
         fault = disk_fault(error)
-        _say(fault or f"{as_sentence(error)}; run with --debug before the command to see where")
+        _print_errors(fault or f"{as_sentence(error)}; run rag-eval --debug with the same command for a traceback")
         leave(1 if fault is None else 2)
 
 
-def _say(*sentences: str) -> None:
+def _print_errors(*sentences: str) -> None:
     console = Console(stderr=True)
     if os.environ.get("RAG_EVAL_DEBUG"):
         console.print_exception()
     for sentence in sentences:
-        # One line, whatever its length, for who reads it with another program.
+        # Not wrapped in a file or a pipe, so that other programs read one line.
         console.print(Text(f"rag-eval: {visible(sentence)}", style="red"), soft_wrap=not console.is_terminal)

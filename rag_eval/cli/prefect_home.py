@@ -1,10 +1,10 @@
-"""Where Prefect keeps what is its own, and the settings that point it there.
+"""Where a Prefect server of ours keeps its files and its key, and the settings that start it and point Prefect to it.
 
-Prefect trusts its home: it runs what ``logging.yml``, profiles and the deployments in the database tell it to. So the
-home is never in the workspace, which may come from anybody, but among the user's own files.
+Prefect runs what ``logging.yml``, profiles and deployments in its home tell it to. A workspace may come from anybody,
+so the home is never in it but among the user's own files.
 
-Whoever may ask a server of ours has its key: a new one at each start, in the environment of our processes and, for the
-commands that look for a running ``rag-eval up``, in a file that the user alone can read.
+A server of ours accepts only requests with its key, which is new at each start. The key is in the environment of our
+processes and, for commands that look for a running ``rag-eval up``, in a file that only the user can read.
 """
 
 import os
@@ -25,43 +25,30 @@ from rag_eval.storage.locks import try_lock, wait_for_lock
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+USER = "rag-eval"
+"""The user name that Prefect expects before the password."""
+SIGN_IN_PATH, RUNS_PATH = "/rag-eval/sign-in", "/rag-eval/runs"
+RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable
+
 QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
-
-
-def home_of(workspace: "Workspace") -> Path:
-    """Return the folder for the servers of a workspace, whether it is there or not."""
-    return user_folder("state") / data_sha256(workspace.remote or str(workspace.root.resolve()))[:16]
-
-
-def prefect_home(workspace: "Workspace") -> Path:
-    """Make the folder for the servers of a workspace, for the user alone, and remove what killed commands left in it.
-
-    Raises ``ArtifactError`` when it cannot be made.
-    """
-    home = home_of(workspace)
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(
-            f"the folder {str(home)!r} for Prefect cannot be made ({error.strerror}): set XDG_STATE_HOME to another"
-        ) from None
-    sweep_scratch(home)
-    return home
-
-
-RETENTION = {
-    # Ended runs, and events of runs, are of use as long as the runs of a workspace are looked at.
+SERVER = {
+    # Slots held by a killed run are freed by the next server too.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P30D",  # a plain number stops the server from starting
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(30 * 86_400),
-    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P30D",  # a number would stop the server from starting
+    # Record task runs in batches, after a second at most.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    # Relative, or the UI would call port 4200 or another name of this machine.
+    "PREFECT_SERVER_UI_API_URL": "/api",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
 }
-"""The settings by which a server removes what is old from its database."""
-
 TEMPORARY = {
     f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
     for service in (
@@ -75,21 +62,39 @@ TEMPORARY = {
     )
 } | {
     "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
-    # Both, else Prefect notes down that blocks were registered, and a lasting server never registers them.
+    # Both, or Prefect notes that blocks are registered, and the next `rag-eval up` never registers them.
     "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
     "PREFECT_SERVER_UI_ENABLED": "false",
 }
-"""The settings of a server that only records: what is scheduled or automatic is for a lasting one."""
+"""Settings of a server that only records runs, and starts none."""
+
+
+def home_of(workspace: "Workspace") -> Path:
+    """Return the Prefect home for a workspace; it may not exist yet."""
+    return user_folder("state") / data_sha256(workspace.remote or str(workspace.root.resolve()))[:16]
+
+
+def prefect_home(workspace: "Workspace") -> Path:
+    """Create the Prefect home for a workspace, readable by the user alone; raise ``ArtifactError`` if that fails."""
+    home = home_of(workspace)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot create Prefect's folder {str(home)!r} ({error.strerror}): set XDG_STATE_HOME to another folder"
+        ) from None
+    sweep_scratch(home)
+    return home
 
 
 def temporary_log(home: Path, process: int) -> Path:
-    """Return the log of the temporary server that a process has; it is removed when that ends."""
+    """Return the log of the temporary server that belongs to a process."""
     return home / f"temporary-server-{process}.log"
 
 
 def running_temporary_servers(home: Path) -> list[int]:
-    """Return the processes that have temporary servers in a home; the logs of those that were killed are removed."""
+    """Return the processes with temporary servers in a home; remove the logs of those that were killed."""
     processes = []
     for log in home.glob("temporary-server-*.log"):
         process = int(log.stem.rpartition("-")[2])
@@ -100,22 +105,8 @@ def running_temporary_servers(home: Path) -> list[int]:
     return processes
 
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-USER = "rag-eval"
-"""Prefect wants a name before the password."""
-
-
-SIGN_IN_PATH, RUNS_PATH = "/rag-eval/sign-in", "/rag-eval/runs"
-RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable that holds it
-
-
-def new_key() -> str:
-    """Return a key for one start of a server."""
-    return secrets.token_urlsafe(32)
-
-
 class KnownServer(NamedTuple):
-    """A server that ``rag-eval up`` started: the address that signs in, and the homes of the workspaces it serves."""
+    """A server of a running ``rag-eval up``: its sign-in address, and the homes of the workspaces it serves."""
 
     port: int
     sign_in: str
@@ -123,21 +114,23 @@ class KnownServer(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key, which is after the ``#`` of the address."""
+        """The key, which follows the ``#`` of the sign-in address."""
         return self.sign_in.rpartition("#")[2]
 
 
+def new_key() -> str:
+    """Return a random key for one start of a server."""
+    return secrets.token_urlsafe(32)
+
+
 def key_file(port: int) -> Path:
-    """Return where the address that signs in to the user's server on a port is kept."""
+    """Return the file with the sign-in address of the user's server on a port."""
     return user_folder("state") / "servers" / str(port)
 
 
 @contextmanager
 def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[None]:
-    """Keep the address that signs in and the homes that are served, for the user alone, during the block.
-
-    Its lock is held as long. Raises ``ArtifactError`` when the file cannot be written.
-    """
+    """Keep the sign-in address and the homes of a server in a locked file during the block."""
     file = key_file(port)
     write_secret(file, "\n".join([sign_in, *map(str, homes)]))
     with wait_for_lock(file.with_suffix(".lock")):
@@ -148,14 +141,14 @@ def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[No
 
 
 def known_server(port: int) -> KnownServer | None:
-    """Return the server that a running ``rag-eval up`` of this user has on a port; None if there is none."""
+    """Return the server of the user's running ``rag-eval up`` on a port, if there is one."""
     file = key_file(port)
     try:
         sign_in, *homes = file.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
     with try_lock(file.with_suffix(".lock")) as was_killed:
-        if was_killed:  # whoever listens there now may be anybody
+        if was_killed:  # anybody may listen on the port now
             file.unlink(missing_ok=True)
             return None
     return KnownServer(port, sign_in, frozenset(homes))
@@ -168,16 +161,16 @@ def known_servers() -> list[KnownServer]:
 
 
 def known_server_at(api: str) -> KnownServer | None:
-    """Return the server of a running ``rag-eval up`` of this user that has this address."""
+    """Return the server of the user's running ``rag-eval up`` at an address, if there is one."""
     try:
         address = urlsplit(api)
         return known_server(address.port or 80) if address.hostname in LOOPBACK else None
-    except ValueError:  # a port that is none
+    except ValueError:  # not a port
         return None
 
 
 def write_secret(file: Path, text: str) -> None:
-    """Write a file that the user alone can read, whole or not at all; raises ``ArtifactError`` when that fails."""
+    """Write a file atomically that only the user can read; raise ``ArtifactError`` if that fails."""
     with writing(file):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with scratch_path(file.parent) as scratch, writing(file):
@@ -187,52 +180,40 @@ def write_secret(file: Path, text: str) -> None:
 
 
 def runs_token(home: Path) -> str:
-    """Return the part of the reports' address that nobody can guess; it lasts, because pages of runs link to it."""
+    """Return the secret part of the address of reports, which stays the same because run pages link to it."""
     file = home / "runs.token"
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError:
+    if not file.exists():
         write_secret(file, new_key())
-        return file.read_text(encoding="utf-8")
+    return file.read_text(encoding="utf-8")
 
 
 def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
-    """Point Prefect in this process and its children to a server of ours; return the settings that start it.
-
-    Those are for its environment alone.
-    """
+    """Point Prefect in this process and its children to a server of ours; return the settings that start it."""
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
-    use_prefect_settings({"PREFECT_HOME": str(home.absolute())} | signing_in(api, key))
-    return {
+    use_prefect_settings({"PREFECT_HOME": str(home.absolute())} | client_settings(api, key))
+    return SERVER | {
         "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
-        # Slots that a killed run held are freed by the next server too.
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-        # Task runs are recorded several at a time, after a second at most.
-        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
-        # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
-        "PREFECT_SERVER_UI_API_URL": "/api",
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
 
 
-def signing_in(api: str, key: str | None) -> dict[str, str]:
-    """Return the settings of a client of the server there, which asks for a key or does not."""
+def client_settings(api: str, key: str | None) -> dict[str, str]:
+    """Return the settings of a client of the server at an address, with its key if it has one."""
     settings = {"PREFECT_API_URL": api}
     if key is not None:
         settings["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
     host = urlsplit(api).hostname
-    if host in LOOPBACK:  # which no proxy can reach
+    if host in LOOPBACK:  # a proxy cannot reach it
         direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), host]))
         settings |= {"no_proxy": direct, "NO_PROXY": direct}
     return settings
 
 
 def use_prefect_settings(settings: Mapping[str, str]) -> None:
-    """Have Prefect in this process and its children use settings, and be quiet unless the environment says more."""
+    """Set Prefect's settings for this process and its children; log little unless the environment says otherwise."""
     os.environ.update({**QUIET, **os.environ, **settings})
     context = sys.modules.get("prefect.context")
-    if context is not None:  # a module of the user's has imported it, and the settings were settled then
+    if context is not None:  # a user's module imported Prefect, which then read its settings
         context.refresh_global_settings_context()

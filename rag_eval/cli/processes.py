@@ -1,8 +1,7 @@
-"""Being stopped: by Ctrl-C, by ``kill``, or because something that a command needs has ended.
+"""Child processes of a command, and how a command stops: on Ctrl-C, on ``kill``, or when a child has ended.
 
-Work that may not come back from where it is, such as a flow that asks a server which is gone, is done in a thread, and
-the main thread waits for it. When the wait is over before the work, the process ends without it: what was finished is
-kept by then, and nothing else is in a state that matters.
+Work that may hang, such as a flow whose server is gone, runs in a thread while the main thread waits. If the wait ends
+first, the process exits without the thread: everything finished has been saved by then.
 """
 
 import os
@@ -12,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -20,18 +21,19 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
-from rag_eval.errors import preview
+from rag_eval.errors import ServiceError, preview
 
-GRACE_SECONDS = 10.0
-MOST_SAID = 200
-"""How many characters are quoted of a log."""
+R = TypeVar("R")
+START_SECONDS, STOP_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 180.0, 30.0, 10.0, 0.2
+MOST_QUOTED = 200
+"""How many characters of a log an error quotes."""
 REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 HEARTBEAT_SECONDS = 30
-"""How often a run tells its server that it is alive: the least that Prefect knows."""
+"""How often a run reports to its server: the shortest interval that Prefect allows."""
 
 
 def descendants(process: int) -> list[psutil.Process]:
-    """Return all that a process started, and what that started in turn."""
+    """Return the children of a process, their children, and so on."""
     try:
         return list(psutil.Process(process).children(recursive=True))
     except psutil.NoSuchProcess:
@@ -39,7 +41,7 @@ def descendants(process: int) -> list[psutil.Process]:
 
 
 def end_all(processes: list[psutil.Process]) -> None:
-    """Stop processes; by force after ``GRACE_SECONDS``."""
+    """Terminate processes, and kill those still alive after ``GRACE_SECONDS``."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -50,74 +52,107 @@ def end_all(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
 
 
-def start_attended(
-    arguments: list[str], log: Path, settings: Mapping[str, str], sockets: Sequence[socket.socket] = ()
-) -> subprocess.Popen[bytes]:
-    """Start a process in one of the ``ROLES`` of ``server``; it ends when this process does.
+class ChildProcess(subprocess.Popen[bytes]):
+    """A process in one of the ``ROLES`` of ``server``, with its output in a log; it exits when its parent does."""
 
-    It inherits the sockets, and has the settings beside our environment. What it writes goes to the file ``log``.
-    """
-    with log.open("wb") as output:
-        return subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-m", "rag_eval.cli.server", str(os.getpid()), *arguments],
-            # Safe, as are the processes that it starts: a module in the current folder is not taken for one of ours.
-            env={**os.environ, "PYTHONSAFEPATH": "1", **settings},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[one.fileno() for one in sockets],
-            start_new_session=True,  # Ctrl-C is for us, who then stop it
-        )
+    def __init__(
+        self,
+        role: str,
+        arguments: Sequence[str],
+        log: Path,
+        settings: Mapping[str, str],
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
+        self.name, self.log = role.replace("-", " ").replace("server", "Prefect server"), log
+        with log.open("wb") as output:
+            super().__init__(
+                [sys.executable, "-m", "rag_eval.cli.server", str(os.getpid()), role, *arguments],
+                # Safe path: a module in the current folder must not replace one of ours.
+                env={**os.environ, "PYTHONSAFEPATH": "1", **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[listener.fileno() for listener in sockets],
+                start_new_session=True,  # Ctrl-C reaches only the parent, which then stops the child
+            )
+
+    def failure(self) -> ServiceError | None:
+        """Return why the process ended by itself; None while it runs."""
+        code = self.poll()
+        if code is None:
+            return None
+        ended = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}{self._last_words()}"
+        return ServiceError(f"the {self.name} {ended}: see {str(self.log)!r}")
+
+    def wait_until(self, is_ready: Callable[[], bool]) -> None:
+        """Wait until the process is ready; raise ``ServiceError`` if it ends or is not ready in time."""
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            problem = self.failure()
+            if problem is None and time.monotonic() > deadline:
+                late = f"did not answer within {START_SECONDS:g} seconds{self._last_words()}"
+                problem = ServiceError(f"the {self.name} {late}: see {str(self.log)!r}")
+            if problem is not None:
+                raise problem
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Terminate the process and everything in its session; kill what does not stop in time."""
+        end_all(descendants(self.pid))  # first, so that a worker can report what becomes of its runs
+        self.terminate()
+        try:
+            self.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.wait()
+        end_all([process for process in psutil.process_iter() if _session(process.pid) == self.pid])
+
+    def _last_words(self) -> str:
+        words = last_words(self.log)
+        return f" ({words})" if words else ""
+
+
+def _session(process: int) -> int | None:
+    with suppress(OSError):
+        return os.getsid(process)
+    return None
 
 
 def last_words(log: Path) -> str:
-    """Return the last line of a log that names an error, else its last line; empty when there is none."""
+    """Return the last line of a log that names an error, else its last line; empty if there is none."""
     try:
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         return ""
     lines = [line for line in lines if line]
     reasons = [line for line in lines if REASON.match(line)]
-    return preview((reasons or lines or [""])[-1], MOST_SAID)[1:-1]
-
-
-def describe_end(process: subprocess.Popen[bytes], log: Path) -> str | None:
-    """Say how a process ended, with its last words; None while it is running."""
-    code = process.poll()
-    if code is None:
-        return None
-    if code < 0:
-        return f"was ended by signal {-code}"
-    words = last_words(log)
-    return f"ended with code {code}{f' ({words})' if words else ''}"
-
-
-R = TypeVar("R")
-LOOK_SECONDS = 0.2
-_left_behind = threading.Event()
+    return preview((reasons or lines or [""])[-1], MOST_QUOTED)[1:-1]
 
 
 class Stopped(SystemExit):
-    """Somebody asked this process to stop: a way to exit, because nothing is to be done about it but to go.
-
-    ``consequence`` says what becomes of the work.
-    """
+    """SIGINT or SIGTERM arrived; ``consequence`` says what becomes of the work."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
         super().__init__(self.exit_code)
-        self.consequence = "nothing was kept"
+        self.consequence = "nothing was saved"
 
 
 def stop_on_signals() -> None:
-    """Have SIGINT and SIGTERM raise ``Stopped`` in the main thread."""
+    """Make SIGINT and SIGTERM raise ``Stopped`` in the main thread."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    for other in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the cleanup
+        signal.signal(other, signal.SIG_IGN)
+    raise Stopped(number)
+
+
 @contextmanager
 def leaving(consequence: str) -> Iterator[None]:
-    """Say this when the block is stopped."""
+    """Set what is printed when the block is stopped."""
     try:
         yield
     except Stopped as stop:
@@ -127,14 +162,14 @@ def leaving(consequence: str) -> Iterator[None]:
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` on SIGINT and SIGTERM inside of the block, and ``Stopped`` out of it.
+    """Raise ``KeyboardInterrupt`` inside the block on a signal, and ``Stopped`` out of it.
 
-    For asyncio, which ends its tasks in order on a ``KeyboardInterrupt``.
+    For asyncio, which cancels its tasks in order on ``KeyboardInterrupt``.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+        received.append(number)
         signal.raise_signal(signal.SIGINT)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -143,29 +178,23 @@ def as_interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(asked[0] if asked else signal.SIGINT) from None
+        raise Stopped(received[0] if received else signal.SIGINT) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    # One request is enough: what happens now is the tidying up.
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
-    raise Stopped(number)
+_left_behind = threading.Event()
 
 
 def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lambda: None) -> R:
-    """Return what ``work`` returns; raise what ``trouble`` reports, and ``Stopped``, without waiting for it."""
-    from concurrent.futures import Future, wait
-
+    """Run ``work`` in a thread and return its result; raise ``Stopped`` or what ``trouble`` returns without waiting."""
     outcome: Future[R] = Future()
 
     def do() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # raised again by who waits
+        except BaseException as error:  # noqa: BLE001  # raised again by the main thread
             outcome.set_exception(error)
 
     threading.Thread(target=do, daemon=True).start()
@@ -179,10 +208,10 @@ def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lam
 
 
 def leave(code: int) -> NoReturn:
-    """End this process; at once, with its children, when work was left behind."""
+    """Exit; at once and with all children if work was left behind."""
     if not _left_behind.is_set():
         sys.exit(code)
-    for process in descendants(os.getpid()):  # of a runner, which may have started them in any way
+    for process in descendants(os.getpid()):  # a task runner's, which may ignore SIGTERM
         with suppress(psutil.NoSuchProcess):
             process.kill()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Print what a run found: the ranking, the recommendation, the work it took, and where the results are."""
+"""Print the results of a run: ranking, recommendation, computed and cached steps, and where the files are."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_eval.cli.console import beside_names, print_json, print_table, say, visible
+from rag_eval.cli.console import print_json, print_table, say, visible
 from rag_eval.cli.publish_commands import known_publications, print_publications
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import asked, counted
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rag_eval.reports.report import Report
 
 MAY_BE_BEST = "≈"
+NAME_CELLS = 34
+"""The width that names keep on a narrow terminal, at the cost of columns."""
 
 
 def print_result(
@@ -36,10 +38,10 @@ def print_result(
     objective: str | None = None,
     report: "Report | None" = None,
 ) -> None:
-    """Print the ranking, by another metric if asked, the verdict, and where it is kept and published.
+    """Print the ranking (by ``objective`` if given), the verdict, and where the run is kept and published; or JSON.
 
-    Or print the whole outcome with its verdict as JSON. What a report has found already is not computed again. Raises
-    ``ConfigurationError`` when nothing was measured by the metric.
+    Pass the ``report`` of the run if there is one, to reuse its verdict. Raises ``ConfigurationError`` if nothing was
+    measured by the objective.
     """
     shown = outcome if objective is None else outcome.by(objective)
     console, published, trouble = Console(), known_publications(workspace, outcome.run), ""
@@ -56,13 +58,11 @@ def print_result(
         except ArtifactError as error:
             ranking, trouble = ConfigurationRanking.of(shown), str(error)
     if as_json:
-        told = {
-            "verdict": verdict and verdict.to_data() | asdict(words_of(verdict)),
-            "why": explained and explained.to_data(),
-        }
-        print_json(
-            console, outcome.model_dump(mode="json") | told | {"published": [one.model_dump() for one in published]}
-        )
+        data = outcome.model_dump(mode="json")
+        data["verdict"] = verdict and verdict.to_data() | asdict(words_of(verdict))
+        data["why"] = explained and explained.to_data()
+        data["published"] = [publication.model_dump() for publication in published]
+        print_json(console, data)
         return
     if trouble:
         say(console, f"The ranking cannot be tested: {trouble}", "yellow")
@@ -70,10 +70,10 @@ def print_result(
         _print_ranking(console, shown, ranking)
     if verdict is not None:
         _print_verdict(console, verdict)
-    failed: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for name, failure in shown.failures.items():
-        failed.setdefault(failure.reason, []).append(name)
-    for reason, (first, *others) in failed.items():
+        by_reason.setdefault(failure.reason, []).append(name)
+    for reason, (first, *others) in by_reason.items():
         more = f" and {counted(len(others), 'others')}" if others else ""
         text = Text(f"failed: {visible(first)}{more}: {visible(reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
@@ -107,35 +107,41 @@ def _print_verdict(console: Console, verdict: RunVerdict) -> None:
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
-    """The ranking in so many columns of a terminal; those that may be as good as the first are marked."""
+    """Return the ranking as a table with as many columns as fit beside the names; mark possible bests."""
     place, name, *every = ranking.shown_in("terminal", "wide")
     labels = [place.text(row) for row in ranking.rows]
     longest = max(map(len, labels))
     marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
-    texts = {column.title: [column.text(row) for row in ranking.rows] for column in every}
-    widths = {one.title: max(map(len, (*heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
-    cut = split_name(ranking.metric)[1]
-    needed = {one.title for one in every if one.is_context and split_name(one.title)[1] == cut}
-    needed |= {every[0].title, every[-1].title}
     names = [name.text(row) for row in ranking.rows]
-    taken, room = beside_names(widths, needed, names, width - max(map(len, places)) - 1)
-    figures = [column for column in every if column.title in taken]
-    cells = [texts[column.title] for column in figures]
+    cells = {column.title: [column.text(row) for row in ranking.rows] for column in every}
+    widths = {title: max(map(len, (*heading(title).split("\n"), *texts))) + 1 for title, texts in cells.items()}
+    cut = split_name(ranking.metric)[1]
+    needed = {every[0].title, every[-1].title}
+    needed |= {column.title for column in every if column.is_context and split_name(column.title)[1] == cut}
+    least = min(NAME_CELLS, max(map(len, names)))
+    room = width - max(map(len, places)) - 1 - sum(widths[title] for title in needed)
+    shown = []
+    for column in every:
+        if column.title in needed:
+            shown.append(column)
+        elif room - widths[column.title] >= least:
+            shown.append(column)
+            room -= widths[column.title]
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
-    # Names are wrapped, not cut: what is left out may be all that tells two of them apart.
-    table.add_column(name.title, overflow="fold", max_width=room)
-    for column in figures:
+    # Names wrap and are never cut: the end may be all that differs between two.
+    table.add_column(name.title, overflow="fold", max_width=max(room, least))
+    for column in shown:
         style = "bold" if column.kind == "score" else None
         table.add_column(heading(column.title), justify="right", no_wrap=True, style=style)
-    for number in range(len(names)):
-        table.add_row(places[number], Text(visible(names[number])), *(column[number] for column in cells))
+    for number, (label, text) in enumerate(zip(places, names, strict=True)):
+        table.add_row(label, Text(visible(text)), *(cells[column.title][number] for column in shown))
     return table
 
 
 def heading(title: str) -> str:
-    """A metric's name without its level, its cut below it, so that the table fits a narrow terminal."""
+    """Return the short name of a metric with its cut on a second line, so that columns are narrow."""
     column, cut = split_name(title)
     short = (
         column.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved").removesuffix("_within_tokens")
@@ -144,7 +150,7 @@ def heading(title: str) -> str:
 
 
 def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
-    """Print how often each step was computed and cached, and how many of its items were new."""
+    """Print how often each step was computed or cached, and how many of its items were new."""
     computed, cached = outcome.work()
     if not computed:
         console.print(f"Nothing computed: all {counted(cached, 'steps')} cached.", highlight=False)

@@ -1,4 +1,4 @@
-"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace."""
+"""``rag-eval show``, ``report``, ``export`` and ``history`` for finished runs; ``cache`` for a whole workspace."""
 
 import webbrowser
 from collections.abc import Sequence
@@ -19,16 +19,15 @@ from rag_eval.formatting import counted, interval, number, signed
 if TYPE_CHECKING:
     from rag_eval.results.history import History
 
-RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")]
-
-# A run's name up to the second, or to the microsecond, is mostly enough to name it.
-_ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
+# A run's name up to the second, or to the microsecond, is usually unique.
+NAME_LENGTHS = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
 
 
 def show(
-    run: RunArgument = "latest",
+    run: options.RunArgument = "latest",
     objective: Annotated[
-        str | None, typer.Option(help="Rank by this metric, such as span_recall@5 or recall_within_tokens@1000.")
+        str | None,
+        typer.Option(help="Metric to rank by, such as span_recall@5.", show_default="the benchmark's objective"),
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
@@ -41,22 +40,22 @@ def show(
 
 
 def report(
-    run: RunArgument = "latest",
-    against: Annotated[str | None, typer.Option(metavar="RUN", help="An earlier run to compare with.")] = None,
+    run: options.RunArgument = "latest",
+    against: Annotated[str | None, typer.Option(metavar="RUN", help="Earlier run to compare with.")] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Where to write it, as .html or .md; without it, into the run's folder.")
+        Path | None, typer.Option(help="File to write, .html or .md.", show_default="the run's folder")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     allow_different: options.AllowDifferentOption = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
-    """Write a run's report: the answer, the ranking, charts, and every question with its text."""
+    """Write the report of a run: verdict, ranking, charts, and every question with its text."""
     from rag_eval.reports.report import build_report
     from rag_eval.reports.write import is_markdown, page_of, write_report
     from rag_eval.results.runs import read_run
 
     if output is not None:
-        is_markdown(output)  # says what is wrong with the name before anything is computed
+        is_markdown(output)  # raises an error about the name before anything is computed
     outcome = read_run(workspace, run)
     before = read_run(workspace, against, outcome) if against is not None else None
     built = build_report(workspace, outcome, against=before, allow_different=allow_different)
@@ -77,38 +76,41 @@ def report(
 
 
 def export(
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="trec, jsonl, csv or parquet.")],
-    run: RunArgument = "latest",
+    run: options.RunArgument = "latest",
+    format_: Annotated[str, typer.Option("--format", help="File format: trec, jsonl, csv or parquet.")] = "jsonl",
     output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to write; without it, export/ in the run's folder.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder to write to.", show_default="export/ in the run's folder"),
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
-    """Write a run for other tools: TREC's run and qrels, or the questions with the passages that were found."""
+    """Export a run for other tools: TREC run and qrels files, or questions with the passages found."""
     from rag_eval.reports.exports import export_run
     from rag_eval.results.runs import read_run
 
     console = Console()
     outcome = read_run(workspace, run)
     folder = (output or workspace.runs / outcome.run / "export").absolute()
-    done = export_run(workspace, outcome, format_, folder)
-    for note in done.notes:
+    exported = export_run(workspace, outcome, format_, folder)
+    for note in exported.notes:
         say(console, note)
-    say(console, f"{counted(len(done.files), 'files')} in {folder}" if len(done.files) > 1 else str(done.files[0]))
+    files = exported.files
+    say(console, f"{counted(len(files), 'files')} in {folder}" if len(files) > 1 else str(files[0]))
 
 
 def history(
     metric: Annotated[
-        str | None, typer.Option(help="Such as span_recall@5; without it, what the latest run is ranked by.")
+        str | None,
+        typer.Option(help="Metric, such as span_recall@5.", show_default="the latest run's ranking metric"),
     ] = None,
     configuration: Annotated[
-        str | None, typer.Option(help="Follow this configuration; without it, the best of each run.")
+        str | None, typer.Option(help="Configuration to follow.", show_default="the best of each run")
     ] = None,
-    last: Annotated[int, typer.Option(help="How many runs to show.")] = 20,
+    last: Annotated[int, typer.Option(help="Number of runs to show.")] = 20,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show the runs over time, oldest first, by one metric."""
+    """Show one metric over time, oldest run first."""
     from rag_eval.results import history as store
 
     runs = store.history(workspace, metric, configuration, last)
@@ -123,7 +125,7 @@ def history(
         size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'questions')} with an answer"
         say(console, f"{letter}: {size} ({digests})")
     if "grid" in differing:
-        say(console, "The best of another grid is one of other configurations: follow one with --configuration")
+        say(console, "Runs with other grids have other configurations: follow one with --configuration")
     if any(entry.is_baseline for entry in runs.entries):
         console.print("* the baseline")
     trend = [entry.estimate.mean for entry in runs.trend() if entry.estimate is not None]
@@ -140,7 +142,7 @@ def history(
 
 
 def _differing_marks(runs: "History") -> list[str]:
-    """Return which of benchmark, data and grid the runs differ in, where the benchmark does not tell the grid."""
+    """Return which of benchmark, data and grid differ between the runs; not grid if each benchmark has only one."""
     marks = {name: {getattr(entry, name) for entry in runs.entries} for name in ("benchmark", "data", "grid")}
     differing = [name for name, values in marks.items() if len(values) > 1]
     pairs = {(entry.benchmark, entry.grid) for entry in runs.entries}
@@ -150,7 +152,7 @@ def _differing_marks(runs: "History") -> list[str]:
 
 
 def _print_entries(console: Console, runs: "History", what: str, differing: Sequence[str]) -> None:
-    # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
+    # Narrow headings leave room for names on a terminal of 80 columns.
     heading = runs.metric.replace("_", "_\n").replace("@", "\n@")
     columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
     columns |= {"bench-\nmark" if name == "benchmark" else name: name != "benchmark" for name in differing}
@@ -174,34 +176,34 @@ def _print_entries(console: Console, runs: "History", what: str, differing: Sequ
 
 
 def _short_name(run: str, runs: list[str]) -> str:
-    """Return as much of a run's name as none of the others begins with."""
-    starts = (run[:length] for length in _ENOUGH)
+    """Return a prefix of a run's name that no other run has."""
+    starts = (run[:length] for length in NAME_LENGTHS)
     return next((start for start in starts if sum(name.startswith(start) for name in runs) == 1), run)
 
 
 def _days(text: str) -> float:
-    """Read the number of days of an option; what stands in their place may be the next option."""
+    """Parse a number of days; the next option may be in its place."""
     try:
         days = float(text)
     except ValueError:
         days = -1.0
     if not days >= 0:
-        raise typer.BadParameter(f"{text!r} is not a number of days: write --prune 30")
+        raise typer.BadParameter(f"{text!r} is not a number of days, for example --prune 30")
     return days
 
 
 def cache(
     prune: Annotated[
         float | None,
-        typer.Option(parser=_days, metavar="DAYS", help="Remove runs and work not used for this many days."),
+        typer.Option(
+            parser=_days, metavar="DAYS", help="Delete runs and cached results unused for this many days (0: all)."
+        ),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what --prune would remove, and remove nothing.")
-    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete everything except the summaries of runs.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --prune would delete.")] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
-    """Show what a workspace holds, and free space in it."""
+    """Show the size of a workspace, and free space in it."""
     from rag_eval.results import housekeeping
 
     if not workspace.root.is_dir():
@@ -209,25 +211,25 @@ def cache(
             f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
         )
     if prune is not None and clear:
-        raise ConfigurationError("--prune and --clear do not go together: give one")
+        raise ConfigurationError("--prune and --clear exclude each other: give one of them")
     if dry_run and prune is None:
-        raise ConfigurationError("--dry-run goes with --prune: give the days too, such as --prune 30")
+        raise ConfigurationError("--dry-run needs --prune, for example --prune 30 --dry-run")
     console = Console()
     if workspace.remote is not None:
-        say(console, f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed")
-    holdings = housekeeping.holdings(workspace)
+        say(console, f"{workspace.root}: the local copy of {workspace.remote}, where nothing is deleted")
+    before = holdings = housekeeping.holdings(workspace)
     if clear or prune is not None:
         removed = (
             [housekeeping.clear(workspace)] if prune is None else housekeeping.prune(workspace, prune, dry_run=dry_run)
         )
-        for one in removed:
+        for holding in removed:
             would = "would remove " if dry_run else ""
-            say(console, f"{would}{one.kind}: {counted(one.files, 'files')}, {decimal(one.size)}")
+            say(console, f"{would}{holding.kind}: {counted(holding.files, 'files')}, {decimal(holding.size)}")
         if not dry_run:
-            before, holdings = holdings, housekeeping.holdings(workspace)
-            sizes = [decimal(sum(one.size for one in found)) for found in (before, holdings)]
+            holdings = housekeeping.holdings(workspace)
+            sizes = [decimal(sum(holding.size for holding in listed)) for listed in (before, holdings)]
             say(console, f"before {sizes[0]}, now {sizes[1]}")
         elif not removed:
             say(console, "nothing to remove")
-    rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in holdings)
-    print_table(console, {"work": False, "files": True, "size": True}, rows)
+    rows = ((holding.kind, f"{holding.files:,}", decimal(holding.size)) for holding in holdings)
+    print_table(console, {"content": False, "files": True, "size": True}, rows)

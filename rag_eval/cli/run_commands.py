@@ -1,11 +1,11 @@
-"""``rag-eval run`` and ``rag-eval validate``: check a benchmark, run it, show progress and print the ranking."""
+"""``rag-eval run`` and ``rag-eval validate``: check a benchmark, run it, show its progress and print the ranking."""
 
-import sys
 import threading
 import warnings
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,8 +21,6 @@ from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from prefect.client.schemas.objects import FlowRun
 
     from rag_eval.cli.prefect_api import LastingServer, TemporaryServer
@@ -35,43 +33,46 @@ if TYPE_CHECKING:
 CANCEL_SECONDS = 5.0
 
 
-@options.spread
 def run(
-    given: options.BenchmarkOptions,
     config: options.ConfigArgument = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    runner: options.RunnerOption = "threads",
     refresh: Annotated[bool, typer.Option("--refresh", help="Recompute everything.")] = False,
     reanchor: Annotated[
-        bool, typer.Option("--reanchor", help="Move spans to where their text is in changed documents, for this run.")
+        bool, typer.Option("--reanchor", help="Follow spans to where their text moved in changed documents.")
     ] = False,
     publish_to: Annotated[
-        str | None,
-        typer.Option("--publish", metavar="DATASET", help="LangSmith dataset for an experiment per configuration."),
+        str | None, typer.Option("--publish", metavar="DATASET", help="Publish the run to this LangSmith dataset.")
     ] = None,
     search: options.SearchOption = None,
     holdout: Annotated[
-        float | None,
-        typer.Option(min=0, max=0.9, help="Share of the documents whose questions the search does not see."),
+        float | None, typer.Option(min=0, max=0.9, help="Share of documents whose questions the search does not see.")
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.config.loading import chosen_benchmark
+    from rag_eval.config.models import check_runner
 
-    chosen = given.benchmark(config, langsmith_dataset=publish_to, search=search, holdout=holdout)
-    if config is None and given.corpus is None:
-        own = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
-        say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")
-    workspace = Workspace.at(given.workspace, refresh=refresh)
+    check_runner(runner)
+    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to, search, holdout)
+    if config is None and corpus is None:
+        hint = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
+        say(Console(stderr=True), f"rag-eval: no benchmark file given, running the sample{hint}")
+    workspace = workspace.model_copy(update={"refresh": refresh})
     failure: BenchmarkFailedError | None = None
     outcome = _unchanged_run(chosen, workspace, reanchor=reanchor)
     if outcome is None:
         try:
-            outcome = _run_benchmark(chosen, workspace, reanchor, given.runner)
+            outcome = _run_benchmark(chosen, workspace, reanchor, runner)
         except BenchmarkFailedError as error:
             from rag_eval.results.outcome import BenchmarkOutcome
 
             failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    from rag_eval.cli.ranking_table import print_result  # which takes as long to import as all before the first line
+    from rag_eval.cli.ranking_table import print_result  # slow to import
 
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
@@ -79,37 +80,36 @@ def run(
 
 
 def _unchanged_run(config: "BenchmarkConfig", workspace: "Workspace", *, reanchor: bool) -> "BenchmarkOutcome | None":
-    """Return the last run if nothing has changed since, and say so."""
+    """Return the last run and say so if nothing has changed since."""
     if not any(workspace.storage.names("runs")):
         return None
     from rag_eval.results.unchanged import unchanged_run
 
-    found = unchanged_run(workspace, config, reanchor=reanchor)
-    if found is not None:
-        say(Console(stderr=True), f"rag-eval: nothing has changed since run {found.run}: --refresh computes it again")
-    return found
+    last = unchanged_run(workspace, config, reanchor=reanchor)
+    if last is not None:
+        say(Console(stderr=True), f"rag-eval: nothing has changed since run {last.run}: --refresh recomputes it")
+    return last
 
 
 def _run_benchmark(
     chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
 ) -> "BenchmarkOutcome":
-    """Run the flow of a benchmark; the benchmark is checked while the server starts."""
+    """Run the flow of a benchmark, and check the benchmark while the server starts."""
     from rag_eval.cli.prefect_api import prefect_api
 
     console = Console(stderr=True)
     with scratch_path(workspace.root):
         sweep_scratch(workspace.root)
-    workspace.write_file(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
+    workspace.write_file(workspace.root / ".gitignore", b"*\n")  # fails early if a bucket is not writable
     with prefect_api(workspace) as server:
         if not console.is_terminal:
-            told = "a temporary Prefect server" if server.is_temporary else "on the Prefect server"
-            say(console, f"rag-eval: starting {told}")
+            where = "a temporary Prefect server" if server.is_temporary else "on the Prefect server"
+            say(console, f"rag-eval: starting {where}")
         check_config(chosen, workspace, reanchor=reanchor)
         notices = chosen.notices()
         for notice in notices:
             say(console, f"rag-eval: {notice}")
         print_notes(console, notices)
-        chosen = _within_limit(console, chosen, workspace)
         return _run_flow(console, chosen, workspace, reanchor, runner, server)
 
 
@@ -133,7 +133,7 @@ def _run_flow(
     for subflow in (evaluate_chunking, evaluate_system):
         for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
             hook(follower.notice)
-    # By heartbeats a server that stays learns that this process was killed. A flow waits a second for the end of them.
+    # Heartbeats tell a lasting server that this process lives; without them a flow ends a second sooner.
     heartbeats = None if server.is_temporary else HEARTBEAT_SECONDS
     settings: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: heartbeats}
     if workspace.refresh:
@@ -145,51 +145,36 @@ def _run_flow(
             flow = benchmark.with_options(on_running=[started.notice, follower.notice], result_storage=storage)
             return flow(config, workspace, reanchor, runner)
 
-    kept = "what was finished is cached, and the next run continues there"
     try:
-        with follower.shown(), leaving(kept):
+        with follower.shown(), leaving("finished steps are cached, and the next run continues from there"):
             return watched(work, server.trouble)
     except Stopped:
         started.cancel()
         raise
 
 
-def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
-    """Ask whether a full search may embed more than ``max_cost``; where nobody can be asked, the run refuses."""
-    from rag_eval.sweep.estimate import Estimates
-    from rag_eval.sweep.guided import over_limit
-
-    if chosen.max_cost is None or chosen.search != "full" or not (console.is_terminal and sys.stdin.isatty()):
-        return chosen
-    left = Estimates(kept, chosen).of(("full",))[0].left
-    if (told := over_limit(left, chosen)) is None:
-        return chosen
-    typer.confirm(f"{told}. Embed them?", abort=True, err=True)
-    return chosen.model_copy(update={"allowed_cost": f"{left.tokens:,} tokens"})
-
-
-@options.spread
 def validate(
-    given: options.FileOptions,
     config: options.ConfigArgument = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="Estimate what each search embeds, its cost and time."),
+        bool, typer.Option("--estimate", help="Estimate the tokens, cost and time of each search.")
     ] = False,
     search: options.SearchOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Check a benchmark file, its documents and its ground truth, and list its configurations; nothing is spent."""
-    from rag_eval.pipeline.workspace import Workspace
+    """Check a benchmark file, its documents and ground truth, and list its configurations."""
+    from rag_eval.config.loading import chosen_benchmark
 
-    chosen = given.benchmark(config, search=search)
-    # Without a workspace every document that is left out is named.
-    workspace = Workspace.at(given.workspace) if estimate else None
-    checked = check_files(chosen, workspace, file=config)
-    names = [one.name for one in chosen.configurations()]
+    chosen = chosen_benchmark(config, corpus, truth, glob, search=search)
+    # Without a workspace the notes name every document that is left out.
+    checked = check_files(chosen, workspace if estimate else None, file=config)
+    names = [configuration.name for configuration in chosen.configurations()]
     notes = [*checked.notes, *chosen.notices()]
     estimates: list[SearchEstimate] = []
-    if workspace is not None:
+    if estimate:
         from rag_eval.sweep.estimate import Estimates
 
         estimator = Estimates(workspace, chosen)
@@ -197,9 +182,10 @@ def validate(
         notes = [*estimator.notes, *notes]
     console = Console()
     if as_json:
-        counts = {"documents": checked.documents, "questions": checked.questions}
-        told = {"configurations": names, **counts, "notes": notes}
-        print_json(console, told | {"estimates": [asdict(one) for one in estimates]} if estimate else told)
+        data: dict[str, object] = {"configurations": names, "documents": checked.documents}
+        data |= {"questions": checked.questions, "notes": notes}
+        data |= {"estimates": [asdict(row) for row in estimates]} if estimate else {}
+        print_json(console, data)
         return
     print_table(console, {"#": True, "configuration": False}, ((str(n), name) for n, name in enumerate(names, start=1)))
     ks = ", ".join(map(str, chosen.k))
@@ -226,28 +212,28 @@ def _print_estimates(console: Console, estimates: list["SearchEstimate"]) -> Non
     columns = ("configurations", "texts", "tokens", "cost", "left", "time")
     rows = [
         (
-            one.search,
-            f"{one.configurations:,}",
-            f"{one.all.texts:,}",
-            f"{one.all.tokens:,}",
-            cost_in_words(one.all.cost),
-            f"{one.left.tokens:,}",
-            "" if one.seconds is None else time_in_short(one.seconds),
+            row.search,
+            f"{row.configurations:,}",
+            f"{row.all.texts:,}",
+            f"{row.all.tokens:,}",
+            cost_in_words(row.all.cost),
+            f"{row.left.tokens:,}",
+            "" if row.seconds is None else time_in_short(row.seconds),
         )
-        for one in estimates
+        for row in estimates
     ]
     print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
 
 
 class StartedRun:
-    """The run of a flow that has ``notice`` as a hook: says where its page is, and can cancel it."""
+    """The flow run of a command, whose page it prints and which it can cancel; ``notice`` is a hook of its flow."""
 
     def __init__(self, console: Console, server: "LastingServer | TemporaryServer") -> None:
         self._console, self._server = console, server
         self._run: FlowRun | None = None
 
-    def notice(self, flow: Any, flow_run: "FlowRun", state: Any) -> None:
-        """Take note of the run, as a hook of its flow."""
+    def notice(self, flow: object, flow_run: "FlowRun", state: object) -> None:
+        """Remember the run and print its page."""
         from prefect.utilities.urls import url_for
 
         from rag_eval.cli.prefect_api import without_credentials
@@ -258,7 +244,7 @@ class StartedRun:
             say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
 
     def cancel(self) -> None:
-        """Have the server call the run, and all below it, cancelled; soon or not at all, because we are leaving."""
+        """Cancel the run on the server, which may be gone: wait no longer than ``CANCEL_SECONDS``."""
         from prefect.client.orchestration import get_client
         from prefect.states import Cancelled
 
@@ -272,23 +258,26 @@ class StartedRun:
             thread.join(CANCEL_SECONDS)
 
 
-def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
-    """Check what can be known of a benchmark without looking into its documents and ground truth.
-
-    Raises ``ConfigurationError``, ``CorpusError`` or ``GroundTruthError``, with all that is wrong.
-    """
+def _truth_files(config: "BenchmarkConfig") -> list[Path]:
     from rag_eval.ground_truth.sources import FileTruth
+
+    return [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
+
+
+def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
+    """Check everything about a benchmark except the content of its documents and ground truth.
+
+    Raises ``ConfigurationError``, ``CorpusError`` or ``GroundTruthError`` with all mistakes.
+    """
     from rag_eval.ground_truth.truth_files import read_truth_text
     from rag_eval.parts import check_extras
     from rag_eval.storage.files import matching_files
 
     if config.evaluation_type == "chunk-level" and reanchor:
-        raise ConfigurationError("--reanchor moves character spans, and this ground truth is chunk ids: remove it")
-    faults = Faults()
-    files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
+        raise ConfigurationError("--reanchor is for character spans, and this ground truth has chunk ids: remove it")
+    faults, files = Faults(), _truth_files(config)
     for path in (config.corpus, *files, *([workspace.root] if workspace else [])):
         with faults.noted():
-            # They are written down, in a run's summary and to Prefect.
             encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
     for part in config.parts():
         with faults.noted():
@@ -301,8 +290,9 @@ def check_config(config: "BenchmarkConfig", workspace: "Workspace | None" = None
     faults.raise_any()
 
 
-class CheckedFiles(NamedTuple):
-    """How many documents and questions there are, and what is to be known of questions that are elsewhere."""
+@dataclass(frozen=True)
+class CheckedFiles:
+    """The number of documents, the questions in words, and notes about both."""
 
     documents: int
     questions: str
@@ -312,12 +302,11 @@ class CheckedFiles(NamedTuple):
 def check_files(
     config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False, file: Path | None = None
 ) -> CheckedFiles:
-    """Count the documents and the queries; raise all that is wrong with them, or with the name of the workspace.
+    """Check the documents and ground truth of a benchmark without calling a service; raise all mistakes.
 
-    For a run that carries spans over, say what becomes of them. No service is asked for anything. ``file`` is where the
-    benchmark comes from, for messages.
+    With ``reanchor`` spans are re-anchored as in a run, and a summary is printed. ``file`` is the benchmark file, for
+    messages.
     """
-    from rag_eval.documents.reading import Loaders
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.pipeline.document_caches import file_loading
@@ -325,6 +314,7 @@ def check_files(
 
     check_config(config, workspace, reanchor=reanchor)
     is_chunk_level = config.evaluation_type == "chunk-level"
+<<<<<<< HEAD
     faults, notes = Faults(), []
     files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
     documents = None
@@ -337,10 +327,14 @@ def check_files(
         # Without a workspace nothing goes on from here, and all are named.
         left_out = [f"left out: {one}" for one in corpus.left_out.values()]
         notes += [str(one.message) for one in caught] if workspace else left_out
+=======
+    corpus, notes = _read_corpus(config, workspace)
+    faults = Faults()
+>>>>>>> 6868e0a (Make the commands shorter and say what they do in plain English)
     truth: dict[Path, Any] = {}
-    for path in files:
+    for path in _truth_files(config):
         with faults.noted():
-            truth[path] = read_truth(path, config.evaluation_type, documents)
+            truth[path] = read_truth(path, config.evaluation_type, corpus.by_id)
     faults.raise_any()
     for source in config.ground_truth:
         if not isinstance(source, FileTruth):
@@ -356,9 +350,24 @@ def check_files(
             continue
         report = reanchor_for_run(workspace, items, corpus)
         if not report.is_unchanged:
-            words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
+            words = f"spans re-anchored for this run: {summary(report)}; rag-eval truth reanchor saves them"
             say(Console(stderr=True), f"rag-eval: {words}")
     return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
+
+
+def _read_corpus(config: "BenchmarkConfig", workspace: "Workspace | None") -> tuple[Corpus, list[str]]:
+    """Return the documents, and notes about unused loaders and files that are left out."""
+    from rag_eval.documents.reading import Loaders
+    from rag_eval.pipeline.step import Context
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
+        with Context(workspace).loading() as load:  # caches parsed documents for the run
+            corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
+    idle = Loaders(config.loaders).idle([*(str(document.id) for document in corpus), *corpus.left_out])
+    if workspace is None:
+        return corpus, [*idle, *(f"left out: {reason}" for reason in corpus.left_out.values())]
+    return corpus, [*idle, *(str(warning.message) for warning in caught)]
 
 
 def _check_selections(
@@ -368,7 +377,7 @@ def _check_selections(
     file: Path | None,
     faults: Faults,
 ) -> list[str]:
-    """Say what the filters of a benchmark leave of the documents; note what is wrong with them as faults."""
+    """Describe which documents the filters of a benchmark select; add mistakes in them to the faults."""
     from rag_eval.retrieval.selection import where_in_words
 
     notes = []

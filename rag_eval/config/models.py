@@ -353,10 +353,6 @@ class BenchmarkConfig(Settings):
         description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and before "
         "a full one begins it is asked.",
     )
-    allowed_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
-        default=None,
-        description="What a full search may embed beyond max_cost: what a user who was asked at a terminal allowed.",
-    )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."
     )
@@ -485,7 +481,6 @@ class BenchmarkRecord(Settings):
     search: str
     holdout: float
     max_cost: str | None
-    allowed_cost: str | None
     langsmith_dataset: str | None
     name: str | None
     notify: list[str]

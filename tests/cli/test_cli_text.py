@@ -6,32 +6,10 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.cells import cell_len
 from rich.console import Console
 
-from rag_eval.cli.console import Notes, cut_in_the_middle, told_apart, visible
+from rag_eval.cli.console import Notes, visible
 from rag_eval.formatting import counted
-
-
-@settings(deadline=None, derandomize=True)
-@given(st.text(max_size=60), st.integers(0, 40))
-def test_a_cut_text_fits_and_keeps_both_ends(text: str, cells: int) -> None:
-    cut = cut_in_the_middle(visible(text), cells)
-    assert cell_len(cut) <= cells
-    if cell_len(visible(text)) <= cells:
-        assert cut == visible(text)
-    elif cells >= 7:
-        assert "…" in cut
-
-
-@settings(deadline=None, derandomize=True)
-@given(st.lists(st.text("ab界", max_size=20), max_size=6), st.integers(0, 20))
-def test_of_texts_that_are_cut_together_as_many_differ_as_if_each_were_cut_in_the_middle(
-    texts: list[str], cells: int
-) -> None:
-    shown = told_apart(tuple(texts), cells)
-    assert all(cell_len(shown[text]) <= cells for text in texts)
-    assert len(set(shown.values())) >= len({cut_in_the_middle(text, cells) for text in texts})
 
 
 @settings(deadline=None, derandomize=True)

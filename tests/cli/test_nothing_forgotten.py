@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from rag_eval.cli.prefect_home import prefect_home
-from rag_eval.cli.processes import descendants, start_attended
+from rag_eval.cli.processes import ChildProcess, descendants
 from rag_eval.cli.service_commands import WORKER_SETTINGS
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
@@ -264,7 +264,7 @@ def test_a_dead_worker_s_run_is_crashed_and_the_one_that_waits_goes_on(service: 
     put(json=shorter).raise_for_status()
     system.write_text(SLOW)
     here = {"PREFECT_API_URL": f"{daily.ui}/api", "PREFECT_API_AUTH_STRING": ":".join(daily.auth)}
-    worker = partial(start_attended, ["worker", "elsewhere"], daily.folder / "elsewhere.log", WORKER_SETTINGS | here)
+    worker = partial(ChildProcess, "worker", ["elsewhere"], daily.folder / "elsewhere.log", WORKER_SETTINGS | here)
     first = worker()
     both = {service.begin("nightly", "gated") for _ in range(2)}
     # One of them, the benchmark below it, and the configuration below that; the other waits.

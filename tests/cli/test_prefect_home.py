@@ -57,7 +57,7 @@ def test_what_killed_servers_left_is_removed_after_a_day(tmp_path: Path, monkeyp
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with pytest.raises(ArtifactError, match=r"for Prefect cannot be made \(Not a directory\): set XDG_STATE_HOME"):
+    with pytest.raises(ArtifactError, match=r"Prefect's folder .* \(Not a directory\): set XDG_STATE_HOME"):
         prefect_home(Workspace(root=tmp_path / "work"))
 
 

@@ -22,7 +22,8 @@ import pytest
 
 from rag_eval.cli.prefect_api import answers
 from rag_eval.cli.prefect_home import USER, key_file, known_server
-from rag_eval.cli.service_commands import ProcessGroup, start_server
+from rag_eval.cli.processes import ChildProcess
+from rag_eval.cli.service_commands import start_server
 from tests.cli.commands import CLEAN, free_port, migrated_database, wait_for
 from tests.cli.daily import enter
 
@@ -78,14 +79,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """The server of ``rag-eval up``."""
     home, port = tmp_path_factory.mktemp("home"), free_port()
     migrated_database(home / "prefect.db")
-    group = ProcessGroup(home)
-    with ExitStack() as kept:
+    children: list[ChildProcess] = []
+    with ExitStack() as stack:
         with patch.dict(os.environ):
-            start_server(group, kept, [home], {}, port)
+            start_server(children, stack, home, [], port)
         known = known_server(port)
         assert known is not None
         yield Target(port, (USER, known.key))
-        group.stop()
+        children[0].stop()
 
 
 ASKED: list[str] = []

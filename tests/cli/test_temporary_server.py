@@ -160,24 +160,13 @@ def test_a_server_ends_with_its_command_even_if_that_is_killed(place: Place, hel
     assert list(place.home.glob("*.log")) == []  # what the others had, they removed themselves
 
 
-def test_a_server_that_takes_too_long_is_one_sentence(place: Place) -> None:
-    command = place.command(PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS="0.1")
-    _, told = command.communicate()
-    log = place.home / f"temporary-server-{command.pid}.log"
-    assert told == (
-        f"rag-eval: the temporary Prefect server did not answer within 0.1 seconds: see {str(log)!r}, or set "
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS to more\n"
-    )
-    assert log.exists()
-
-
 def test_a_server_that_cannot_start_is_one_sentence_with_its_last_words(place: Place, tmp_path: Path) -> None:
     other = Place(place.folder, place.canaries, tmp_path / "other")
     (other.home / "prefect.db").write_bytes(b"no database" * 1000)
     command = other.command()
     _, told = command.communicate()
     assert re.fullmatch(
-        r"rag-eval: the temporary Prefect server ended with code 3 \(.*file is not a database.*\): see '.*\.log'\n",
+        r"rag-eval: the temporary Prefect server exited with code 3 \(.*file is not a database.*\): see '.*\.log'\n",
         told,
     ), told
 
@@ -186,7 +175,5 @@ def test_settings_in_the_current_folder_count_for_who_asks_for_them(tmp_path: Pa
     (tmp_path / ".env").write_text(f"PREFECT_API_URL={NOWHERE}\n")
     place = Place(tmp_path, tmp_path, tmp_path / "work")
     _, told = place.command(RAG_EVAL_PREFECT_SETTINGS_HERE="1").communicate()
-    assert told == (
-        f"rag-eval: the Prefect server at {NOWHERE} does not answer: start it, or take its address out of the "
-        "settings here\n"
-    )
+    assert f"the Prefect server at {NOWHERE} does not answer" in told
+    assert "the Prefect settings in this folder" in told

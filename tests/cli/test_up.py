@@ -27,7 +27,7 @@ from rag_eval.cli.prefect_home import USER, key_file, prefect_home
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.runs import read_run, run_names
-from tests.cli.commands import is_running, rag_eval, wait_for
+from tests.cli.commands import in_process, is_running, rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
 from tests.doubles.planted_folder import obeyed, plant
 from tests.flows.benchmarks import folder_of
@@ -324,14 +324,14 @@ def test_it_stops_as_one_and_leaves_nothing_behind(daily: Daily) -> None:
     assert {run["work_queue_name"] for run in daily.ask("/flow_runs/filter")} <= {PROJECT, None}
     again = rag_eval("up", "b.yaml", cwd=daily.folder)
     assert again.returncode == 2
-    assert "rag-eval up goes on already" in again.stderr
+    assert "rag-eval up already runs in" in again.stderr
     family = [daily.process.pid, *(child.pid for child in psutil.Process(daily.process.pid).children(recursive=True))]
     assert key_file(daily.port).exists()
     daily.process.send_signal(signal.SIGTERM)
     daily.process.communicate(timeout=60)
     assert daily.process.returncode == 143
     assert not key_file(daily.port).exists()
-    assert daily.said.endswith("rag-eval: stopped; server, worker and watcher have ended; what was finished is kept\n")
+    assert daily.said.endswith("rag-eval: stopped; server, worker and watcher have ended; finished work is saved\n")
     assert len(family) >= 3
     assert not any(map(is_running, family))
 
@@ -346,7 +346,7 @@ def test_edits_while_it_was_down_start_a_run_and_stop_nothing(daily: Daily) -> N
     wide = {"COLUMNS": "500", "TERM": "dumb"}  # in one line, without colours
     second = come_up(daily.folder, daily.port, settings=wide, in_terminal=True)
     try:
-        assert "spans carried over for this run: " in second.said
+        assert "spans re-anchored for this run: " in second.said
         run = second.finished("on-corpus-change", len(second.runs("on-corpus-change", *ENDED)) + 1)[-1]
         assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
         assert run["parameters"]["note"] == "docs: 1 changed, 1 removed"
@@ -381,23 +381,22 @@ def test_edits_while_it_was_down_start_a_run_and_stop_nothing(daily: Daily) -> N
         third.process.kill()
         third.process.communicate()
     assert third.process.returncode == 2
-    assert "rag-eval: the worker was ended by signal 9, and everything else was stopped" in third.said
+    assert "rag-eval: the worker was killed by signal 9" in third.said
     assert not any(map(is_running, commands))
 
 
 @pytest.mark.parametrize(
-    ("files", "options", "sentence"),
+    ("files", "sentence"),
     [
-        (["other/benchmark.yaml"] * 2, [], "would both be called 'other': give one of them another"),
-        (["other/benchmark.yaml", "other/more.yaml"], [], "have one workspace: give --workspace, in which each has"),
-        (["other/benchmark.yaml", "b.yaml"], ["--corpus", "docs"], "are for one benchmark file"),
-        (["other/benchmark.yaml", "other"], [], "'other' is a folder: give a benchmark file"),
+        (["other/benchmark.yaml"] * 2, "are both named 'other'"),
+        (["other/benchmark.yaml", "other/more.yaml"], "share a workspace: give --workspace"),
+        (["other/benchmark.yaml", "other"], "'other' is a folder: give a benchmark file"),
     ],
 )
-def test_what_does_not_go_together_is_said(tmp_path: Path, files: list[str], options: list[str], sentence: str) -> None:
+def test_benchmarks_that_cannot_be_up_together_are_refused(tmp_path: Path, files: list[str], sentence: str) -> None:
     make_other(tmp_path)
     for name in ("b.yaml", "other/more.yaml"):
         (tmp_path / name).write_text(BENCHMARK)
-    done = rag_eval("up", *files, *options, cwd=tmp_path)
+    done = in_process("up", *files, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr

@@ -97,14 +97,14 @@ def test_the_command_says_what_it_will_take_and_what_it_took(server: OpenAIServe
 
     server.faults.append(refusal("no"))
     arguments = ["-o", "mine.jsonl", "--queries-per-doc", "2", "--persona", "a skipper", "--difficulty", "hard"]
-    arguments += ["--query-type", "causal", "--option", "min_relevance=off", "--upload"]
+    arguments += ["--query-type", "causal", "--option", "min_relevance=off", "--upload", "ships"]
     done = rag_eval(*command(server, *PRICED, *arguments), cwd=tmp_path, OPENAI_API_KEY=KEY)
     assert done.returncode == 0, done.stderr
     assert "4 documents, 8 questions in 4 requests to tiny" in done.stderr
     assert "8 of 8 questions kept" in done.stdout
-    assert "Answers that could not be used: refused 1" in done.stdout
+    assert "Unusable answers: refused 1" in done.stdout
     assert "Written to mine.jsonl" in done.stdout
-    assert "Not sent to the LangSmith dataset rag-eval-token-level-v1: " in done.stdout
+    assert "Not uploaded to the LangSmith dataset ships: " in done.stdout
     metadata = read_token_level(tmp_path / "mine.jsonl")[0].query.metadata
     assert (metadata["persona"], metadata["difficulty"], metadata["query_type"]) == ("a skipper", "hard", "causal")
     assert KEY not in done.stdout + done.stderr
@@ -127,7 +127,7 @@ def test_real_questions_get_their_evidence_or_are_declared_unanswerable(server: 
     assert (again.exit_code, len(server.requests)) == (0, 3), again.output
     for more in (["--unanswerable", "2"], ["--chunker", "recursive-token"]):
         refused = CliRunner().invoke(app, command(server, *arguments, *more, "-o", "other.jsonl"))
-        assert "--queries takes the questions as they are" in str(refused.exception)
+        assert "--queries uses the questions as they are" in str(refused.exception)
 
 
 @pytest.mark.usefixtures("beside_docs")
@@ -136,7 +136,7 @@ def test_a_limit_ends_the_command_with_what_is_done(server: OpenAIServer, tmp_pa
     limit = 0.005  # of which a request puts aside about 0.0036, and costs about 0.001
     done = CliRunner().invoke(app, command(server, *arguments, "--max-cost", str(limit), "--json"))
     assert done.exit_code == 1, done.output
-    assert "not asked: the same command with a higher --max-cost and --extend goes on from there" in done.stderr
+    assert "not asked: run the same command with a higher --max-cost and --extend" in done.stderr
     report = json.loads(done.stdout)["report"]
     assert 0 < report["kept"] < 8
     assert report["ledger"][-1]["fresh"]["cost"] <= limit
@@ -159,7 +159,7 @@ def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenA
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "what was answered is kept, and the same command goes on from there" in errors
+    assert "answers are saved, and the same command continues" in errors
     assert "total" in output
     kept = KeyedRows(tmp_path / ".rag-eval" / "cache" / "answers", ANSWERS)
     assert sum(len(file) for file in kept.files()) == 2
@@ -174,19 +174,20 @@ def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenA
     [
         (["--difficulty", "brutal"], "--difficulty: expected 'easy', 'medium' or 'hard'"),
         (["--option", "max_leekage=1"], "--option max_leekage: there is no such setting"),
-        (["--option", "window_tokens"], "has no value: write it like"),
+        (["--option", "window_tokens"], "has no value: write for example"),
         (["--option", "window_tokens=5"], "--option window_tokens: expected a number of at least 100"),
-        (["--set", "chunk_size=5"], "name it with --chunker"),
+        (["--chunker", "{type: markdown, chunk_sise: 5}"], "--chunker, chunk_sise: markdown has no such"),
+        (["--chunker", "{"], "is not YAML"),
         (["--chunker", "nope"], "there is no chunker 'nope'"),
         (["--max-cost", "0"], "--max-cost: expected a number above 0, found 0"),
         (["--input-price", "-1", "--output-price", "1"], "--input-price: expected a number of at least 0, found -1"),
         (["--max-cost", "1"], "those of 'tiny' are not known at this server: give --input-price"),
-        (["--input-price", "1"], "go together: give both"),
+        (["--input-price", "1"], "belong together: give both"),
         (["--glob", "*.txt"], "no file in"),
         (["--prompts", "nowhere"], "the folder of prompts 'nowhere' is not there"),
         (["--base-url", "ftp://x"], "--base-url: expected an address"),
         (["--queries-per-doc", "0"], "no question is asked for"),
-        (["--output", "docs"], "'docs' is there already: give another --output, --extend or --overwrite"),
+        (["--output", "docs"], "'docs' already exists: give --extend"),
         (["--base-url", "https://api.openai.com/v1", "--yes"], "needs a key: set OPENAI_API_KEY"),
     ],
 )
