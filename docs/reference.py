@@ -34,12 +34,11 @@ kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is ke
 where an error comes from, and `rag-eval --version` prints the version.
 
 Runs go to the Prefect API that `PREFECT_API_URL` or the active Prefect profile names, else to a running `rag-eval up`,
-else to a temporary server, whose runs the next `rag-eval up` shows. It may take
-`PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS` (180) to start. Prefect's settings in files of the current folder
-count only with `RAG_EVAL_PREFECT_SETTINGS_HERE=1`."""
+else to a temporary server, whose runs the next `rag-eval up` shows. Prefect's settings in
+files of the current folder count only with `RAG_EVAL_PREFECT_SETTINGS_HERE=1`."""
 
 BENCHMARK = """\
-Files may be YAML or TOML; relative paths start at the file. `rag-eval parts --schema` prints the JSON schema for
+Relative paths start at the file. `rag-eval parts --schema` prints the JSON schema for
 editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API
 keys are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting.
 

@@ -219,6 +219,9 @@ class Faults:
         self._first = self._first or error
         self._sentences.update(dict.fromkeys(sentences(error)))
 
+    def __bool__(self) -> bool:
+        return self._first is not None
+
     def raise_any(self) -> None:
         """Raise the first recorded error, if any, with the messages of the others as notes."""
         if self._first is not None:

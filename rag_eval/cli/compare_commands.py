@@ -1,7 +1,8 @@
-"""``rag-eval compare`` and ``gate``: two runs or configurations, a run and the baseline."""
+"""``rag-eval compare`` for two runs, and ``rag-eval gate`` for a run and the baseline."""
 
 import os
 import secrets
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rag_eval.cli import options
-from rag_eval.cli.console import print_json, print_table, say
+from rag_eval.cli.console import Cell, print_json, print_table, say
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError
 from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 from rag_eval.storage.files import write_atomically, writing
@@ -27,27 +28,25 @@ if TYPE_CHECKING:
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
 GATE_STYLES = {"ok": "green", "inconclusive": "yellow"}
 GATE_FAILED = 3
-_TEXT_CELLS = 60
+TEXT_CELLS = 60
 
 
 def compare(
-    before: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")],
-    after: Annotated[str, typer.Argument(help="The run to compare with it, named the same way.")],
+    before: options.RunArgument,
+    after: Annotated[str, typer.Argument(help="Run to compare with it, named the same way.")],
     configurations: Annotated[
         list[str] | None,
-        typer.Option("--configuration", help="Compare this one only, or NAME=NAME for two; may be repeated."),
+        typer.Option("--configuration", help="Configuration, or NAME=NAME to compare two; repeatable."),
     ] = None,
     metrics: Annotated[
-        list[str] | None, typer.Option("--metric", help="Such as span_recall@5; may be repeated.")
+        list[str] | None, typer.Option("--metric", help="Metric, such as span_recall@5; repeatable.")
     ] = None,
-    queries: Annotated[
-        int, typer.Option(min=0, help="How many queries to show that got better, and that got worse.")
-    ] = 5,
+    queries: Annotated[int, typer.Option(min=0, help="Number of improved and of worsened queries to show.")] = 5,
     allow_different: options.AllowDifferentOption = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
+    """Compare two runs on the same queries: what improved, what worsened, and what is inconclusive."""
     from rag_eval.reports.against import recommendation_sentence
     from rag_eval.reports.verdict import verdict_of
     from rag_eval.results.compare import compare_runs, name_pairs
@@ -55,52 +54,51 @@ def compare(
     from rag_eval.results.run_scores import read_scores
     from rag_eval.results.runs import read_both
 
-    old, new = read_both(workspace, before, after)
-    pairs = name_pairs(old, new, configurations) if configurations else None
-    found = compare_runs(workspace, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
+    runs = read_both(workspace, before, after)
+    pairs = name_pairs(*runs, configurations) if configurations else None
+    comparison = compare_runs(workspace, *runs, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
-    verdicts = [verdict_of(one, read_scores(workspace, one)) for one in (old, new)]
-    drops, recommended = drop_sentences(workspace, found), recommendation_sentence(found, *verdicts)
+    verdicts = [verdict_of(run, read_scores(workspace, run)) for run in runs]
+    drops, recommendation = drop_sentences(workspace, comparison), recommendation_sentence(comparison, *verdicts)
     if as_json:
-        print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})
+        print_json(console, _as_data(comparison, queries) | {"drops": drops, "recommendation": recommendation})
         return
-    _print_comparison(console, found, is_named=bool(configurations))
-    say(console, recommended)
-    for sentence in drops:
+    _print_comparison(console, comparison, is_named=bool(configurations))
+    for sentence in (recommendation, *drops):
         say(console, sentence)
-    rows = found.by_metric(found.metrics[0])
-    for row in (rows if configurations else rows[:1]) if queries else []:  # those named, or the one that is best now
-        _print_queries(console, row, found.query_changes(row), queries)
+    rows = comparison.by_metric(comparison.metrics[0])
+    for row in (rows if configurations else rows[:1]) if queries else []:  # those named, or the best one now
+        _print_queries(console, row, comparison.query_changes(row), queries)
 
 
-def _as_data(found: "RunComparison", queries: int) -> dict[str, object]:
+def _as_data(comparison: "RunComparison", queries: int) -> dict[str, object]:
     rows = []
-    for row in found.rows:
-        worse, better = _worse_and_better(found.query_changes(row), queries)
-        shown = {"worse": [asdict(one) for one in worse], "better": [asdict(one) for one in better]}
-        rows.append(asdict(row) | {"queries": shown})
+    for row in comparison.rows:
+        kinds = _worse_and_better(comparison.query_changes(row), queries)
+        rows.append(asdict(row) | {"queries": {kind: list(map(asdict, changes)) for kind, changes in kinds.items()}})
     return {
-        "before": found.before.run,
-        "after": found.after.run,
-        "differences": found.differences,
-        "queries": found.queries,
-        "left_out": found.left_out,
+        "before": comparison.before.run,
+        "after": comparison.after.run,
+        "differences": comparison.differences,
+        "queries": comparison.queries,
+        "left_out": comparison.left_out,
         "comparisons": rows,
     }
 
 
-def _print_comparison(console: Console, found: "RunComparison", *, is_named: bool) -> None:
+def _print_comparison(console: Console, comparison: "RunComparison", *, is_named: bool) -> None:
     from rag_eval.reports.against import left_out_sentences
 
-    first = found.rows[0].comparison
-    say(console, f"{found.before.run} → {found.after.run}")
-    say(console, f"{basis(found.queries, first.units, first.unit, ' in both runs')}; change is after minus before")
-    for difference in found.differences:
+    first = comparison.rows[0].comparison
+    say(console, f"{comparison.before.run} → {comparison.after.run}")
+    rests_on = basis(comparison.queries, first.units, first.unit, " in both runs")
+    say(console, f"{rests_on}; change is after minus before")
+    for difference in comparison.differences:
         say(console, f"Warning: {difference}", "yellow")
-    rows = [row for metric in found.metrics for row in found.by_metric(metric)]
+    rows = [row for metric in comparison.metrics for row in comparison.by_metric(metric)]
     changed = [row for row in rows if not row.comparison.is_same]
-    # By the first metric all that changed, by the others what is sure; of those that were named, all.
-    quiet = [row for row in changed if row.metric != found.metrics[0] and _word(row.comparison) == "inconclusive"]
+    # Everything that changed by the first metric, and significant changes by the others.
+    quiet = [row for row in changed if row.metric != comparison.metrics[0] and _word(row.comparison) == "inconclusive"]
     shown = [row for row in changed if row not in quiet]
     columns = {"before": True, "after": True, "change": True, "95 % interval": True, "p": True, "verdict": False}
     if is_named:
@@ -116,23 +114,24 @@ def _print_comparison(console: Console, found: "RunComparison", *, is_named: boo
     if quiet:
         by = ", ".join(dict.fromkeys(row.metric for row in quiet))
         console.print(f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.")
-    unchanged = len(found.rows) - len(changed)
+    unchanged = len(comparison.rows) - len(changed)
     if unchanged and not is_named:
-        console.print(f"Every query scores as before in {unchanged:,} of {counted(len(found.rows), 'comparisons')}.")
-    for sentence in [] if is_named else left_out_sentences(found):
+        total = counted(len(comparison.rows), "comparisons")
+        console.print(f"In {unchanged:,} of {total} every query has the same score as before.")
+    for sentence in [] if is_named else left_out_sentences(comparison):
         say(console, sentence)
 
 
-def _cells(row: "ComparedConfigurations") -> list[str | Text]:
-    one = row.comparison
-    beside = max(one.before, one.after)
+def _cells(row: "ComparedConfigurations") -> list[Cell]:
+    test = row.comparison
+    beside = max(test.before, test.after)
     return [
-        number(one.before, beside),
-        number(one.after, beside),
-        signed(one.difference, beside),
-        interval(one.low, one.high, with_sign=True, beside=beside),
-        p_value(one.p_adjusted),
-        Text(_word(one), style=STYLES[one.verdict]),
+        number(test.before, beside),
+        number(test.after, beside),
+        signed(test.difference, beside),
+        interval(test.low, test.high, with_sign=True, beside=beside),
+        p_value(test.p_adjusted),
+        Text(_word(test), style=STYLES[test.verdict]),
     ]
 
 
@@ -142,55 +141,56 @@ def _word(comparison: "Comparison") -> str:
     return "inconclusive" if comparison.verdict == "no difference shown" else comparison.verdict
 
 
-def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:
+def _worse_and_better(changes: list["QueryChange"], most: int) -> dict[str, list["QueryChange"]]:
     worse = [change for change in changes if change.gain < 0][:most]
     better = [change for change in reversed(changes) if change.gain > 0][:most]
-    return worse, better
+    return {"worse": worse, "better": better}
 
 
 def _print_queries(console: Console, row: "ComparedConfigurations", changes: list["QueryChange"], most: int) -> None:
-    one = row.comparison
     if not changes:
         return
-    title = f"{row.name}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
-    say(console, title, "italic")
-    rows: list[list[str | Text]] = []
-    for label, kind in zip(("worse", "better"), _worse_and_better(changes, most), strict=True):
+    test = row.comparison
+    say(console, f"{row.name}, {row.metric}: {test.better} better, {test.worse} worse, {test.equal} equal", "italic")
+    rows: list[list[Cell]] = []
+    for label, kind in _worse_and_better(changes, most).items():
         for change in kind:
-            text = change.text if len(change.text) <= _TEXT_CELLS else change.text[: _TEXT_CELLS - 1] + "…"
             beside = max(change.before, change.after)
-            values = number(change.before, beside), number(change.after, beside)
-            rows.append([Text(label, style=STYLES[label]), *values, text, change.document])
+            scores = number(change.before, beside), number(change.after, beside)
+            text = textwrap.shorten(change.text, TEXT_CELLS, placeholder="…")
+            rows.append([Text(label, style=STYLES[label]), *scores, text, change.document])
     print_table(console, {"": False, "before": True, "after": True, "query": False, "document": False}, rows)
 
 
 def gate(
-    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")] = "latest",
+    run: options.RunArgument = "latest",
     metric: Annotated[
-        str | None, typer.Option(help="Such as span_recall@5; without it, what the baseline is ranked by.")
+        str | None,
+        typer.Option(help="Metric, such as span_recall@5.", show_default="the baseline's ranking metric"),
     ] = None,
     max_drop: options.MaxDropOption = None,
     configurations: Annotated[
         list[str] | None,
         typer.Option(
             "--configuration",
-            help="Gate this one, in place of all in the baseline, or NAME=NAME for two; may be repeated.",
+            help="Configuration, or NAME=NAME to compare two; repeatable.",
+            show_default="all in the baseline",
         ),
     ] = None,
     allow_different: options.AllowDifferentOption = False,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a JUnit report, with a test case for each configuration.")
+        Path | None, typer.Option(metavar="FILE", help="Write a JUnit report with a test case per configuration.")
     ] = None,
     github: Annotated[
-        bool, typer.Option("--github", help="Write the summary and the annotations of a step of GitHub Actions.")
+        bool, typer.Option("--github", help="Write the job summary and annotations of GitHub Actions.")
     ] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Make the run the baseline of its benchmark, and compare nothing.")
+        bool, typer.Option("--accept", help="Make the run the baseline of its benchmark instead of comparing it.")
     ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
+    """Compare a run with the baseline; exit code 3 if a metric dropped significantly and by more than allowed."""
     if accept:
         _accept(workspace, run, as_json=as_json)
         return
@@ -199,7 +199,7 @@ def gate(
     from rag_eval.results.runs import BASELINE, read_both
 
     if github and not os.environ.get("GITHUB_STEP_SUMMARY"):
-        raise ConfigurationError("--github is for a step of GitHub Actions: GITHUB_STEP_SUMMARY is not set")
+        raise ConfigurationError("--github needs GITHUB_STEP_SUMMARY, which GitHub Actions sets: remove it elsewhere")
     try:
         baseline, candidate = read_both(workspace, BASELINE, run)
         result = run_gate(
@@ -221,7 +221,7 @@ def gate(
     if as_json:
         print_json(console, asdict(result) | {"passed": result.passed, "warning": result.warning})
     elif github:
-        # What is printed for people begins no command of the workflow, whatever is in it.
+        # Nothing printed here may be taken for a workflow command.
         token = secrets.token_hex(16)
         typer.echo(f"::stop-commands::{token}")
         _print_gate(console, result)
@@ -233,7 +233,7 @@ def gate(
 
 
 def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: bool) -> None:
-    """Write what CI shows of a gate, or of why it could not be judged: a JUnit report, the summary of the step."""
+    """Write the JUnit report and the GitHub summary of a gate, or of the error that prevented it."""
     from rag_eval.reports.gate_report import gate_junit, gate_markdown
 
     if junit is not None:
@@ -253,7 +253,7 @@ def _print_gate(console: Console, result: "Gate") -> None:
     _print_checks(console, result, changed)
     if len(result.checks) > len(changed):
         unchanged = counted(len(result.checks) - len(changed), "configurations")
-        console.print(f"{unchanged} with every score as in the baseline.")
+        console.print(f"{unchanged} with the same scores as in the baseline.")
     noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
     if not result.can_fail:
         say(console, too_few(result.units, result.unit, len(result.checks)), "yellow")
@@ -272,7 +272,7 @@ def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]
     from rag_eval.reports.gate_report import gate_figures, gate_word
 
     columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
-    rows: list[list[str | Text]] = []
+    rows: list[list[Cell]] = []
     for check in checks:
         word = gate_word(result, check)
         rows.append([check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))])
@@ -281,7 +281,7 @@ def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]
 
 
 def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
-    """Say what to do after a gate."""
+    """Yield what to do next."""
     if not result.passed:
         ship = "; or gate what you ship: rag-eval gate --configuration NAME" if result.missing and result.checks else ""
         yield f"If this is intended: rag-eval gate {result.run} --accept{ship}"
@@ -293,7 +293,7 @@ def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
 
 
 def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
-    """Make a run the baseline, and warn where no gate can be failed against it."""
+    """Make a run the baseline, and warn if no gate can fail against it."""
     from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance
     from rag_eval.results.runs import choose_baseline, read_run
 
@@ -304,22 +304,22 @@ def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
         return
     baseline = read_run(workspace, chosen.run)
     of = f" of {baseline.config.name}" if baseline.config.name else ""
-    say(console, f"The baseline{of} is {chosen.run}")
+    say(console, f"The baseline{of} is now {chosen.run}")
     configurations = len(baseline.configurations)
     try:
         units = gate_units(workspace, baseline)
     except ArtifactError as error:
-        say(console, f"It cannot be gated against: {error}", "yellow")
+        say(console, f"No run can be compared with it: {error}", "yellow")
         return
     metric = baseline.ranking_metric
-    if warning := large_allowance(metric, [one.metrics[metric] for one in baseline.configurations], MAX_DROP):
+    if warning := large_allowance(metric, [row.metrics[metric] for row in baseline.configurations], MAX_DROP):
         say(console, f"Warning: {warning}", "yellow")
     if units.count < fewest_units(configurations):
         say(console, too_few(units.count, units.kind, configurations), "yellow")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:
-    """Say that no drop can fail the gate, and what would allow one to."""
+    """Explain that no drop can fail the gate, and how to change that."""
     from rag_eval.results.gate import fewest_units, most_configurations
 
     together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"

@@ -65,7 +65,7 @@ def benchmark_file(path: Path | None) -> Path | None:
 
 ConfigArgument = Annotated[
     Path | None,
-    typer.Argument(help="Benchmark file (YAML or TOML).", show_default="the sample", callback=benchmark_file),
+    typer.Argument(help="Benchmark file (YAML).", show_default="the sample", callback=benchmark_file),
 ]
 CorpusOption = Annotated[Path | None, typer.Option("--corpus", help="Folder of documents, overriding the file's.")]
 TruthOption = Annotated[Path | None, typer.Option("--truth", help="Ground-truth file, overriding the file's.")]

@@ -31,11 +31,58 @@ from tasks.current_folder import ignore_settings_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.types import Scope
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOK_SECONDS, LOOK_FOR_EVENTS_SECONDS, STALLED_SECONDS, COLLECT_SECONDS, CLOSE_SECONDS = 0.5, 0.02, 5.0, 2.0, 10
+PAUSES, UNAVAILABLE = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8), 503
 TABLE = re.compile(r"tables/[a-z_-]+/[0-9a-f]{64}\.arrow")
 MOST_ROWS = 1_000
+
+
+class RepeatedRequests:
+    """The app, with requests repeated that it answers with 503, as Prefect does while its database is locked.
+
+    Prefect's client repeats them itself; the dashboard does not.
+    """
+
+    def __init__(self, app: "ASGIApp", pauses: tuple[float, ...] = PAUSES) -> None:
+        self._app, self._pauses = app, pauses
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = [await receive()]
+        while request[-1].get("more_body"):
+            request.append(await receive())
+        for pause in self._pauses:
+            if await self._answer(dict(scope), request, receive, send):
+                return
+            await asyncio.sleep(pause)
+        await self._answer(scope, request, receive, send, is_last=True)
+
+    async def _answer(
+        self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
+    ) -> bool:
+        """Give the request to the app, and send its answer unless that is 503 and another attempt follows."""
+        messages, refused = iter(request), False
+
+        async def replay() -> "Message":
+            return next(messages, None) or await receive()
+
+        async def forward(message: "Message") -> None:
+            nonlocal refused
+            refused = refused or (message.get("status") == UNAVAILABLE and not is_last)
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, replay, forward)
+        except Exception:
+            if not refused:  # the cause of a 503 is raised after it
+                raise
+        return not refused
 
 
 class OrderlyLifespan(LifespanOn):
@@ -118,7 +165,7 @@ def _create_app() -> "FastAPI":
 def _serve(app: "FastAPI", listener: socket.socket) -> None:
     gc.freeze()
     threading.Thread(target=_collect_garbage, daemon=True).start()
-    config = uvicorn.Config(LoopbackGate(app), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS)
+    config = uvicorn.Config(LoopbackGate(RepeatedRequests(app)), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS)
     config.load()
     config.lifespan_class = OrderlyLifespan
     uvicorn.Server(config).run([listener])

@@ -124,7 +124,7 @@ def up(
     config: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Benchmark files (YAML or TOML).",
+            help="Benchmark files (YAML).",
             show_default="the sample",
             callback=lambda paths: [options.benchmark_file(path) for path in paths or []],
         ),

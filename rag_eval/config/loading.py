@@ -1,6 +1,5 @@
-"""A benchmark from a YAML or TOML file, and the JSON schema (draft 2020-12) of such a file, for editors."""
+"""Load a benchmark from a YAML file, and write the JSON schema (draft 2020-12) of such files for editors."""
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -23,139 +22,112 @@ from rag_eval.parts.objects import is_reference
 from rag_eval.parts.part_settings import Place, reason_of, unknown_key
 
 MAX_BYTES = 2**18
-MAX_VALUES = 100_000
-"""How many values a file may hold, those that aliases repeat included."""
-
 QUOTED_CHARACTERS = 200
 LARGEST_INTEGER = 2**63 - 1
-YAML_SUFFIXES = (".yaml", ".yml")
-TOML_SUFFIX = ".toml"
+LISTS = ("k", "notify")
 
 
-def read_mapping(path: Path) -> dict[Any, Any]:
-    """Return what a YAML or TOML file holds, by its suffix.
+def read_yaml(path: Path) -> tuple[dict[Any, Any], dict[str, int]]:
+    """Return the mapping in a YAML file, and the line of every value by its path, such as ``chunkers[0].type``.
 
-    Raises ``ConfigurationError``, naming file and line where there is one, on a file that is missing, too large, not
-    UTF-8, not well-formed or not a mapping, on a key that stands twice, and on aliases that hold themselves or that
-    make more than ``MAX_VALUES`` values.
+    Raises ``ConfigurationError`` with file and line if the file is missing, too large, or not a mapping in plain YAML.
     """
-    suffix, name = path.suffix.lower(), path.name
-    if suffix not in (*YAML_SUFFIXES, TOML_SUFFIX):
-        raise ConfigurationError(f"{name} is neither YAML nor TOML: name it .yaml, .yml or .toml")
-    content = _read_bytes(path)
+    name, content = path.name, _read_bytes(path)
     try:
-        text = content.decode("utf-8-sig")
-        data = (tomllib.loads(text) or None) if suffix == TOML_SUFFIX else _parse_yaml(text, name)
+        loader = yaml.SafeLoader(content.decode("utf-8-sig"))
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigurationError(f"{name}: the file is empty: give at least corpus, ground_truth and chunkers")
+        lines: dict[str, int] = {}
+        _note_lines(node, Place(name), lines, set())
+        data = loader.construct_document(node)
         _check_scalars(data, name)
     except UnicodeDecodeError as error:
         line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
         raise ConfigurationError(
             f"{name}, line {line}: byte {byte:#04x} is not UTF-8: save the file as UTF-8"
         ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{name}: not TOML: {error}") from None
-    except ValueError:
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}, line {mark.line + 1}" if mark else name
+        raise ConfigurationError(f"{where}: invalid YAML: {error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        line = content.decode("utf-8-sig").count("\n", 0, error.position) + 1
         raise ConfigurationError(
-            f"{name}: a number has thousands of digits, or a date is on no calendar: write it otherwise"
+            f"{name}, line {line}: invalid YAML: the character {chr(error.character)!r} is not allowed"
         ) from None
+    except ValueError:
+        raise ConfigurationError(f"{name}: a number is too long or a date does not exist: correct it") from None
     except RecursionError:
-        raise ConfigurationError(f"{name}: lists and mappings are nested too deeply to be read") from None
-    if data is None:
-        raise ConfigurationError(f"{name}: the file is empty: give at least corpus, ground_truth and chunkers")
+        raise ConfigurationError(f"{name}: lists and mappings are nested too deeply: flatten them") from None
     if not isinstance(data, dict):
         raise ConfigurationError(f"{name}: expected keys and values, such as corpus: docs")
-    return data
+    return data, lines
 
 
 def _read_bytes(path: Path) -> bytes:
     shown = preview(str(path), QUOTED_CHARACTERS)
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise ConfigurationError(f"{shown} is not a benchmark file: its name must end in .yaml or .yml")
     try:
         if not path.is_file():  # opening a pipe would wait for a writer
             raise ConfigurationError(f"there is no file {shown}: check the path")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigurationError(f"{shown} cannot be read ({error.strerror}): give a file that can be") from None
+        raise ConfigurationError(
+            f"cannot read {shown} ({error.strerror}): check the path and its permissions"
+        ) from None
     if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"{path.name} has more than {MAX_BYTES:,} bytes: that is no benchmark")
+        raise ConfigurationError(f"{path.name} has more than {MAX_BYTES:,} bytes: give a benchmark file")
     return content
 
 
-def _parse_yaml(text: str, name: str) -> object:
-    try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count_values(node, name, {})
-        return loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}, line {mark.line + 1}" if mark else name
-        raise ConfigurationError(f"{where}: not YAML: {error.problem or error.context}") from None
-    except yaml.reader.ReaderError as error:
-        where = f"{name}, line {text.count(chr(10), 0, error.position) + 1}"
-        raise ConfigurationError(f"{where}: not YAML: the character {chr(error.character)!r} is not allowed") from None
-
-
-def _count_values(node: yaml.Node, name: str, counts: dict[int, int | None]) -> int:
-    """Count the values at and below a node, aliases written out; refuse keys that stand twice.
-
-    Counted before anything is made of the nodes: merge keys repeat what they name, and that may double at every level.
-    """
-    where = f"{name}, line {node.start_mark.line + 1}"
-    if id(node) in counts:
-        known = counts[id(node)]
-        if known is None:
-            raise ConfigurationError(f"{where}: an alias stands for what it is part of: write the values out")
-        return known
-    counts[id(node)] = None
-    inside = node.value if isinstance(node, yaml.SequenceNode) else []
-    if isinstance(node, yaml.MappingNode):
-        inside = [part for pair in node.value for part in pair]
-        lines: dict[tuple[str, str], int] = {}
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            line, known = key.start_mark.line + 1, lines.get((key.tag, key.value))
-            if known is not None:
-                told = f"the key {preview(key.value)} stands twice, first in line {known}"
-                raise ConfigurationError(f"{name}, line {line}: {told}")
-            lines[key.tag, key.value] = line
-    total = 1 + sum(_count_values(one, name, counts) for one in inside)
-    if total > MAX_VALUES:
-        raise ConfigurationError(f"{where}: more than {MAX_VALUES:,} values, aliases written out")
-    counts[id(node)] = total
-    return total
+def _note_lines(node: yaml.Node, place: Place, lines: dict[str, int], seen: set[int]) -> None:
+    """Note the line of every value below a node; refuse aliases, and keys that occur twice in a mapping."""
+    if id(node) in seen:  # a few hundred bytes of aliases can stand for billions of values
+        raise ConfigurationError(f"{place.file}, {place.path}: aliases are not supported: write the values out")
+    seen.add(id(node))
+    inside = []
+    if isinstance(node, yaml.SequenceNode):
+        inside = [(place.item(number), item, item) for number, item in enumerate(node.value)]
+    elif isinstance(node, yaml.MappingNode):
+        inside = [(place.key(key.value), key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+    for within, named, value in inside:
+        line = named.start_mark.line + 1
+        if within.path in lines:
+            first = lines[within.path]
+            raise ConfigurationError(
+                f"{place.file}, line {line}: the key {preview(named.value)} is already in line {first}: remove one"
+            )
+        lines[within.path] = line
+        _note_lines(value, within, lines, seen)
 
 
 def _check_scalars(data: object, name: str) -> None:
-    """Refuse what no setting can be and JSON, in which settings are stored, cannot hold."""
+    """Refuse values that settings cannot be stored with: half surrogate pairs, and integers beyond 64 bits."""
     if isinstance(data, dict | list):
         for inside in (*data, *data.values()) if isinstance(data, dict) else data:
             _check_scalars(inside, name)
-    elif isinstance(data, str) and not data.isascii():
-        try:
-            data.encode()
-        except UnicodeEncodeError:
-            raise ConfigurationError(
-                f"{name}: {preview(data)} has half a surrogate pair: write the character itself"
-            ) from None
+    elif isinstance(data, str) and any("\ud800" <= character <= "\udfff" for character in data):
+        raise ConfigurationError(f"{name}: {preview(data)} has half a surrogate pair: write the character itself")
     elif isinstance(data, int) and not -LARGEST_INTEGER <= data <= LARGEST_INTEGER:
-        raise ConfigurationError(f"{name}: a whole number has more than 64 bits: give a smaller one")
-
-
-LISTS = ("k", "notify")
+        raise ConfigurationError(f"{name}: an integer has more than 64 bits: give a smaller one")
 
 
 def load_config(path: str | Path) -> BenchmarkConfig:
-    """Return the benchmark that a file describes; relative paths in it start at its folder.
+    """Load the benchmark in a YAML file; relative paths in it start at its folder.
 
-    A part is a name (``markdown``) or a mapping with ``type`` and settings; a list in a setting is a grid. Where a list
-    is expected, a single value will do. Raises ``ConfigurationError`` on the first thing that is wrong: which file,
-    where in it, what was expected; everything else that is wrong stands in its notes.
+    A part is a name (``markdown``) or a mapping of ``type`` and settings; a list in a setting is a grid. A single value
+    may stand for a list of one.
+
+    Raises:
+        ConfigurationError: Something is wrong; the message has the file, the path in it, and the line. All further
+            mistakes are in its notes.
     """
     path = Path(path)
-    data = read_mapping(path)
-    root = Place(path.name, folder=path.absolute().parent)
+    data, lines = read_yaml(path)
+    root = Place(path.name, folder=path.absolute().parent, lines=lines)
     allowed = list(BenchmarkConfig.model_fields)
     settings: dict[str, Any] = {}
     faults = Faults()
@@ -164,16 +136,18 @@ def load_config(path: str | Path) -> BenchmarkConfig:
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
             settings[key] = _read_value(key, value, root.key(key), faults)
-    if settings.get("metrics") == [] != data["metrics"]:  # all of them are faulty, which is noted
+    if settings.get("metrics") == [] != data["metrics"]:  # all of them are invalid, which is noted
         del settings["metrics"]
     try:
         config = BenchmarkConfig.model_validate(settings)
     except ValidationError as error:
+        has_faults = bool(faults)
         for fault in error.errors():
-            # A section that lacks its faulty parts, and a default that waits for a sound setting, are no mistakes.
-            is_noted = bool(fault["loc"]) and fault["loc"][0] in (*SECTIONS, "ground_truth") and fault["loc"][0] in data
+            steps = fault["loc"]
+            # Not mistakes: sections without their invalid parts, and defaults that need an invalid setting.
+            is_noted = steps[0] in data and steps[0] in (*SECTIONS, "ground_truth") if steps else has_faults
             if not is_noted and fault["type"] != "default_factory_not_called":
-                steps = fault["loc"]  # in the file a single value may stand for a list
+                # A single value in the file may stand for a list.
                 inside = steps if steps and isinstance(data.get(steps[0]), list) else steps[:1]
                 faults.add(root.inside(inside).fault(reason_of(fault)))
     faults.raise_any()
@@ -181,32 +155,34 @@ def load_config(path: str | Path) -> BenchmarkConfig:
 
 
 def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
-    """Return the value of a key for the model: parts from their grids, single values in lists, paths of the file."""
+    """Return the value of a key for the model: parts from their grids, single values as lists, paths resolved."""
     if key in SECTIONS:
         return _read_parts(key, value, place, faults)
     if key == "metrics":
         if not isinstance(value, list):
             return _read_metric(value, place, faults)
-        return [metric for number, one in enumerate(value) for metric in _read_metric(one, place.item(number), faults)]
+        return [
+            metric for number, item in enumerate(value) for metric in _read_metric(item, place.item(number), faults)
+        ]
     if key in LISTS:
         return value if isinstance(value, list) else [value]
     if key == "ground_truth":
         return read_sources(value, place)
     if key == "loaders" and isinstance(value, dict):
-        return {str(name): LOADER.make(given, place.key(name)) for name, given in value.items()}
+        return {str(name): LOADER.make(loader, place.key(name)) for name, loader in value.items()}
     if key == "corpus" and isinstance(value, str) and value:
         return str(place.folder / value)
     return value
 
 
 def _read_parts(key: str, value: Any, place: Place, faults: Faults) -> list[Any]:
-    """Return the parts of a section, each once."""
+    """Return the distinct parts of a section."""
     if SECTIONS[key].beside and value == []:
         return []
     grids = read_grids(value, place, SECTIONS[key].kind, faults)
     size = sum(grid.size for grid in grids)
     if size > MAX_CONFIGURATIONS:
-        raise place.fault(f"the grid has {size:,} {key}: at most {MAX_CONFIGURATIONS:,} are compared at once")
+        raise place.fault(f"the grid has {size:,} {key}: reduce it to at most {MAX_CONFIGURATIONS:,}")
     return list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
 
 
@@ -220,10 +196,10 @@ def _read_metric(value: Any, place: Place, faults: Faults) -> list[Any]:
 
 
 def project_name(config: BenchmarkConfig, file: Path | None) -> str:
-    """Return what a benchmark is called on a server; raise ``ConfigurationError`` where nothing names it."""
+    """Return the name of a benchmark on a server; raise ``ConfigurationError`` if it has none."""
     if not config.name:
         name = preview((file or sample.BENCHMARK).name)
-        raise ConfigurationError(f"{name} cannot be called by its file: give it a name:, such as docs")
+        raise ConfigurationError(f"{name} needs a name of letters or digits: add for example name: docs")
     return config.name
 
 
@@ -236,22 +212,20 @@ def chosen_benchmark(
     search: str | None = None,
     holdout: float | None = None,
 ) -> BenchmarkConfig:
-    """Return the benchmark of a file, or the sample's, with some of its settings replaced.
+    """Return the benchmark of a file, or the sample, with some settings replaced.
 
-    It is called by its file, or its folder if that is ``benchmark``, unless it has a name or these no letter and no
-    digit of ASCII.
-    Raises ``ConfigurationError`` on a file that cannot be used, on an empty name of a dataset, and when the sample's
-    documents are to be scored against other truth, or the reverse.
+    Without a ``name:`` it is named after the file, or after its folder if the file is ``benchmark.yaml``. Raises
+    ``ConfigurationError`` for a file or a setting that cannot be used.
     """
     if file is None and (corpus is None) != (truth is None):
-        raise ConfigurationError("corpus and truth go together unless a benchmark file has the other: give both")
+        raise ConfigurationError("--corpus and --truth belong together without a benchmark file: give both")
     if langsmith_dataset is not None and not langsmith_dataset.strip():
-        raise ConfigurationError("the dataset to publish to has no name: give that of a LangSmith dataset")
+        raise ConfigurationError("--publish needs the name of a LangSmith dataset, which is empty")
     if search is not None and search not in get_args(Search):
         known = get_args(Search)
         raise ConfigurationError(f"there is no search {preview(search)}{suggestion(search, known)}: {choices(known)}")
     chosen, path = load_config(file or sample.BENCHMARK), (file or sample.BENCHMARK).absolute()
-    given: dict[str, Any] = {
+    replaced: dict[str, Any] = {
         "name": chosen.name or slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME) or None,
         "corpus": corpus and corpus.absolute(),
         "ground_truth": truth and [FileTruth(truth.absolute())],
@@ -260,11 +234,11 @@ def chosen_benchmark(
         "search": search,
         "holdout": holdout,
     }
-    return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
+    return chosen.model_copy(update={key: value for key, value in replaced.items() if value is not None})
 
 
 def benchmark_schema() -> Schema:
-    """Return the schema of what ``load_config`` reads, grids, bare names and single values included."""
+    """Return the JSON schema of benchmark files, including grids, bare names and single values."""
     model = BenchmarkConfig.model_json_schema()
     plain, definitions = model["properties"], model["$defs"]
     properties: dict[str, Schema] = {}
@@ -290,8 +264,8 @@ def benchmark_schema() -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A benchmark of rag-eval",
         "description": (
-            "Documents, the truth about them, and the ways to compare. A list in a setting of a chunker, embedder, "
-            f"store or reranker is a grid: every combination is run, at most {MAX_CONFIGURATIONS:,} in all."
+            "Documents, ground truth, and the configurations to compare. A list in a setting of a part is a grid: "
+            f"every combination is evaluated, at most {MAX_CONFIGURATIONS:,} in all."
         ),
         "type": "object",
         "properties": properties,

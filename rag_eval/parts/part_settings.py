@@ -1,6 +1,6 @@
 """Settings from outside: common types, their place in a file, and error messages in plain words."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time
 from pathlib import Path
@@ -143,11 +143,12 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a file: the file, its folder, and a path such as ``chunkers[1].chunk_size``."""
+    """A place in a file: the file, its folder, a path such as ``chunkers[1].chunk_size``, and the lines of paths."""
 
     file: str = ""
     path: str = ""
     folder: Path = field(default_factory=Path.cwd)
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def key(self, name: object) -> "Place":
         text = str(name)
@@ -165,7 +166,9 @@ class Place:
         return place
 
     def fault(self, reason: str) -> ConfigurationError:
-        where = ", ".join(filter(None, (self.file, self.path)))
+        line = self.lines.get(self.path)
+        path = f"{self.path} (line {line})" if line else self.path
+        where = ", ".join(filter(None, (self.file, path)))
         return ConfigurationError(f"{where}: {reason}" if where else reason)
 
 

@@ -1,6 +1,7 @@
 """The command line as a user meets it: a process of its own."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -69,7 +70,7 @@ def test_where_nothing_has_changed_the_last_run_is_shown(
     # It would not answer, and is not asked.
     again = rag_eval("run", "two.yaml", cwd=folder, PREFECT_API_URL="http://127.0.0.1:9/api")
     assert again.returncode == 0, again.stderr
-    told = f"rag-eval: nothing has changed since run {before[-1]}: --refresh computes it again\n"
+    told = f"rag-eval: nothing has changed since run {before[-1]}: --refresh recomputes it\n"
     assert (again.stderr, again.stdout) == (told, first.stdout)
     traced = rag_eval("run", "two.yaml", cwd=folder, PYTHONPROFILEIMPORTTIME="1")
     assert told in traced.stderr
@@ -210,10 +211,10 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "--corpus", "."], "corpus and truth go together"),
+        (["run", "--corpus", "."], "--corpus and --truth belong together"),
         (
             ["run", "."],
-            "'.' is a folder: give a benchmark file; for a folder of documents write rag-eval run --corpus .",
+            "'.' is a folder: give a benchmark file, write one with rag-eval init ., or run it with rag-eval run --corpus .",
         ),
         (["validate", "."], "'.' is a folder: give a benchmark file"),
         (["run", "none.yaml"], "none.yaml"),
@@ -266,7 +267,7 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("chunkers: [markdwn, {type: sentence, max_chunk_size: 0}]\nk: 0\ncorpus: docs\n")
     done = in_process("validate", "bad.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    places = [line.removeprefix("rag-eval: bad.yaml, ").partition(":")[0] for line in done.stderr.splitlines()]
+    places = [re.split(r":| \(line", line.removeprefix("rag-eval: bad.yaml, "))[0] for line in done.stderr.splitlines()]
     assert places == ["chunkers[0]", "chunkers[1].max_chunk_size", "ground_truth", "k"]
 
     (tmp_path / "good.yaml").write_text("corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n")
@@ -329,7 +330,7 @@ FOUND = [
     (
         {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
         "Add '**/*.md' to glob to have those searched.\n",
-        "not known",
+        "",
     ),
     (
         {"a.md": "The ferry leaves at noon and it does not wait for the bus.", "b.py": "noon = 12\n" * 9},
@@ -346,12 +347,12 @@ def test_init_writes_a_benchmark_that_fits_the_folder(
     folder_of(tmp_path, files)
     done = in_process("init", "my docs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"language: {language}" in done.stdout
+    assert (f", mostly {language}" if language else "characters\n") in done.stdout
     text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
     assert holds in text
     assert ("# Not read: 1 .pdf." in text) == ("c.pdf" in files)
     config = load_config(tmp_path / "benchmark.yaml")
-    assert f"benchmark.yaml: {len(config.configurations())} configurations;" in done.stdout
+    assert f"Wrote benchmark.yaml with {len(config.configurations())} configurations." in done.stdout
     documents = Corpus.from_folder(config.corpus, config.glob)
     assert {one.id for one in documents} == {name for name in files if name not in ("c.pdf", "readme.md")}
     assert "OPENAI_API_KEY is not set." in done.stdout
@@ -365,7 +366,7 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
     keyed = in_process("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
     assert "not set" not in keyed.stdout
     assert load_config(tmp_path / "first.yaml").budget == 6  # no more than its one document has
-    assert "So little text says little" in keyed.stdout
+    assert "With so little text" in keyed.stdout
     assert in_process("init", str(BENCHMARK.parent / "corpus"), "--output", "large.yaml", cwd=tmp_path).returncode == 0
     large = (tmp_path / "large.yaml").read_text(encoding="utf-8")
     (tmp_path / "large.yaml").write_text(large.replace("# budget: ", "budget: "), encoding="utf-8")
@@ -375,13 +376,13 @@ def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path:
     (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
     (tmp_path / "sub").mkdir()
     found = in_process("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
-    assert "Next, with the 1 question of truth.jsonl: rag-eval run sub/b.yaml" in found.stdout
+    assert "Next, run it on the 1 question of truth.jsonl: rag-eval run sub/b.yaml" in found.stdout
     assert "ground_truth: ../truth.jsonl    # 1 question\n" in (tmp_path / "sub" / "b.yaml").read_text()
     assert in_process("validate", "sub/b.yaml", cwd=tmp_path).returncode == 0
     before = (tmp_path / "sub" / "b.yaml").read_bytes()
     again = in_process("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
     assert (again.returncode, before) == (2, (tmp_path / "sub" / "b.yaml").read_bytes())
-    assert "'sub/b.yaml' is there already: give another name with --output" in again.stderr
+    assert "'sub/b.yaml' already exists: remove it, or write to another file with --output" in again.stderr
 
 
 def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
@@ -389,7 +390,7 @@ def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.pdf").write_bytes(b"%PDF\xff")
     refused = in_process("init", "docs", cwd=tmp_path)
     assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
-    assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
+    assert "no file in 'docs' can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
     assert "'docs/a.pdf' is not a PDF" in refused.stderr
     ugly = tmp_path / "docs" / "x.\n- evil"
     ugly.write_text("x")
@@ -404,7 +405,7 @@ def test_init_names_the_texts_at_which_a_run_stops(tmp_path: Path) -> None:
     (folder / "old.md").write_bytes("Prêt à partir".encode("latin-1"))
     (folder / "binary.md").write_bytes(b"\x7fELF\0\xff")
     done = in_process("init", "my docs", cwd=tmp_path)
-    told = "old.md: not UTF-8, and rag-eval run stops at them: convert them to UTF-8"
+    told = "old.md: not UTF-8, which stops rag-eval run: convert"
     text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
     assert told in " ".join(done.stdout.split())
     assert f"# Not read: 2 .md.\n# {told}" in text
@@ -436,7 +437,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 def test_prune_says_that_it_wants_days(tmp_path: Path, days: str) -> None:
     refused = in_process("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
     assert refused.returncode == 2
-    assert f"{days!r} is not a number of days: write --prune 30" in refused.stderr
+    assert f"{days!r} is not a number of days" in refused.stderr
 
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
@@ -493,14 +494,3 @@ def test_help_names_no_type_of_a_switch(command: list[str]) -> None:
     assert shown.exit_code == 0
     assert "--help" in shown.output
     assert "bool" not in shown.output
-
-
-def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    done = rag_eval("run", cwd=tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "rag-eval: no benchmark file is given, so this is the sample's\n"
-        "rag-eval: starting on the Prefect server\n"
-        "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
-        "PREFECT_API_URL\n"
-    )

@@ -78,7 +78,7 @@ def test_truth_on_a_file_that_is_no_document_says_why(tmp_path: Path, monkeypatc
     valid = CliRunner().invoke(app, ["validate", "glob.yaml"])
     assert [f"scan{number}.pdf" in valid.stdout for number in range(5)] == [True] * 5
     asked = CliRunner().invoke(app, ["generate", "docs", "--dry-run"])
-    assert "rag-eval: 6 files of other formats in 'docs' are not taken: add their patterns with --glob" in asked.stderr
+    assert "rag-eval: 6 files of other formats in 'docs' are not read: add their patterns with --glob" in asked.stderr
 
 
 def squad(path: Path) -> Path:
@@ -96,11 +96,11 @@ def test_an_import_says_what_it_did_and_can_be_checked(tmp_path: Path) -> None:
     source, output = squad(tmp_path / "squad.json"), tmp_path / "out" / "truth.jsonl"
     done = truth_command("import", "squad", source, "--output", output)
     assert done.exit_code == 1  # something was left out
-    assert "Imported 2 queries (1 unanswerable) with 1 span, every one as its document has it." in done.output
+    assert "Imported 2 queries (1 unanswerable) with 1 span, all matching" in done.output
     assert (
         "Left out: text that is not in its document, and too short to be searched for in other words: 1" in done.output
     )
-    assert "Mended: text found at another place: 1" in done.output
+    assert "Corrected: text found at another place: 1" in done.output
     assert "'F[red]ähre' is 'F%5Bred%5Dähre.md'" in done.output
     assert "\x1b[31m" not in done.output
     corpus = output.parent / "corpus"
@@ -131,10 +131,8 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     assert "the text is at [744, 913)" in done.output
     assert "'[red]gone\\x1b[31m.md', which is not in the corpus" in done.output
     assert "line 4: not JSON" in done.output
-    assert done.output.endswith(
-        "--fix corrects 1 place, where there is no doubt about what was meant.\n"
-        "rag-eval truth reanchor carries spans over to documents that have changed.\n"
-    )
+    assert "--fix corrects 1 place" in done.output
+    assert "rag-eval truth reanchor" in done.output
 
     told = json.loads(truth_command("check", broken, "--corpus", CORPUS, "--json").output)
     assert [fault["line"] for fault in told["faults"]] == [2, 3, 4]
@@ -157,7 +155,7 @@ def test_check_with_fix_writes_what_is_sure_and_reports_the_rest(tmp_path: Path)
     assert "is now" in done.output
     assert "1 fault" in done.output
     assert "--fix corrects" not in done.output
-    assert "rag-eval truth reanchor carries spans over" in done.output
+    assert "rag-eval truth reanchor" in done.output
     written = broken.read_text(encoding="utf-8").split("\n")
     assert json.loads(written[1]) == json.loads(lines[1])
     assert written[2] == json.dumps(gone)
@@ -184,7 +182,7 @@ def test_of_many_faults_the_first_are_printed_and_all_are_counted(tmp_path: Path
     assert done.exit_code == 1
     assert "100,000 faults" in done.output
     assert "by kind: line 99,999, unknown document 1" in done.output
-    assert "and 99,950 more: --json lists them" in done.output
+    assert "and 99,950 more, listed by --json" in done.output
     assert len(done.output.splitlines()) < 70
 
 
@@ -192,7 +190,7 @@ def test_chunk_ids_are_not_called_valid_before_a_run_has_seen_their_chunks(tmp_p
     truth = tmp_path / "chunks.jsonl"
     truth.write_text('{"query": "When?", "relevant_chunk_ids": ["chunk_0"]}\n', encoding="utf-8")
     told = " ".join(truth_command("check", truth).output.split())
-    assert "1 query, 1 chunk id, which a run holds against the chunks of their chunker" in told
+    assert "1 query, 1 chunk id, to be checked against the chunks by a run" in told
     assert "valid" not in told
 
 
@@ -206,7 +204,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["check", GROUND_TRUTH], "give their folder with --corpus"),
+        (["check", GROUND_TRUTH], "give the folder with --corpus"),
         (["review", GROUND_TRUTH, "--corpus", "nowhere"], "the corpus folder 'nowhere' does not exist"),
     ],
 )
@@ -239,6 +237,6 @@ def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:
         review.send_signal(signal.SIGINT)
         said, trouble = review.communicate(timeout=30)
     assert (review.returncode, trouble) == (0, "")
-    assert "Ended; every decision is saved." in said
+    assert "Review ended; every decision is saved." in said
     assert len(truth.read_bytes().splitlines()) == len(GROUND_TRUTH.read_bytes().splitlines()) - 1
     assert first in (tmp_path / "truth.rejected.jsonl").read_text(encoding="utf-8")

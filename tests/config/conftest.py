@@ -11,8 +11,7 @@ def write(tmp_path: Path) -> Write:
     """Writes a benchmark file, with a corpus and a truth unless they are left out."""
 
     def write_file(text: str, name: str = "bench.yaml", *, bare: bool = False) -> Path:
-        sign = " =" if name.endswith(".toml") else ":"
-        head = "" if bare else f'corpus{sign} "docs"\nground_truth{sign} "truth.jsonl"\n'
+        head = "" if bare else "corpus: docs\nground_truth: truth.jsonl\n"
         path = tmp_path / name
         path.write_text(head + text, encoding="utf-8")
         return path

@@ -1,7 +1,6 @@
 """The schema for editors: it takes what the loader takes and refuses what the loader refuses."""
 
 import json
-import tomllib
 from typing import Any
 
 import pytest
@@ -108,11 +107,6 @@ def test_it_takes_and_refuses_sources_of_ground_truth_as_the_loader_does(write: 
             continue
         with pytest.raises(ConfigurationError):
             load_config(path)
-
-
-def test_it_takes_toml(write: Write) -> None:
-    path = write('chunkers = ["markdown", {type = "sentence", max_chunk_size = [100, 200]}]', "bench.toml")
-    VALIDATOR.validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def described(schema: Any) -> list[bool]:

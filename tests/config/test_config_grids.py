@@ -96,54 +96,6 @@ def test_what_a_grid_repeats_stands_once(write: Write) -> None:
     assert config.chunkers == [SentenceChunker(), SentenceChunker(max_chunk_size=500)]
 
 
-def test_yaml_and_toml_say_the_same(write: Write) -> None:
-    from_yaml = load_config(
-        write("""
-evaluation_type: chunk-level
-chunkers:
-  - markdown
-  - type: recursive-token
-    chunk_size: [200, 400]
-    separators: [["\\n", ""], [" "]]
-embedders: [local, {type: openai, dimensions: 64, timeout: 5}]
-stores: {type: lancedb, index: {type: ivf-pq, nprobes: [5, 10]}}
-retrieval: [vector, hybrid]
-rerankers: [none, {type: lexical, k1: [1.0, 2.0]}]
-k: [1, 5]
-metrics: [chunk_recall, chunk_ndcg]
-fetch_k: 40
-""")
-    )
-    from_toml = load_config(
-        write(
-            """
-evaluation_type = "chunk-level"
-retrieval = ["vector", "hybrid"]
-embedders = ["local", {type = "openai", dimensions = 64, timeout = 5}]
-rerankers = ["none", {type = "lexical", k1 = [1.0, 2.0]}]
-k = [1, 5]
-metrics = ["chunk_recall", "chunk_ndcg"]
-fetch_k = 40
-
-[[chunkers]]
-type = "markdown"
-
-[[chunkers]]
-type = "recursive-token"
-chunk_size = [200, 400]
-separators = [["\\n", ""], [" "]]
-
-[stores]
-type = "lancedb"
-index = {type = "ivf-pq", nprobes = [5, 10]}
-""",
-            "bench.toml",
-        )
-    )
-    assert from_yaml == from_toml
-    assert len(from_yaml.configurations()) == 5 * 2 * 2 * 2 * 3
-
-
 def test_the_dump_of_a_loaded_benchmark_loads_as_the_same(write: Write, tmp_path: Path) -> None:
     config = load_config(write("chunkers: [semantic, {type: recursive-token, chunk_size: [50, 60]}]\nk: [1, 2]\n"))
     path = tmp_path / "dumped.yaml"
@@ -159,20 +111,3 @@ def test_paths_start_at_the_folder_of_the_file(write: Write, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path.parent)
     relative = load_config(Path(tmp_path.name) / "bench.yaml")
     assert relative == absolute
-
-
-def test_aliases_and_merge_keys_may_share_settings(write: Write) -> None:
-    config = load_config(
-        write("""
-chunkers:
-  - &usual {type: recursive-token, chunk_size: 200, chunk_overlap: 20}
-  - {<<: *usual, chunk_size: 400}
-k: [1, &most 10]
-fetch_k: *most
-""")
-    )
-    assert config.chunkers == [
-        RecursiveTokenChunker(chunk_size=200, chunk_overlap=20),
-        RecursiveTokenChunker(chunk_size=400, chunk_overlap=20),
-    ]
-    assert config.fetch_k == 10

@@ -261,7 +261,7 @@ def test_a_selection_that_leaves_no_document_or_too_few_hits_is_refused(tmp_path
         in_memory(nowhere, corpus, "token-level")
     with pytest.raises(ConfigurationError, match=r"benchmark.yaml: a selection has fetch_k 2 and the largest k is 3"):
         benchmark(tmp_path, corpus, "token-level", "{fetch_k: 2}")
-    with pytest.raises(ConfigurationError, match=r"selection.where: lang cannot be compared by 'is': use"):
+    with pytest.raises(ConfigurationError, match=r"selection.where .line 10.: lang cannot be compared by 'is': use"):
         benchmark(tmp_path, corpus, "token-level", "{where: {lang: {is: en}}}")
 
 
