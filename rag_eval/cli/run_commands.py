@@ -309,28 +309,12 @@ def check_files(
     """
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
-    from rag_eval.pipeline.document_caches import file_loading
     from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
 
     check_config(config, workspace, reanchor=reanchor)
     is_chunk_level = config.evaluation_type == "chunk-level"
-<<<<<<< HEAD
-    faults, notes = Faults(), []
-    files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
-    documents = None
-    with faults.noted(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeftOutWarning)
-        with file_loading(workspace) as load:  # what is parsed here is not parsed again by the run
-            corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
-        documents = corpus.by_id
-        notes += Loaders(config.loaders).idle([*(str(one.id) for one in corpus), *corpus.left_out])
-        # Without a workspace nothing goes on from here, and all are named.
-        left_out = [f"left out: {one}" for one in corpus.left_out.values()]
-        notes += [str(one.message) for one in caught] if workspace else left_out
-=======
     corpus, notes = _read_corpus(config, workspace)
     faults = Faults()
->>>>>>> 6868e0a (Make the commands shorter and say what they do in plain English)
     truth: dict[Path, Any] = {}
     for path in _truth_files(config):
         with faults.noted():
@@ -358,11 +342,11 @@ def check_files(
 def _read_corpus(config: "BenchmarkConfig", workspace: "Workspace | None") -> tuple[Corpus, list[str]]:
     """Return the documents, and notes about unused loaders and files that are left out."""
     from rag_eval.documents.reading import Loaders
-    from rag_eval.pipeline.step import Context
+    from rag_eval.pipeline.document_caches import file_loading
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
-        with Context(workspace).loading() as load:  # caches parsed documents for the run
+        with file_loading(workspace) as load:  # caches parsed documents for the run
             corpus = Corpus.from_folder(config.corpus, config.glob, config.loaders, load=load)
     idle = Loaders(config.loaders).idle([*(str(document.id) for document in corpus), *corpus.left_out])
     if workspace is None:

@@ -165,7 +165,9 @@ def _create_app() -> "FastAPI":
 def _serve(app: "FastAPI", listener: socket.socket) -> None:
     gc.freeze()
     threading.Thread(target=_collect_garbage, daemon=True).start()
-    config = uvicorn.Config(LoopbackGate(RepeatedRequests(app)), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS)
+    config = uvicorn.Config(
+        LoopbackGate(RepeatedRequests(app)), log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS
+    )
     config.load()
     config.lifespan_class = OrderlyLifespan
     uvicorn.Server(config).run([listener])

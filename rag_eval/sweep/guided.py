@@ -103,14 +103,8 @@ def cost_notes(configurations: Iterable[Configuration]) -> list[str]:
 
 
 def over_limit(left: Usage, config: BenchmarkConfig) -> str | None:
-<<<<<<< HEAD
-    """Say that a full sweep with so much left passes ``max_cost`` and what was allowed; None where it does not."""
-    limits = [CostLimit.parse(limit) for limit in (config.max_cost, config.allowed_cost) if limit is not None]
-    if not limits or any(limit.allows(left) for limit in limits):
-=======
     """Describe how a full search exceeds ``max_cost``; return None if it does not."""
     if config.max_cost is None or CostLimit.parse(config.max_cost).allows(left):
->>>>>>> 6868e0a (Make the commands shorter and say what they do in plain English)
         return None
     return f"max_cost is {config.max_cost}, and the full grid has {left.tokens:,} tokens left to embed"
 

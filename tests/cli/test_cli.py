@@ -212,10 +212,7 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
     ("arguments", "sentence"),
     [
         (["run", "--corpus", "."], "--corpus and --truth belong together"),
-        (
-            ["run", "."],
-            "'.' is a folder: give a benchmark file, write one with rag-eval init ., or run it with rag-eval run --corpus .",
-        ),
+        (["run", "."], "write one with rag-eval init ., or run it with rag-eval run --corpus . --truth FILE"),
         (["validate", "."], "'.' is a folder: give a benchmark file"),
         (["run", "none.yaml"], "none.yaml"),
         (["run", "--search", "guded"], "there is no search 'guded' (did you mean guided?): use one of full, guided"),
