@@ -160,7 +160,7 @@ WRONG_SPAN = '{"doc_id": "a.txt", "start": 0, "end": 3, "text": "two"}'
         (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "broken.jsonl"], "broken.jsonl, line 1: not JSON"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "t.jsonl"], "has 'one' at [0, 3), the span says 'two'"),
-        (["--corpus", "caf\udce9", "--glob", "*.txt", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder"),
+        (["--corpus", "caf\udce9", "--glob", "*.txt", "--truth", "t.jsonl"], "rename the folder"),
     ],
 )
 def test_wrong_documents_and_ground_truth_are_one_sentence_and_exit_2(
@@ -242,7 +242,6 @@ def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path, api: dict[st
     rows = [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line]
     assert rows == [["full", "2"]]
     assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
-    assert "Note: these embedders run here" in shown.stdout
     assert (
         in_process("validate", "--estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2
     )  # without most documents
@@ -326,7 +325,7 @@ FOUND = [
     ),
     (
         {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
-        "Add '**/*.md' to glob to have those searched.\n",
+        "Add '**/*.md' to glob to search them.\n",
         "",
     ),
     (
@@ -352,7 +351,7 @@ def test_init_writes_a_benchmark_that_fits_the_folder(
     assert f"Wrote benchmark.yaml with {len(config.configurations())} configurations." in done.stdout
     documents = Corpus.from_folder(config.corpus, config.glob)
     assert {one.id for one in documents} == {name for name in files if name not in ("c.pdf", "readme.md")}
-    assert "OPENAI_API_KEY is not set." in done.stdout
+    assert "OPENAI_API_KEY is not set" in done.stdout
     assert "  rag-eval generate benchmark.yaml --dry-run" in done.stdout
     (example,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith('  {"query"'))
     assert example["relevant_spans"][0]["doc_id"] in files

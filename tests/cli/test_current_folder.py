@@ -57,9 +57,7 @@ def test_a_command_obeys_nothing(folder: Path, words: str) -> None:
     _, said = told.communicate(timeout=600)
     assert NOWHERE not in said
     if words.split()[0] in ("watch", "deploy"):
-        assert said.endswith(
-            "there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL\n"
-        )
+        assert "no Prefect server is running" in said
     else:
         assert told.returncode == 0, said
     assert obeyed(folder.parent / "canaries") == set()

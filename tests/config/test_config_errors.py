@@ -57,7 +57,7 @@ WRONG_CHUNKERS = {
         "chunkers: the encoding 'klingon' is unknown: use one of cl100k_base, o200k_base"
     ),
     "[markdown, {type: recursive-token, chunk_size: [200, 100], chunk_overlap: [0, 100]}]": (
-        "chunkers[1]: chunk_overlap is 100 and chunk_size is 100: the overlap must be smaller, or no chunk gets ahead"
+        "chunkers[1]: chunk_overlap is 100 and chunk_size is 100: the overlap must be smaller"
     ),
     "{type: semantic, embedder: locl}": (
         "chunkers.embedder: there is no embedder 'locl' (did you mean local?): "
