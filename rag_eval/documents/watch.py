@@ -1,7 +1,6 @@
 """Watch a folder of documents, and report changes when they have settled."""
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,24 +51,22 @@ class CorpusWatch:
         """
         from watchfiles import watch
 
-        touched, begun = {self.folder}, time.monotonic()  # it may have changed before watching starts
-        timeout = int(1000 * REST_SECONDS)
+        touched = {self.folder}  # it may have changed before watching starts
         for events in watch(
             self.folder,
             watch_filter=None,
-            rust_timeout=timeout,
+            debounce=int(1000 * LONGEST_SECONDS),
+            step=int(1000 * REST_SECONDS),
+            rust_timeout=int(1000 * REST_SECONDS),
             yield_on_timeout=True,
             stop_event=stop,
             raise_interrupt=False,
         ):
             touched |= {Path(path) for _, path in events}
-            if events and time.monotonic() - begun < LONGEST_SECONDS:
-                continue
             if touched and (change := self.compare(touched)):
                 yield change
             if self._seen is self._known:
                 touched = set()
-            begun = time.monotonic()
 
     def compare(self, touched: set[Path]) -> CorpusChange:
         """Return the difference from the accepted state. ``touched`` files are read even if their time is unchanged."""
