@@ -82,7 +82,7 @@ def test_a_table_of_another_shape_is_refused_by_column() -> None:
         t.documents_from_table(table.set_column(2, "sha256", empty))
 
 
-def test_a_document_that_is_not_the_one_its_sha256_was_taken_of_is_refused() -> None:
+def test_a_document_with_a_wrong_sha256_is_refused() -> None:
     table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
     altered = table.set_column(1, "content", pa.array(["other"], pa.large_string()))
     with pytest.raises(TableError, match=r"content of document 'a\.md'"):
@@ -112,7 +112,7 @@ def test_metadata_that_is_not_a_json_object_is_refused(metadata: str) -> None:
         t.chunks_from_table(chunks.set_column(7, "metadata", text))
 
 
-def test_a_column_that_stands_twice_is_refused() -> None:
+def test_a_repeated_column_is_refused() -> None:
     table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
     with pytest.raises(TableError, match="has the column 'sha256' more than once"):
         t.documents_from_table(table.append_column("sha256", table.column("sha256")))
@@ -178,7 +178,7 @@ def test_chunks_are_numbered_within_their_documents_with_and_without_places() ->
         t.chunks_from_table(pa.concat_tables([table, plain]))
 
 
-def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
+def test_searched_texts_default_to_the_content() -> None:
     table = t.chunks_to_table([Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in ("one", "two")])
     assert t.searched_texts(table).to_pylist() == ["one", "two"]
     searched = pa.array([None, "Title: two"], pa.large_string())
@@ -186,7 +186,7 @@ def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
     assert t.searched_texts(table).to_pylist() == ["one", "Title: two"]
 
 
-def test_a_query_is_searched_for_as_it_is_asked_and_a_hit_is_its_own_passage() -> None:
+def test_queries_become_searches_and_hits_become_passages() -> None:
     queries = t.truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [], True)]).queries
     searches = t.check_schema(t.as_searches(queries), t.SEARCHES, "searches").to_pylist()
     assert searches == [{"query_id": queries["query_id"][0].as_py(), "variant": 0, "text": "why?", "filter": None}]

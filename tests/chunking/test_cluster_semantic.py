@@ -32,7 +32,7 @@ def all_groupings(pieces: list[Cut], max_size: int) -> list[list[tuple[int, int]
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.integers(1, 9), st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans())
-def test_no_other_grouping_is_worth_more(count: int, seed: int, max_size: int, with_zeros: bool) -> None:
+def test_the_grouping_is_optimal(count: int, seed: int, max_size: int, with_zeros: bool) -> None:
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(count, 3))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -53,7 +53,7 @@ def test_mean_similarity_is_that_of_all_pairs() -> None:
     assert mean_similarity(vectors[:1]) == 0.0
 
 
-def test_pieces_of_one_subject_come_together() -> None:
+def test_pieces_about_a_topic_are_grouped() -> None:
     cats = "Cats purr when cats sleep. Cats hunt while cats wait. Cats purr and cats sleep."
     taxes = "Income taxes rise with income. Sales taxes hit income. Income taxes and sales taxes."
     chunker = ClusterSemanticChunker(TrigramEmbedder(), max_chunk_size=200, piece_size=30)

@@ -37,7 +37,7 @@ def searched(part: Any, workspace: Workspace | None = None) -> tuple[list[str], 
     return made.column("searched").to_pylist(), effort
 
 
-def test_headings_and_the_title_stand_before_the_chunk() -> None:
+def test_title_and_headings_precede_the_chunk() -> None:
     texts, effort = searched(HeadingContext())
     by_text = dict(zip(TEXTS, texts, strict=True))
     last = next(text for text in TEXTS if "22:40" in text)
@@ -46,18 +46,18 @@ def test_headings_and_the_title_stand_before_the_chunk() -> None:
     assert (effort.fresh, effort.total, effort.cost, effort.fallbacks) == (len(TEXTS), len(TEXTS), 0.0, {})
 
 
-def test_a_title_in_the_metadata_comes_first_and_a_chunk_takes_the_heading_that_it_begins_with() -> None:
+def test_metadata_titles_take_precedence() -> None:
     outline = Outline(Document(DocumentId("a.md"), "intro\n\n## B\n\ntext", {"title": "All of it"}))
     assert (outline.title, outline.path(0, 5), outline.path(5, 16)) == ("All of it", [], ["B"])
 
 
-def test_neighbours_stand_around_the_chunk_and_none_of_another_document() -> None:
+def test_neighbours_come_from_the_same_document() -> None:
     texts, _ = searched(NeighbourContext())
     assert texts[1] == "\n".join(TEXTS[:3])
     assert texts[-1] == TEXTS[-1]
 
 
-def test_a_model_writes_a_context_once_and_what_it_does_not_give_is_counted(tmp_path: Path) -> None:
+def test_written_contexts_are_cached_and_missing_ones_counted(tmp_path: Path) -> None:
     def reply(body: dict[str, Any]) -> str:
         asked = body["messages"][-1]["content"]
         assert "<<<document " in asked
@@ -80,7 +80,7 @@ def test_a_model_writes_a_context_once_and_what_it_does_not_give_is_counted(tmp_
         assert len(server.requests) == 2 * len(TEXTS) - 1
 
 
-def test_a_refused_context_is_asked_for_again_and_then_left_out(tmp_path: Path) -> None:
+def test_a_refused_context_is_retried_and_then_omitted(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         server.reply = lambda body: json.dumps({"text": "So."})
         server.faults += [refusal("no"), content("{")]
@@ -102,7 +102,7 @@ def test_all_shards_of_a_stage_share_one_budget(tmp_path: Path) -> None:
         assert 0 < len(server.requests) < len(TEXTS)
 
 
-def test_a_budget_ends_asking_with_a_sentence_and_keeps_what_was_paid(tmp_path: Path) -> None:
+def test_a_reached_budget_is_an_error_and_keeps_answers(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         server.reply = lambda body: json.dumps({"text": "So."})
         prices = {"input_price": 1_000.0, "output_price": 1_000.0, "max_output_tokens": 16, "concurrency": 1}
@@ -118,7 +118,7 @@ def test_a_budget_ends_asking_with_a_sentence_and_keeps_what_was_paid(tmp_path: 
         WrittenContext("m", base_url="http://localhost:1", max_cost=1.0)
 
 
-def test_a_function_gives_the_context_and_anything_but_text_is_refused() -> None:
+def test_context_functions_must_return_text() -> None:
     with_document = CONTEXT.take(lambda chunk, document: document.id if chunk.start else None)
     texts, _ = searched(with_document)
     assert texts[:2] == [TEXTS[0], f"guide/ferries.md\n\n{TEXTS[1]}"]

@@ -64,7 +64,7 @@ def test_sections_follow_headings_and_know_their_path(line_end: str) -> None:
     ]
 
 
-def test_a_heading_without_text_stays_with_the_deeper_one_below() -> None:
+def test_a_heading_without_text_joins_the_deeper_one_below() -> None:
     assert outline("# T\n\n## A\n\ntext\n\n## B\n\n## C\n\nmore") == [
         (["T", "A"], "# T\n\n## A\n\ntext"),
         (["T", "B"], "## B"),
@@ -92,7 +92,7 @@ def test_a_heading_without_text_stays_with_the_deeper_one_below() -> None:
     ],
 )
 @LINE_ENDS
-def test_what_is_not_a_heading(code: str, line_end: str) -> None:
+def test_not_a_heading(code: str, line_end: str) -> None:
     assert headings(f"# yes\n\n{code}".replace("\n", line_end)) == [(1, "yes")]
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_a_heading(code: str, line_end: str) -> None:
     ],
 )
 @LINE_ENDS
-def test_what_follows_code_or_html_is_read_again(block: str, line_end: str) -> None:
+def test_headings_after_code_or_html_are_found(block: str, line_end: str) -> None:
     text = f"{block}\n# yes\n{block}\ntext\n===".replace("\n", line_end)
     assert headings(text) == [(1, "yes"), (1, "text")]
     borders = [text.index("# yes"), text.index("# yes") + len(f"# yes{line_end}")]
@@ -130,7 +130,7 @@ def test_headings_of_all_kinds() -> None:
     ]
 
 
-def test_front_matter_is_no_heading_but_a_rule_may_stand_above_one() -> None:
+def test_front_matter_is_not_a_heading() -> None:
     assert headings("---\ntitle: x\n---\n# a") == [(1, "a")]
     assert headings("---\n\ntext\n---\n") == [(2, "text")]
     assert headings("---\na: x\n\nb\n---\n") == [(2, "b")], "it has no empty line"
@@ -150,7 +150,7 @@ def test_front_matter_of_several_lines_is_one_block(line_end: str, end: str) -> 
 
 
 @LINE_ENDS
-def test_code_and_tables_are_kept_whole_where_they_fit(line_end: str) -> None:
+def test_code_and_tables_stay_whole_if_they_fit(line_end: str) -> None:
     code = "```py\nx = 1\n\ny = 2\n```".replace("\n", line_end)
     table = "| a | b |\n|---|---|\n| 1 | 2 |".replace("\n", line_end)
     text = f"{'word ' * 6}{line_end}{code}{line_end}{'word ' * 6}{line_end}{table}{line_end}"

@@ -34,7 +34,7 @@ def test_no_chunk_is_longer_than_the_size_when_characters_may_be_split(text: str
     assert all(end - start <= size for start, end in chunker.cuts(text))
 
 
-def test_of_two_chunks_with_one_start_the_longer_is_kept() -> None:
+def test_the_longer_of_two_chunks_with_the_same_start_is_kept() -> None:
     text = "\n\n\n\nshort\n\n" + "x" * 10
     assert langchain_spans(text, DEFAULT_SEPARATORS, 20, 8, len) == [(4, 9), (4, 21)]
     assert RecursiveCharacterChunker(20, 8).cuts(text) == [(4, 21)]

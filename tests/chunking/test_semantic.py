@@ -60,7 +60,7 @@ def test_contract(text: str, percentile: float, window: int, size: int | None) -
 
 
 @pytest.mark.parametrize("result", [np.zeros((1, 4)), np.zeros(2), np.array([[1.0, np.nan], [0, 1]])])
-def test_an_embedder_that_gives_nonsense_is_named(result: np.ndarray) -> None:
+def test_invalid_vectors_name_the_embedder(result: np.ndarray) -> None:
     class Broken(TrigramEmbedder):
         def embed(self, texts: object) -> np.ndarray:
             return result

@@ -56,7 +56,7 @@ def test_a_blank_line_ends_a_sentence(blank_line: str) -> None:
     assert sentences(f"A heading{blank_line}then text\nover two lines") == ["A heading", "then text\nover two lines"]
 
 
-def test_a_number_that_opens_a_line_is_no_end_but_a_year_is() -> None:
+def test_a_number_at_the_start_of_a_line_does_not_end_a_sentence() -> None:
     assert sentences("Steps:\n1. Go in 1999. Then\n2. Return.") == ["Steps:\n1. Go in 1999.", "Then\n2. Return."]
     assert sentences("123. Go.\n1999. Return.") == ["123. Go.", "1999.", "Return."]
 
@@ -68,7 +68,7 @@ def test_whole_sentences_up_to_the_size() -> None:
     assert SentenceChunker(19).chunk(text) == ["One is. Two is.", "Three is.  Four is."]
 
 
-def test_overlap_repeats_whole_sentences_as_far_as_a_new_one_fits() -> None:
+def test_overlap_repeats_whole_sentences() -> None:
     text = "A1 is. B2 is. C3 is. D4 is."
     assert SentenceChunker(20, sentence_overlap=1).chunk(text) == ["A1 is. B2 is. C3 is.", "C3 is. D4 is."]
     assert SentenceChunker(20, sentence_overlap=9).chunk(text) == ["A1 is. B2 is. C3 is.", "B2 is. C3 is. D4 is."]
@@ -81,7 +81,7 @@ def test_overlap_repeats_whole_sentences_as_far_as_a_new_one_fits() -> None:
     st.integers(9, 30),
     st.integers(0, 4),
 )
-def test_pieces_are_packed_as_full_as_can_be(gaps: list[tuple[int, int]], size: int, overlap: int) -> None:
+def test_pieces_are_packed_greedily(gaps: list[tuple[int, int]], size: int, overlap: int) -> None:
     pieces, at = [], 0
     for gap, length in gaps:
         pieces.append((at + gap, at + gap + length))

@@ -23,7 +23,7 @@ PAGES = [["First page of two."], ["Guests pay", "on board."]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(0, 2), st.booleans()), max_size=30))
-def test_boxes_are_those_of_a_twin_that_looks_at_every_character(words: list[tuple[int, int, int, bool]]) -> None:
+def test_boxes_equal_those_of_a_naive_twin(words: list[tuple[int, int, int, bool]]) -> None:
     runs, place, page, left = [], 0, 1, 0.0
     for gap, length, turned, is_rtl in words:
         page, left, place = page + (turned == 2), 0.0 if turned else left, place + gap
@@ -57,12 +57,12 @@ def test_boxes_are_those_of_a_twin_that_looks_at_every_character(words: list[tup
         [(0, 2**40, 1, 0, 0, 1, 1)],
     ],
 )
-def test_boxes_that_are_none_are_refused(runs: list[tuple[float, ...]]) -> None:
+def test_invalid_boxes_are_refused(runs: list[tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="boxes"):
         pack([WordBox(*one) for one in runs])  # type: ignore[arg-type]
 
 
-def test_a_map_that_was_altered_has_no_boxes() -> None:
+def test_a_damaged_map_has_no_boxes() -> None:
     packed = pack([WordBox(n, n + 1, 1, 0.1, 0.1, 0.2, 0.2) for n in range(0, 20_000, 2)])
     assert len(packed) < 4_000
     for altered in (b"\1", packed[:60], packed[:4] + b"\xff" * 200, packed[:70] + b"x" + packed[71:]):
@@ -109,7 +109,7 @@ def test_a_folder_and_a_workspace_know_the_boxes(tmp_path: Path) -> None:
     assert StoredDocuments(shards)["a.pdf"].boxes(0, 5) == []
 
 
-def test_a_page_is_drawn_in_the_process_of_the_loaders(tmp_path: Path) -> None:
+def test_a_page_is_drawn_in_the_loader_process(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(PAGES))
     for source in (tmp_path / "a.pdf", pdf(PAGES)):
         picture = page_picture(source, 2, 306)

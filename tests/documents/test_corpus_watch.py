@@ -39,7 +39,7 @@ def test_documents_are_compared_by_content(folder: Path) -> None:
     assert not watch.compare(touched)
 
 
-def test_a_folder_that_is_written_to_is_left_to_rest(folder: Path) -> None:
+def test_changes_are_reported_once_they_have_settled(folder: Path) -> None:
     watch, stop, seen = CorpusWatch(folder, "**/*.md"), threading.Event(), []
 
     def edit() -> None:
@@ -58,7 +58,7 @@ def test_a_folder_that_is_written_to_is_left_to_rest(folder: Path) -> None:
     assert seen == [CorpusChange(added=("c.md",), changed=("a.md",), removed=())]
 
 
-def test_an_empty_folder_is_watched_and_a_lost_one_is_said(folder: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_watched_and_a_removed_one_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert not CorpusWatch(tmp_path / "empty", "**/*.md").compare(set())
     watch = CorpusWatch(folder, "**/*.md")

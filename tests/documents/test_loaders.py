@@ -46,7 +46,7 @@ def read(tmp_path: Path, name: str, data: bytes) -> FileText:
     return read_document(tmp_path / name)
 
 
-def test_of_a_page_what_a_reader_sees(tmp_path: Path) -> None:
+def test_html_becomes_the_visible_text(tmp_path: Path) -> None:
     assert read(tmp_path, "a.html", PAGE.encode()).text == SEEN
 
 
@@ -60,18 +60,18 @@ def test_of_a_page_what_a_reader_sees(tmp_path: Path) -> None:
         b'<meta charset="no-such">' + "Prêt".encode("cp1252"),
     ],
 )
-def test_a_page_in_another_encoding(tmp_path: Path, data: bytes) -> None:
+def test_html_in_other_encodings(tmp_path: Path, data: bytes) -> None:
     assert read(tmp_path, "a.htm", data).text == "Prêt\n"
 
 
 @pytest.mark.parametrize("name", ["a.html", "a.md"])
 @pytest.mark.parametrize("data", [b"\x7fELF\0\xff" * 9, bytes(range(1, 256)) * 9], ids=["zeros", "controls"])
-def test_binary_bytes_are_no_text_whatever_the_name(tmp_path: Path, name: str, data: bytes) -> None:
+def test_binary_files_are_refused_under_any_name(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(UnreadableDocumentError, match="is not text: it contains binary data"):
         read(tmp_path, name, data)
 
 
-def test_utf8_is_text_and_another_encoding_is_to_be_converted(tmp_path: Path) -> None:
+def test_text_files_must_be_utf8(tmp_path: Path) -> None:
     assert read(tmp_path, "a.md", b"a\0b").text == "a\0b"
     for data in ("Prêt".encode("cp1252"), "Prêt".encode("utf-16")):
         with pytest.raises(TextEncodingError, match="convert the file to UTF-8"):
@@ -119,17 +119,17 @@ def test_the_pages_of_a_pdf(tmp_path: Path) -> None:
     ],
     ids=["broken", "scanned", "no archive", "entities", "broken XML", "bomb", "list", "deep"],
 )
-def test_a_file_without_text_is_told(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path, name: str, data: bytes, told: str) -> None:
     with pytest.raises(UnreadableDocumentError, match=f"{name}' {told}"):
         read(tmp_path, name, data)
 
 
-def test_too_many_pages_are_told(tmp_path: Path) -> None:
+def test_too_many_pages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadableDocumentError, match="has 5,001 pages, more than 5,000: split it"):
         read(tmp_path, "a.pdf", pdf([["x"]] * 5_001))
 
 
-def test_what_takes_too_long_is_ended_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_file_is_stopped_and_the_next_one_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SECONDS", 0.05)
     monkeypatch.setattr(reading, "BYTES_A_SECOND", 10**12)
     with pytest.raises(UnreadableDocumentError, match="takes longer than 0 seconds"):
@@ -138,7 +138,7 @@ def test_what_takes_too_long_is_ended_and_the_next_goes_on(tmp_path: Path, monke
     assert read(tmp_path, "next.html", b"<p>word").text == "word\n"
 
 
-def test_a_loader_that_dies_costs_one_file(tmp_path: Path) -> None:
+def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     read(tmp_path, "a.html", b"x")
     process = reading._process._process
     assert process is not None
@@ -147,7 +147,7 @@ def test_a_loader_that_dies_costs_one_file(tmp_path: Path) -> None:
     assert read(tmp_path, "b.html", b"y").text == "y\n"
 
 
-def test_mutated_files_are_read_or_told(tmp_path: Path) -> None:
+def test_mutated_files_are_read_or_reported(tmp_path: Path) -> None:
     rng = random.Random(7)  # noqa: S311  # the same faults every time
     made = {
         "pdf": pdf([["Ferry and pier."] * 20] * 3),
@@ -171,7 +171,7 @@ def test_mutated_files_are_read_or_told(tmp_path: Path) -> None:
     assert min(outcomes.values()) > 20, outcomes
 
 
-def test_files_without_text_are_left_out_of_a_corpus(tmp_path: Path) -> None:
+def test_unreadable_files_are_left_out_of_a_corpus(tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(pdf([[]]))
     with pytest.raises(
         EmptyCorpusError, match=r"no document can be read, 1 file left out: .*scan.pdf' has no text layer"
@@ -219,7 +219,7 @@ def test_a_benchmark_on_mixed_files(tmp_path: Path, shards: int) -> None:
     assert {line["passages"][0]["place"] for line in lines} == {None, "page 2"}
 
 
-def test_an_interrupted_reading_leaves_nothing_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_file_does_not_affect_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(tmp_path, "first.html", b"<p>first")
     (tmp_path / "interrupting.py").write_text(
         "import os, signal, time\n"
@@ -231,9 +231,7 @@ def test_an_interrupted_reading_leaves_nothing_to_the_next(tmp_path: Path, monke
     assert read(tmp_path, "next.html", b"<p>next").text == "next\n"
 
 
-def test_no_code_of_the_present_folder_runs_and_no_key_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_process_gets_neither_the_current_folder_nor_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zipfile.py").write_text("open('ran', 'w').close()")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
@@ -261,11 +259,11 @@ def test_no_code_of_the_present_folder_runs_and_no_key_is_passed_on(
         ("<ul><li><p>item</p></li></ul>", "- item\n"),
     ],
 )
-def test_pages_as_people_write_them(tmp_path: Path, page: str, seen: str) -> None:
+def test_html_with_optional_end_tags_and_hidden_elements(tmp_path: Path, page: str, seen: str) -> None:
     assert read(tmp_path, "a.html", page.encode()).text == seen
 
 
-def test_word_documents_as_people_have_them(tmp_path: Path) -> None:
+def test_word_documents_with_moved_text_fields_and_nested_tables(tmp_path: Path) -> None:
     strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
     body = (
         "<w:p><w:r><w:t>Kept.</w:t></w:r><w:moveFrom><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"

@@ -106,7 +106,7 @@ def test_a_loader_is_chosen_by_suffix_or_pattern(folder: Path) -> None:
     assert document.place_at(3) == "page 1"
 
 
-def test_a_live_object_goes_to_the_process_that_reads(folder: Path) -> None:
+def test_an_object_is_sent_to_the_loader_process(folder: Path) -> None:
     class Live:
         def load(self, data: bytes) -> LoadedText:
             return LoadedText(f"{len(data)} bytes", boxes=[WordBox(0, 1, 2, 0, 0, 1, 1)])
@@ -126,7 +126,7 @@ class Holding:
         return str(self.file)
 
 
-def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_a_loader_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read: own_loaders:nothing returned '7'"):
         texts(folder, {".log": "own_loaders:nothing"})
     with pytest.warns(LeftOutWarning, match=r"b.log' cannot be read by own_loaders:broken \(.*no such key"):
@@ -145,13 +145,13 @@ def test_what_a_loader_gets_wrong_is_told(folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("name", "told"), [("offline", "nobody answers"), ("greedy", "2 GB of memory")])
-def test_what_may_pass_is_told_from_a_file_that_cannot_be_read(folder: Path, name: str, told: str) -> None:
+def test_temporary_failures_differ_from_unreadable_files(folder: Path, name: str, told: str) -> None:
     with pytest.raises(UnfinishedDocumentError, match=told):
         reading.load_file(reading.LOADER.make(f"own_loaders:{name}"), b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell that a parent has ended")
-def test_who_reads_ends_with_a_run_that_is_killed(folder: Path) -> None:
+def test_the_loader_process_ends_when_its_parent_is_killed(folder: Path) -> None:
     noted = folder / "pid"
     load = (
         "from rag_eval.documents.reading import LOADER, load_file\nload_file(LOADER.make('own_loaders:endless'), {!r})"
@@ -172,7 +172,7 @@ def benchmark(folder: Path, name: str, loaders: str, truth: str = "truth.jsonl")
     return path
 
 
-def test_a_benchmark_file_says_which_loaders(folder: Path) -> None:
+def test_a_benchmark_file_sets_loaders(folder: Path) -> None:
     (folder / "truth.jsonl").write_text("")
     config = load_config(benchmark(folder, "own", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: '> '}}\n"))
     assert Loaders(config.loaders).of("x/a.PDF") is config.loaders[".pdf"]
@@ -234,7 +234,7 @@ def test_a_file_that_took_too_long_is_tried_again_by_the_next_run(
     assert load_corpus.fn(source, workspace).rows == 2
 
 
-def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) -> None:
+def test_two_loaders_can_be_compared(folder: Path) -> None:
     """A file that is drawn across its columns, read as drawn by a user's loader: spans are carried over, and differ."""
     paper = paper_of("across columns", 2)
     (folder / "docs" / "a.pdf").write_bytes(paper.data())
@@ -265,7 +265,7 @@ def test_two_loaders_are_compared_by_what_they_make_retrievable(folder: Path) ->
     assert asked[1] < asked[0], "sentences that the other loader tears apart are no spans any more"
 
 
-def test_a_pattern_that_fits_no_file_is_noted(tmp_path: Path) -> None:
+def test_a_pattern_without_files_is_reported(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.html").write_text("<p>The ferry leaves at noon.")
     (tmp_path / "truth.jsonl").write_text('{"query": "Who pays?", "unanswerable": true, "relevant_spans": []}')

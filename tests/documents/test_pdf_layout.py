@@ -67,7 +67,7 @@ def test_headings_items_and_code() -> None:
     assert items.text == "• First item of a list\n• Second one\n"
 
 
-def test_a_line_ends_where_the_next_word_had_room() -> None:
+def test_a_line_breaks_if_the_next_word_had_room() -> None:
     full = "A line that is as wide as the column in which it stands here,"
     loaded = drawn(
         (60, 100, 10, full), (60, 112, 10, "and its end."), (60, 124, 10, "Another."), (60, 160, 10, "Far away.")
@@ -84,7 +84,7 @@ def test_text_of_both_directions() -> None:
     assert box.left * WIDTH > 230 + width_of("עולם") / 2, "its first letter is the rightmost"
 
 
-def test_a_page_that_is_turned_and_cropped_has_boxes_as_it_is_shown() -> None:
+def test_boxes_of_rotated_and_cropped_pages() -> None:
     data = written(WIDTH, HEIGHT, [[(100, 700, 10, "Turned")]], width_of)
     shown = data.replace(b"/MediaBox [0 0 595 842]", b"/Rotate 90/MediaBox[0 0 595 842]")
     (box,) = boxes_at(PdfLoader().load(shown).boxes, 0, 6)
@@ -96,7 +96,7 @@ def test_a_page_that_is_turned_and_cropped_has_boxes_as_it_is_shown() -> None:
     assert abs(box.bottom - 100 / 200) < 0.03
 
 
-def test_what_begins_a_page_is_no_line_of_the_page_before() -> None:
+def test_a_page_starts_a_new_paragraph() -> None:
     body = [(60.0, 500 - 14.0 * n, 10.0, f"A sentence that is number {n}.") for n in range(9)]
     pages = [
         [(60.0, 740.0, 24.0, "Welcome")],
@@ -114,7 +114,7 @@ def test_a_table_of_numbers_keeps_its_rows() -> None:
     assert PdfLoader().load(written(WIDTH, HEIGHT, [page])).text == "".join(f"{' | '.join(row)}\n" for row in cells)
 
 
-def test_pages_and_text_without_extent_cost_no_other_text() -> None:
+def test_flat_text_and_empty_pages_do_not_affect_other_text() -> None:
     page = [(60.0 + 200 * (n % 2), 700.0 - 14 * (n // 2), 10.0, f"Text of number {n}") for n in range(12)]
     data = written(WIDTH, HEIGHT, [page, page[:1]])
     box, flat = (
@@ -125,12 +125,12 @@ def test_pages_and_text_without_extent_cost_no_other_text() -> None:
     assert PdfLoader().load(data.replace(box, box + b" /CropBox [900 900 999 999]", 1)).text == "Text of number 0\n"
 
 
-def test_words_that_are_upside_down_are_read_as_they_are_drawn() -> None:
+def test_upside_down_words_keep_the_order_of_the_file() -> None:
     texts = [(300.0, 100.0 + 14 * n, -10.0, f"Upside down number {n}") for n in range(3)]
     assert PdfLoader().load(written(WIDTH, HEIGHT, [texts])).text == f"{' '.join(one for *_, one in texts)}\n"
 
 
-def test_code_is_aligned_by_no_more_blanks_than_a_line_has() -> None:
+def test_code_is_aligned_by_a_limited_number_of_blanks() -> None:
     code = [(x, 700.0 - n, 0.05, "abcdef") for n in range(3) for x in (60.0, 500.0)]
     loaded = PdfLoader().load(written(WIDTH, HEIGHT, [code]).replace(b"Helvetica", b"Courier"))
     assert max(map(len, loaded.text.splitlines())) == 12 + MOST_BLANKS

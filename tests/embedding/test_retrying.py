@@ -17,12 +17,12 @@ def test_it_asks_again_until_there_is_an_answer() -> None:
     assert run(RetryPolicy(max_retries=2, backoff=0), [PASSING, PASSING, "answer"]) == "answer"
 
 
-def test_it_gives_up_after_so_many() -> None:
+def test_it_gives_up_after_the_maximum() -> None:
     answer = run(RetryPolicy(max_retries=1, backoff=0), [PASSING, PASSING, "too late"])
     assert answer == Failure("busy, after 2 attempts", "wait", may_pass=True)
 
 
-def test_what_cannot_pass_is_not_asked_again() -> None:
+def test_final_failures_are_not_retried() -> None:
     final = Failure("refused", "check")
     assert run(RetryPolicy(backoff=0), [final, "never"]) is final
 
@@ -42,7 +42,7 @@ def test_waits_double_up_to_the_longest_and_are_spread() -> None:
         assert longest / 2 <= min(waits) < max(waits) <= longest
 
 
-def test_a_wait_is_never_shorter_than_asked_for() -> None:
+def test_a_wait_is_at_least_the_requested_one() -> None:
     policy = RetryPolicy(backoff=1)
     assert all(7 <= policy.wait_before_retry(0, 7.0) <= 8 for _ in range(50))
 
@@ -84,5 +84,5 @@ def test_which_answers_may_pass(status: int, may_pass: bool) -> None:
         ({"retry-after": "Mon, 01 Jan 2026 00:00:00 +99999999999999999"}, None),
     ],
 )
-def test_what_a_service_asks_to_wait_is_read_whatever_it_says(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_headers_are_parsed(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_of(headers) == seconds

@@ -43,7 +43,7 @@ def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
     assert cache.find(DIGEST, None) is not None
 
 
-def test_where_no_answer_can_be_kept_none_is_asked_for(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_an_error_before_asking(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "file" / "answers")
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="cannot be created"):

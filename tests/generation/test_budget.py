@@ -63,7 +63,7 @@ def test_a_call_that_does_not_fit_waits_for_those_under_way() -> None:
         pass
 
 
-def test_a_failed_call_gives_back_what_it_did_not_spend_and_no_limit_is_no_limit() -> None:
+def test_failed_calls_return_their_reservation() -> None:
     budget = Budget(1.0)
     for _ in range(5):
         with pytest.raises(KeyError), budget.reserve(1.0, NEVER):
@@ -73,7 +73,7 @@ def test_a_failed_call_gives_back_what_it_did_not_spend_and_no_limit_is_no_limit
         pass
 
 
-def test_the_ledger_tells_fresh_from_cached_by_purpose() -> None:
+def test_the_ledger_separates_fresh_from_cached_by_purpose() -> None:
     ledger = Ledger(Prices(input=1, output=10), get_args(Purpose))
     answer = Answer(content="x", refusal=None, finish_reason="stop", input_tokens=1000, output_tokens=100)
     for fresh in (True, True, False):

@@ -42,7 +42,7 @@ def told(text: str | None, **usage: int) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage}
 
 
-def test_a_client_that_knows_three_arguments_is_given_those_three() -> None:
+def test_a_minimal_client_gets_three_arguments() -> None:
     def create(model: str, messages: list[dict[str, str]], response_format: dict[str, Any]) -> Any:
         assert messages == [{"role": "system", "content": "rules"}, {"role": "user", "content": "text"}]
         assert response_format["json_schema"]["name"] == "Verdict"
@@ -52,7 +52,7 @@ def test_a_client_that_knows_three_arguments_is_given_those_three() -> None:
     assert answer == Answer(content="tiny", refusal=None, finish_reason="stop", input_tokens=3, output_tokens=4)
 
 
-def test_options_go_along_when_they_are_set_and_every_attempt_has_a_seed_of_its_own() -> None:
+def test_settings_are_sent_with_a_new_seed_per_attempt() -> None:
     sent: list[dict[str, Any]] = []
     client = client_of(lambda **arguments: sent.append(arguments) or told("x"))
     asked = request(settings={"temperature": 0.5, "seed": 7}, max_output_tokens=99)
@@ -65,7 +65,7 @@ def test_options_go_along_when_they_are_set_and_every_attempt_has_a_seed_of_its_
     assert set(sent[0]) == {"model", "messages", "response_format", "seed", "temperature", "max_completion_tokens"}
 
 
-def test_the_digest_covers_what_decides_the_answer_and_nothing_else() -> None:
+def test_the_digest_covers_what_determines_the_answer() -> None:
     first = request().digest(0)
     for other in (
         request(server="t"),
@@ -86,14 +86,14 @@ def test_without_usage_the_tokens_are_counted_here() -> None:
     assert answer.input_tokens == request().input_tokens > 20
 
 
-def test_half_a_surrogate_pair_in_an_answer_is_no_trap() -> None:
+def test_lone_surrogates_in_answers_are_replaced() -> None:
     answer = call(client_of(lambda **_: told("a\ud800b")), request(), 0)
     assert isinstance(answer, Answer)
     assert answer.content == "a?b"
 
 
 @pytest.mark.parametrize("bad", [None, "x", openai.OpenAI, SimpleNamespace(chat=None), client_of(None)])
-def test_what_is_no_client_is_refused(bad: object) -> None:
+def test_other_objects_are_not_clients(bad: object) -> None:
     with pytest.raises(ConfigurationError, match="is not a chat client"):
         check_client(bad)
 
@@ -154,7 +154,7 @@ def test_failures_of_the_service(
 
 
 @pytest.mark.parametrize("code", ["content_filter", "context_length_exceeded"])
-def test_a_text_that_the_service_refuses_is_a_refusal(server: OpenAIServer, client: openai.OpenAI, code: str) -> None:
+def test_a_rejected_text_is_a_refusal(server: OpenAIServer, client: openai.OpenAI, code: str) -> None:
     server.faults.append(Status(400, "not this text", code=code))
     answer = call(client, request(max_output_tokens=20), 0)
     assert isinstance(answer, Answer)
@@ -173,7 +173,7 @@ def test_refusals_and_empty_answers_are_answers(server: OpenAIServer, client: op
     ]
 
 
-def test_a_service_by_address_needs_its_key_at_the_first_request_only(server: OpenAIServer) -> None:
+def test_a_service_needs_its_key_at_the_first_request(server: OpenAIServer) -> None:
     service = ChatService()
     check_client(service)
     assert is_openai(service)
@@ -208,12 +208,12 @@ def test_a_service_by_address_asks_with_the_key_of_the_environment(
         ("http://user:secret@host/llm/v1", "host/llm"),
     ],
 )
-def test_servers_are_told_apart_without_their_credentials(url: str, server: str) -> None:
+def test_servers_are_identified_without_credentials(url: str, server: str) -> None:
     assert server_of(SimpleNamespace(base_url=url)) == server
     assert server_of(object()) == ""
 
 
-def test_nothing_was_sent_and_nothing_is_charged_where_nobody_listens() -> None:
+def test_an_unreachable_server_costs_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     sdk = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, timeout=10)

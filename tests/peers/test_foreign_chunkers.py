@@ -63,14 +63,14 @@ def test_wrong_claims_are_replaced_by_what_the_adapter_finds() -> None:
     assert not lost_text(text, [(chunk.start, chunk.end) for chunk in chunks])
 
 
-def test_claims_that_hold_are_taken_as_they_are() -> None:
+def test_right_claims_are_used() -> None:
     chunker = chonkie.TokenChunker(tokenizer="character", chunk_size=30, chunk_overlap=10)
     adapter = ChunkerPositionAdapter(chunker)
     placed = adapter.chunk_with_positions(Document(DocumentId("d"), TEXT))
     assert [(c.start, c.end) for c in placed] == [(c.start_index, c.end_index) for c in chunker.chunk(TEXT)]
 
 
-def test_names_hold_class_and_sizes() -> None:
+def test_names_contain_class_and_sizes() -> None:
     recursive = langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50)
     assert as_chunker(recursive).name.startswith("RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50, ")
     token = chonkie.TokenChunker(tokenizer="character", chunk_size=30, chunk_overlap=10)

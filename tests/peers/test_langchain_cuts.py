@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recursive_twin import expected_cuts, langchain_spans
-from strategies import NASTY_SAMPLES, nasty_texts
+from recursive_twin import langchain_spans
+from strategies import nasty_texts
 
 from rag_eval.chunking.recursive import (
     CHROMA_SEPARATORS,
@@ -99,23 +99,6 @@ def test_chunks_are_equal_on_nasty_text_without_overlap(text: str, size: int, se
 
 
 @SEPARATORS
-@pytest.mark.parametrize("encoding", [None, "o200k_base"])
-@pytest.mark.parametrize(("size", "overlap"), [(1000, 200), (60, 0), (60, 20), (10, 9)])
-def test_chunks_are_equal_on_nasty_samples(
-    size: int, overlap: int, encoding: str | None, separators: tuple[str, ...]
-) -> None:
-    length = token_length(encoding) if encoding else len
-    for text in NASTY_SAMPLES:
-        spans = langchain_spans(text, separators, size, overlap, length)
-        assert [text[start:end] for start, end in spans] == split(text, separators, size, overlap, length)
-        if encoding:
-            cuts = RecursiveTokenChunker(size, overlap, separators, encoding).cuts(text)
-        else:
-            cuts = RecursiveCharacterChunker(size, overlap, separators).cuts(text)
-        assert cuts == expected_cuts(spans, text)
-
-
-@SEPARATORS
 @pytest.mark.parametrize(("size", "overlap"), [(1000, 200), (1000, 0), (200, 0), (4000, 2000), (800, 0)])
 @pytest.mark.parametrize("texts", [corpora, sources])
 def test_character_chunks_are_equal_on_real_text(
@@ -124,21 +107,6 @@ def test_character_chunks_are_equal_on_real_text(
     chunker = RecursiveCharacterChunker(size, overlap, separators)
     for text in texts():
         assert chunker.chunk(text) == split(text, separators, size, overlap)
-
-
-@SEPARATORS
-@pytest.mark.parametrize(("size", "overlap"), [(400, 200), (100, 90), (20, 5)])
-@pytest.mark.parametrize("texts", [corpora, sources])
-def test_character_chunks_are_equal_with_much_overlap_but_for_those_inside_the_next(
-    texts: Callable[[], list[str]], size: int, overlap: int, separators: tuple[str, ...]
-) -> None:
-    chunker = RecursiveCharacterChunker(size, overlap, separators)
-    chunks = left_out = 0
-    for text in texts():
-        theirs = split(text[:200_000], separators, size, overlap)
-        left_out += check_same_chunks(chunker.chunk(text[:200_000]), theirs)
-        chunks += len(theirs)
-    assert left_out < 0.05 * chunks
 
 
 @SEPARATORS

@@ -43,7 +43,7 @@ def test_a_span_past_the_end_is_refused() -> None:
         DOC.span(3, 3)
 
 
-def test_a_span_with_other_text_is_refused_showing_both_shortened() -> None:
+def test_a_span_with_another_text_is_refused() -> None:
     doc = Document(DocumentId("long.md"), "y" * 500)
     with pytest.raises(SpanMismatchError) as caught:
         doc.check_span(CharacterSpan(doc.id, 0, 300, "z" * 300))
@@ -73,7 +73,7 @@ def test_a_lone_surrogate_is_refused() -> None:
         Document(DocumentId("bad.md"), "a\udfff")
 
 
-def test_a_corpus_needs_documents_with_ids_of_their_own() -> None:
+def test_a_corpus_needs_documents_with_unique_ids() -> None:
     with pytest.raises(EmptyCorpusError):
         Corpus([])
     with pytest.raises(DuplicateDocumentError, match=r"'a\.md'"):
@@ -104,7 +104,7 @@ def test_from_folder_reads_bytes_as_they_are(tmp_path: Path) -> None:
     assert [document.id for document in Corpus.from_folder(str(tmp_path), glob="*.txt")] == ["c.txt"]
 
 
-def test_from_folder_says_what_is_wrong(tmp_path: Path) -> None:
+def test_from_folder_reports_errors(tmp_path: Path) -> None:
     with pytest.raises(CorpusFolderError, match="nowhere' is not there"):
         Corpus.from_folder(tmp_path / "nowhere")
     with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md'"):
@@ -143,14 +143,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_text(tmp_path / "folder.md")
 
 
-def test_a_chunk_knows_its_span() -> None:
+def test_a_chunk_returns_its_span() -> None:
     chunk = PositionAwareChunk(generate_pa_chunk_id("two"), "two", DOC.id, 5, 8)
     assert chunk.to_span() == DOC.span(5, 8)
     with pytest.raises(InvalidSpanError):
         PositionAwareChunk(generate_pa_chunk_id("two"), "two", DOC.id, 5, 9).to_span()
 
 
-def test_where_nothing_matches_it_is_said_what_the_folder_has(tmp_path: Path) -> None:
+def test_an_empty_match_lists_what_the_folder_has(tmp_path: Path) -> None:
     with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md': it holds no files"):
         Corpus.from_folder(tmp_path)
     for name in ("a.png", "b.png", "c.txt", "LICENSE", ".hidden.md.swp"):
