@@ -39,14 +39,14 @@ def _place_columns(chunks: Sequence[pa.Table]) -> list[str]:
 
 def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) -> pa.Table:
     """Return the hits of a stage; the ranking numbers the rows of ``chunks`` and of ``searches``."""
-    found = chunks.select(IDENTITY).take(pa.array(ranking.chunks))
-    columns = {name: found.column(name) for name in IDENTITY} | {
+    ranked = chunks.select(IDENTITY).take(pa.array(ranking.chunks))
+    columns = {name: ranked.column(name) for name in IDENTITY} | {
         **{name: searches.column(name).take(pa.array(ranking.searches)) for name in ("query_id", "variant")},
         "rank": ranking.ranks.astype(np.int32),
         "score": ranking.scores,
         "stage": stage,
     }
-    return table_with(HITS, columns, found.num_rows)
+    return table_with(HITS, columns, ranked.num_rows)
 
 
 def hits_of(hits: pa.Table, searches: pa.Table, excluded: Numbers | None = None) -> pa.Table:
@@ -121,18 +121,18 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
     """Return the chunks of all shards that are hits or of these documents, in the order of their places."""
     import polars as pl
 
-    place, every = _place_columns(chunks), pa.concat_tables(chunks)
-    found, wanted = [every.slice(0, 0)], pl.DataFrame(hits.select(place)).unique()
-    # Not a shard at a time: joining a few rows takes as long as joining many.
-    for begin in range(0, every.num_rows, ROWS_AT_ONCE):
-        some = every.slice(begin, ROWS_AT_ONCE)
-        rows = pl.DataFrame(some.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
+    place, table = _place_columns(chunks), pa.concat_tables(chunks)
+    found, wanted = [table.slice(0, 0)], pl.DataFrame(hits.select(place)).unique()
+    # Not shard by shard: joining a few rows takes as long as joining many.
+    for begin in range(0, table.num_rows, ROWS_AT_ONCE):
+        block = table.slice(begin, ROWS_AT_ONCE)
+        rows = pl.DataFrame(block.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
         near = doc_ids if doc_ids is not None else pa.array([], pa.string())
-        is_found = np.array(pc.is_in(some.column("doc_id"), near))
+        is_found = np.array(pc.is_in(block.column("doc_id"), near))
         is_found[rows.to_numpy()] = True
-        found.append(some.filter(pa.array(is_found)))
-    table = pa.concat_tables(found)
-    return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
+        found.append(block.filter(pa.array(is_found)))
+    result = pa.concat_tables(found)
+    return result if len(chunks) == 1 else result.take(pc.sort_indices(result.column("doc_id")))
 
 
 def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> tuple[pa.Table, Numbers]:
@@ -140,15 +140,15 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
     hits = pa.concat_tables(shards)
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
-    found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
-    least = [np.partition(part, len(part) - depth)[-depth] if len(part) >= depth else -np.inf for part in found]
+    by_search = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
+    least = [np.partition(part, len(part) - depth)[-depth] if len(part) >= depth else -np.inf for part in by_search]
     # Sort by place only the hits that may be among the best: most are far from them.
     near = np.flatnonzero(scores >= np.array(least)[numbers])
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
-    some = hits.select(["score", *PLACE, "ordinal"]).take(pa.array(near))
-    sorted_rows = near[pc.sort_indices(some.append_column("search", pa.array(numbers[near])), keys).to_numpy()]
-    of = numbers[sorted_rows].astype(np.int64)
-    ranks = np.arange(1, len(of) + 1) - np.searchsorted(of, of)
+    columns = hits.select(["score", *PLACE, "ordinal"]).take(pa.array(near))
+    sorted_rows = near[pc.sort_indices(columns.append_column("search", pa.array(numbers[near])), keys).to_numpy()]
+    sorted_searches = numbers[sorted_rows].astype(np.int64)
+    ranks = np.arange(1, len(sorted_searches) + 1) - np.searchsorted(sorted_searches, sorted_searches)
     rows, place = sorted_rows[ranks <= depth], hits.schema.get_field_index("rank")
     column = pa.array(ranks[ranks <= depth].astype(np.int32))
     homes = np.searchsorted(np.cumsum([shard.num_rows for shard in shards]), rows, side="right")

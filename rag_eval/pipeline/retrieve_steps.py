@@ -157,26 +157,26 @@ def _merged(
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Merge the nearest chunks of all shards; search a shard again that may have more."""
-    fetched, found = likely_hits(depth, len(hits)), list(hits)
+    fetched, shards = likely_hits(depth, len(hits)), list(hits)
     used = cached_embedder(workspace, settings.embedder)
     embed_queries(used, searches.column("text").to_pylist())
 
     def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
-        return timed(searches, lambda some: merge_tables(found, some, depth))
+        return timed(searches, lambda queries: merge_tables(shards, queries, depth))
 
     best, effort = merged()
     efforts = [effort]
     for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
         again = searches.take(pa.array(rows))
-        own = {name: [part[shard]] for name, part in index.items() if name in ("chunks", "vectors")}
-        own |= {"index": index["index"][shard]} if index.get("index") else {}
-        deeper, more = nearest(own, again, settings.embedder, settings.store, depth, allowed, workspace)
-        found[shard] = pa.concat_tables([hits_of(found[shard], searches, rows), deeper])
+        part = {name: [tables[shard]] for name, tables in index.items() if name in ("chunks", "vectors")}
+        part |= {"index": index["index"][shard]} if index.get("index") else {}
+        deeper, more = nearest(part, again, settings.embedder, settings.store, depth, allowed, workspace)
+        shards[shard] = pa.concat_tables([hits_of(shards[shard], searches, rows), deeper])
         efforts.append(more)
     if efforts[1:]:
         best, more = merged()
         efforts.append(more)
-    seconds = round(sum(part.query_seconds for part in efforts), 6)
+    seconds = round(sum(effort.query_seconds for effort in efforts), 6)
     return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
 
@@ -198,8 +198,8 @@ def _fused(
         scorings = [_scoring(retriever, index, texts, settings.embedder, workspace) for retriever, index in pairs]
     return timed(
         searches,
-        lambda some: fuse_tables(
-            [hits_of(ranking, some) for ranking in rankings], some, fusion, depth, "fused", chunks, scorings
+        lambda queries: fuse_tables(
+            [hits_of(ranking, queries) for ranking in rankings], queries, fusion, depth, "fused", chunks, scorings
         ),
         warm_up=workspace is not None,
     )
@@ -227,7 +227,7 @@ def _one_ranking(
 ) -> tuple[pa.Table, Effort]:
     """Fuse the hits of all variants of each query by their ranks."""
     count = pc.max(hits.column("rank")).as_py() or depth
-    return timed(queries, lambda some: fuse_variants(hits, some, fusion, count), warm_up=workspace is not None)
+    return timed(queries, lambda batch: fuse_variants(hits, batch, fusion, count), warm_up=workspace is not None)
 
 
 def _selected(
@@ -237,7 +237,7 @@ def _selected(
     table = found_chunks(chunks, hits)
     found, effort = timed(
         queries,
-        lambda some: select_table(hits_of(hits, some), table, some, selection),
+        lambda batch: select_table(hits_of(hits, batch), table, batch, selection),
         warm_up=workspace is not None,
     )
     had, left = (len(pc.unique(table.column("query_id"))) for table in (hits, found))
@@ -254,7 +254,7 @@ def _reranked(
         if not isinstance(used, CachedReranker):
             return timed(
                 queries,
-                lambda some: rerank_table(hits_of(hits, some), table, some, used, first),
+                lambda batch: rerank_table(hits_of(hits, batch), table, batch, used, first),
                 warm_up=workspace is not None,
             )
         found = rerank_table(hits, table, queries, used, first)
@@ -268,21 +268,21 @@ def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passag
     doc_ids = pc.unique(hits.column("doc_id"))
     read = StoredDocuments(documents, doc_ids)
     started = time.perf_counter()
-    hit_places = list(_columns(hits, "doc_id", "ordinal"))
+    hit_chunks = list(_columns(hits, "doc_id", "ordinal"))
     ordinals: dict[str, set[int]] = {}
-    for doc_id, ordinal in hit_places:
+    for doc_id, ordinal in hit_chunks:
         ordinals.setdefault(doc_id, set()).add(ordinal)
-    own: dict[tuple[str, int], tuple[int, int]] = {}
-    returned: dict[str, dict[int, Place | None]] = {}
+    chunk_places: dict[tuple[str, int], tuple[int, int]] = {}
+    passages: dict[str, dict[int, Place | None]] = {}
     for shard in chunks:
-        some = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
-        for doc_id, rows in groupby(_columns(some, *PLACE), key=itemgetter(0)):
+        near = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
+        for doc_id, rows in groupby(_columns(near, *PLACE), key=itemgetter(0)):
             places = [(start, end) for _, start, end in rows]
-            own |= {(doc_id, ordinal): places[ordinal] for ordinal in ordinals[doc_id]}
-            returned[doc_id] = returns.passages(read[doc_id], places, sorted(ordinals[doc_id]))
-    given = [returned[doc_id][ordinal] for doc_id, ordinal in hit_places]
-    both = [place or own[hit] for place, hit in zip(given, hit_places, strict=True)]
-    starts, ends = zip(*both, strict=True) if both else ((), ())
+            chunk_places |= {(doc_id, ordinal): places[ordinal] for ordinal in ordinals[doc_id]}
+            passages[doc_id] = returns.passages(read[doc_id], places, sorted(ordinals[doc_id]))
+    hit_passages = [passages[doc_id][ordinal] for doc_id, ordinal in hit_chunks]
+    returned = [passage or chunk_places[hit] for passage, hit in zip(hit_passages, hit_chunks, strict=True)]
+    starts, ends = zip(*returned, strict=True) if returned else ((), ())
     columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
         "start": pa.array(starts, pa.int64()),
         "end": pa.array(ends, pa.int64()),
@@ -290,7 +290,7 @@ def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passag
     }
     seconds = round(time.perf_counter() - started, 6)
     fallback = fallback_count(
-        "hits are returned as they are: the text around them has over max_tokens", given.count(None)
+        "hits are returned as they are: the text around them has over max_tokens", hit_passages.count(None)
     )
     effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=fallback)
     return table_with(PASSAGES, columns, hits.num_rows), effort
@@ -317,14 +317,14 @@ def ask_system(
     kind = PositionAwareChunk if level == "token-level" else Chunk
     reader = AnswerReader(label(system), corpus.documents)
 
-    def ask(some: pa.Table) -> pa.Table:
-        asked_queries = queries_from_table(some)
+    def ask(batch: pa.Table) -> pa.Table:
+        queries_asked = queries_from_table(batch)
         if not isinstance(system, Retriever):
-            answers = zip(asked_queries, system.search_many(asked_queries, depth), strict=True)
+            answers = zip(queries_asked, system.search_many(queries_asked, depth), strict=True)
             read = [reader.read_all(given, query.id, depth) for query, given in answers]
-            return answers_table(level, [query.id for query in asked_queries], read)
-        found = checked_hits(system.retrieve(asked_queries, depth), len(asked_queries), system.name, kind)
-        return hits_table(level, asked_queries, found, corpus)
+            return answers_table(level, [query.id for query in queries_asked], read)
+        found = checked_hits(system.retrieve(queries_asked, depth), len(queries_asked), system.name, kind)
+        return hits_table(level, queries_asked, found, corpus)
 
     # Without a warm-up: a system may charge for every query.
     with getattr(system, "turn", None) or nullcontext():

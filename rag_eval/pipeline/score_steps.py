@@ -25,7 +25,7 @@ def write_scores(workspace: Workspace, scores: pa.Table) -> ScoresRef:
     )
 
 
-@step(version=4, write=write_scores, packages=("tiktoken",))  # which counts the tokens of budgets and contexts
+@step(version=4, write=write_scores, packages=("tiktoken",))  # to count the tokens of budgets and contexts
 def score(
     passages: pa.Table,
     truth: TruthTables,
@@ -35,17 +35,17 @@ def score(
     ks: list[int],
     workspace: Workspace | None = None,
 ) -> tuple[pa.Table, Effort]:
-    """Score every answerable query by every metric at every k; hits stand for passages that are no more than hits."""
+    """Score every answerable query by every metric at every k; hits without passages are scored as passages."""
     found, effort = as_passages(passages), Effort.of(truth.queries.num_rows, "queries")
-    table = pa.concat_tables(chunks) if chunks else None
+    all_chunks = pa.concat_tables(chunks) if chunks else None
     with token_counts(workspace) as counts:
         if has_places(truth.answers):
-            named = [one.column("doc_id").unique() for one in (found, truth.answers)]
-            read = StoredDocuments(documents, pa.concat_arrays(named).drop_null())
+            doc_ids = [table.column("doc_id").unique() for table in (found, truth.answers)]
+            read = StoredDocuments(documents, pa.concat_arrays(doc_ids).drop_null())
             scored = score_passages(
-                "token-level", found, truth, metrics, ks, documents=read, chunks=table, count=counts
+                "token-level", found, truth, metrics, ks, documents=read, chunks=all_chunks, count=counts
             )
             return scored, effort
-        # A whole system has no chunks of ours: its hits bring their texts.
-        given = CHUNKS.empty_table() if table is None else table
-        return score_passages("chunk-level", found, truth, metrics, ks, chunks=given, count=counts), effort
+        # The hits of a whole system have their texts, and it has no chunks.
+        level_chunks = CHUNKS.empty_table() if all_chunks is None else all_chunks
+        return score_passages("chunk-level", found, truth, metrics, ks, chunks=level_chunks, count=counts), effort

@@ -227,10 +227,10 @@ def _rewritten(queries: pa.Table, rewriter: Rewriter | None, workspace: Workspac
     ids, questions = (queries.column(name).to_pylist() for name in ("query_id", "text"))
     started = time.perf_counter()
     with model_answers(workspace) as answers:
-        found = rewriter.searches(questions, answers)
+        rewritten = rewriter.searches(questions, answers)
     rows = [
         (query_id, variant, text)
-        for query_id, texts in zip(ids, found, strict=True)
+        for query_id, texts in zip(ids, rewritten, strict=True)
         for variant, text in enumerate(texts)
     ]
     fallback = "questions are searched as they are asked: the model gave nothing to use in their place"
@@ -328,8 +328,8 @@ def nearest(
     vectors = embed_queries(used, searches.column("text").to_pylist())
     with _searchable(store, index, workspace) as filled:
 
-        def ask(some: pa.Table) -> Ranking:
-            return eligible.search(some.num_rows, lambda rows, among: filled.search_many(vectors[rows], count, among))
+        def ask(batch: pa.Table) -> Ranking:
+            return eligible.search(batch.num_rows, lambda rows, among: filled.search_many(vectors[rows], count, among))
 
         ranking, effort = timed(searches, ask, used, warm_up=workspace is not None)
         if isinstance(filled, BuiltInStore) and not filled.is_exact:
@@ -359,7 +359,7 @@ def _search_words(
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return words.search((texts[row] for row in rows), depth, among, order)
 
-    ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask), warm_up=workspace is not None)
+    ranking, effort = timed(searches, lambda batch: eligible.search(batch.num_rows, ask), warm_up=workspace is not None)
     return hits_at("words", table, searches, ranking), effort
 
 
@@ -380,5 +380,5 @@ def _search_chunks(
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return retriever.search_chunks(read, [texts[row] for row in rows], depth, among)
 
-    ranking, effort = timed(searches, lambda some: eligible.search(some.num_rows, ask))
+    ranking, effort = timed(searches, lambda batch: eligible.search(batch.num_rows, ask))
     return hits_at(label(retriever), table, searches, ranking), _with_lacking(effort, eligible, ranking, depth)

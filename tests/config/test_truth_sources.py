@@ -183,7 +183,7 @@ def test_what_was_pulled_is_a_file_and_serves_while_langsmith_is_away(
     with caplog.at_level(logging.WARNING):
         again = load(docs, {"langsmith": "reviewed"})
     assert (again.queries.digest, again.answers.digest) == (truth.queries.digest, truth.answers.digest)
-    assert f"the questions that were pulled from it last are used: {path}" in caplog.text
+    assert f"using the questions that were pulled last: {path}" in caplog.text
     with pytest.raises(ServiceError, match="it answered 503"):
         load(docs, {"langsmith": "other"})
 

@@ -99,7 +99,7 @@ def test_a_link_out_of_the_corpus_is_refused_unless_allowed(tmp_path: Path, monk
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "c.md").write_text("c")
     (docs / "linked").symlink_to(tmp_path / "other")
-    with pytest.raises(CorpusError, match="outside of the corpus folder"):
+    with pytest.raises(CorpusError, match="outside the corpus folder"):
         Corpus.from_folder(docs, "linked/*.md")
     (tmp_path / "way").symlink_to(docs)
     assert len(Corpus.from_folder(tmp_path / "way")) == 2

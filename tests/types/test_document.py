@@ -105,7 +105,7 @@ def test_from_folder_reads_bytes_as_they_are(tmp_path: Path) -> None:
 
 
 def test_from_folder_reports_errors(tmp_path: Path) -> None:
-    with pytest.raises(CorpusFolderError, match="nowhere' is not there"):
+    with pytest.raises(CorpusFolderError, match="nowhere' does not exist"):
         Corpus.from_folder(tmp_path / "nowhere")
     with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md'"):
         Corpus.from_folder(tmp_path)
