@@ -1,12 +1,9 @@
-"""The digest of a user's code: everything that decides the result of a ``module:Name``, read without running it.
+"""The digest of a user's code: the files that decide the result of a ``module:Name``, read without running them.
 
-Starting at the statements that bind the name, every name they use is followed through the files of the project,
-including imports inside functions. ``from m import x`` follows x; ``import m`` counts all of m. Comments, docstrings
-and layout do not count. Statements with effects at import (registrations, changes of other objects) always count, as
-does all of a file with a module ``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as
-name and version if the followed code imports them directly.
-
-``Code.unknown`` lists what cannot be known from the code: imports of computed names, ``eval`` and ``exec``.
+The file of the module counts, and every file of the project that it imports, directly or not, including imports inside
+functions. Comments, layout, and code for scripts and type checkers do not count. Installed packages count as name and
+version if one of these files imports them. ``Code.unknown`` lists what cannot be known: imports of computed names,
+``eval`` and ``exec``.
 """
 
 import ast
@@ -15,7 +12,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -34,13 +31,8 @@ OURS = ("rag_eval", "tasks", "flows", "deployments")
 PROJECT_FOLDER = "RAG_EVAL_PROJECT_FOLDER"
 """The environment variable in which a pull step leaves the folder for the flow."""
 
-_IMPORTING = frozenset({"import_module", "__import__"})
 _COMPUTED = frozenset({"eval", "exec", "run_path", "run_module", "spec_from_file_location", "exec_module"})
 _READING = frozenset({"open", "read_text", "read_bytes", "environ", "getenv"})
-_RUNNING = (ast.If, ast.Try, ast.For, ast.While, ast.With, ast.Match, ast.AugAssign)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_IMPORTS = (ast.Import, ast.ImportFrom)
-_ALL = "*"
 
 
 class UserModules(MetaPathFinder):
@@ -57,7 +49,7 @@ class UserModules(MetaPathFinder):
 
 @dataclass(frozen=True)
 class Code:
-    """The digest of the code behind a name, and its files.
+    """The digest of the code behind a module, and its files.
 
     ``unknown`` says where code is chosen only at run time; ``reads`` where it reads files or the environment, which the
     digest does not cover.
@@ -86,11 +78,109 @@ def enter_folder(directory: str) -> dict[str, str]:
     return {}
 
 
-def read_code(module: str, name: str, folder: Path) -> Code:
-    """Read the code of ``module:name``, found as Python does or in ``folder``; raises ``ConfigurationError``."""
-    walk = _Walk(folder)
-    walk.follow(module, name)
-    return walk.code()
+def read_code(module: str, folder: Path) -> Code:
+    """Read the code of a module, found as Python does or in ``folder``; raises ``ConfigurationError``."""
+    trees: dict[str, object] = {}
+    files: dict[str, Path] = {}
+    packages: dict[str, str] = {}
+    unknown: list[str] = []
+    reads: list[str] = []
+    todo, seen = [module], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        spec = find_module(name, folder)
+        path = project_file(spec)
+        if path is None:
+            # A namespace package has no file, and counts by the modules inside it.
+            if spec is None or spec.origin is not None:
+                packages |= package_versions(name.partition(".")[0])
+            continue
+        if "." in name:
+            todo.append(name.rpartition(".")[0])
+        statements, files[name] = _statements(path), path
+        trees[name] = [_canonical(statement) for statement in statements]
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for node in (node for statement in statements for node in ast.walk(statement)):
+            for source, is_certain in _imported(node, package):
+                if is_certain or project_file(find_module(source, folder)) is not None:
+                    todo.append(source)
+            where = f"{path.name}, line {getattr(node, 'lineno', 0)}"
+            unknown += [f"{where}: {what}" for what in _computed(node)]
+            used = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+            reads += [f"{where}: {used}"] if used in _READING else []
+    known = [[name, trees[name]] for name in sorted(trees)]
+    return Code(data_sha256([known, packages]), tuple(files[name] for name in sorted(files)), (*unknown,), (*reads,))
+
+
+def _statements(path: Path) -> list[ast.stmt]:
+    """Parse a file; raises ``ConfigurationError`` when it is not Python."""
+    try:
+        statements = ast.parse(path.read_bytes(), str(path)).body
+    except (OSError, SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise ConfigurationError(f"{path.name}{line}: it cannot be read as Python ({error})") from None
+    return [statement for statement in statements if not _never_runs(statement)]
+
+
+def _never_runs(statement: ast.stmt) -> bool:
+    """Return whether importing the file skips this: code for type checkers, or the main block."""
+    if not isinstance(statement, ast.If) or statement.orelse:
+        return False
+    test = ast.unparse(statement.test)
+    return test == "__name__ == '__main__'" or test.rpartition(".")[2] == "TYPE_CHECKING"
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[tuple[str, bool]]:
+    """Yield the modules that a node imports; x of ``from m import x`` may be a module or not, and is not certain."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, True) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        source = ".".join([*above, *([node.module] if node.module else [])])
+        yield source, True
+        yield from ((f"{source}.{alias.name}", False) for alias in node.names if alias.name != "*")
+    elif _is_import_call(node) and (name := _literal_name(node)):
+        yield name, True
+
+
+def _computed(node: ast.AST) -> Iterator[str]:
+    """Yield why the code of a call cannot be known."""
+    if _is_import_call(node) and not _literal_name(node):
+        yield f"{_called(node)} of a computed name"
+    elif _called(node) in _COMPUTED:
+        yield _called(node)
+
+
+def _called(node: ast.AST) -> str:
+    """Return the name of the function that a node calls; empty if it calls none by name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _is_import_call(node: ast.AST) -> bool:
+    return _called(node) in ("import_module", "__import__")
+
+
+def _literal_name(node: ast.AST) -> str:
+    """Return the absolute name that an import call has as a literal; empty otherwise."""
+    argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    name = argument.value if isinstance(argument, ast.Constant) else None
+    return name if isinstance(name, str) and not name.startswith(".") else ""
+
+
+def _canonical(node: object) -> object:
+    """Return a syntax tree as plain data that is the same in every version of Python, without its layout."""
+    if isinstance(node, ast.AST):
+        skipped = ("ctx", "type_comment", "kind")
+        pairs = [(name, value) for name, value in ast.iter_fields(node) if name not in skipped]
+        return [type(node).__name__, *([name, _canonical(value)] for name, value in pairs if value not in (None, []))]
+    if isinstance(node, list):
+        return [_canonical(item) for item in node]
+    return repr(node)
 
 
 def find_module(name: str, folder: Path) -> ModuleSpec | None:
@@ -141,254 +231,3 @@ def package_versions(top: str) -> dict[str, str]:
         return {PRODUCT: VERSION}
     names = _packages().get(top, [])
     return {name: known for name, known in versions_of(names).items() if known is not None}
-
-
-@dataclass
-class _Import:
-    """What an import binds: a module, or an attribute of it."""
-
-    alias: str
-    module: str
-    attribute: str | None
-
-
-@dataclass
-class _Module:
-    """A source file of the project, and the top-level statements that bind each name."""
-
-    name: str
-    path: Path
-    statements: list[ast.stmt]
-    bindings: dict[str, list[int]] = field(default_factory=dict)
-    counted: set[int] = field(default_factory=set)
-
-    @classmethod
-    def read(cls, name: str, path: Path) -> "_Module":
-        """Parse a file; raises ``ConfigurationError`` when it is not Python."""
-        try:
-            statements = ast.parse(path.read_bytes(), str(path)).body
-        except (OSError, SyntaxError, ValueError) as error:
-            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-            raise ConfigurationError(f"{path.name}{line}: it cannot be read as Python ({error})") from None
-        module = cls(name, path, statements)
-        for number, statement in enumerate(statements):
-            for bound in () if _never_runs(statement) else _bound(statement):
-                module.bindings.setdefault(bound, []).append(number)
-        return module
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its statements affect one another in ways that names do not show."""
-        return "__getattr__" in self.bindings or any(map(_watches_subclasses, self.statements))
-
-    def imports_in(self, tree: ast.AST) -> Iterator[_Import]:
-        """Yield the names that imports bind; ``import a.b`` yields both modules."""
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    top = alias.name.partition(".")[0]
-                    yield _Import(alias.asname or top, alias.name, None)
-                    if alias.asname is None and top != alias.name:
-                        yield _Import(top, top, None)
-            elif isinstance(node, ast.ImportFrom):
-                source = self._absolute(node)
-                for alias in node.names:
-                    yield _Import(alias.asname or alias.name, source, alias.name)
-
-    def _absolute(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        package = self.name.split(".") if self.path.name == "__init__.py" else self.name.split(".")[:-1]
-        return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-
-
-class _Walk:
-    """Counts the statements that a name depends on, each once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._modules: dict[str, _Module | None] = {}
-        self._followed: set[tuple[str, str]] = set()
-        self._imports: set[str] = set()
-        self._packages: dict[str, str] = {}
-        self._unknown: dict[str, None] = {}
-        self._reads: dict[str, None] = {}
-        self._keeps_docs = False
-
-    def code(self) -> Code:
-        modules = sorted((module for module in self._modules.values() if module), key=lambda module: module.name)
-        trees = {}
-        for module in modules:
-            docs = {n for n, text in enumerate(module.statements) if _is_text(text)} if self._keeps_docs else set()
-            counted = sorted(module.counted | docs)
-            trees[module.name] = [_canonical(module.statements[number], self._keeps_docs) for number in counted]
-        digest = data_sha256([trees, sorted(self._imports), self._packages])
-        return Code(digest, tuple(module.path for module in modules), tuple(self._unknown), tuple(self._reads))
-
-    def follow(self, module_name: str, name: str) -> None:
-        """Count the statements that bind a name in a module, and all that they use; ``*`` counts the whole module."""
-        if (module_name, name) in self._followed:
-            return
-        self._followed.add((module_name, name))
-        module = self._load(module_name)
-        if module is None:
-            return
-        for number in range(len(module.statements)) if name == _ALL else module.bindings.get(name, ()):
-            statement = module.statements[number]
-            if not isinstance(statement, _IMPORTS):
-                self._count(module, number)
-                continue
-            for imported in module.imports_in(statement):
-                if name in (imported.alias, _ALL):
-                    self._follow_import(module, imported)
-        if name not in module.bindings:
-            for number in module.bindings.get(_ALL, ()):
-                for imported in module.imports_in(module.statements[number]):
-                    self.follow(imported.module, name)
-
-    def _follow_import(self, module: _Module, imported: _Import) -> None:
-        self._imports.add(f"{module.name}.{imported.alias} is {imported.module}:{imported.attribute or ''}")
-        submodule = f"{imported.module}.{imported.attribute}"
-        if imported.attribute is None or self._is_project_module(submodule):
-            self.follow(imported.module if imported.attribute is None else submodule, _ALL)
-        else:
-            self.follow(imported.module, imported.attribute)
-
-    def _is_project_module(self, name: str) -> bool:
-        return project_file(find_module(name, self._folder)) is not None
-
-    def _load(self, name: str) -> _Module | None:
-        """Return a module of the project, with what its import runs counted; None for other modules."""
-        if name in self._modules:
-            return self._modules[name]
-        spec = find_module(name, self._folder)
-        path = project_file(spec)
-        if path is None:
-            self._modules[name] = None
-            # A namespace package has no file, and counts by the modules inside it.
-            if spec is None or spec.origin is not None:
-                self._packages |= package_versions(name.partition(".")[0])
-            return None
-        module = self._modules[name] = _Module.read(name, path)
-        if "." in name:
-            self._load(name.rpartition(".")[0])
-        for number, statement in enumerate(module.statements):
-            if isinstance(statement, _IMPORTS):
-                for imported in module.imports_in(statement):
-                    if self._is_project_module(imported.module):
-                        self._load(imported.module)
-            elif module.is_whole or self._has_effects(module, statement):
-                self._count(module, number)
-        return module
-
-    def _has_effects(self, module: _Module, statement: ast.stmt) -> bool:
-        """Return whether importing the file runs this statement for more than the names it binds."""
-        if isinstance(statement, _RUNNING) or not any(_bound(statement)):
-            return True
-        called: list[ast.expr] = []
-        if isinstance(statement, _SCOPES):
-            called += statement.decorator_list
-            called += statement.bases if isinstance(statement, ast.ClassDef) else []
-        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            called += [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
-        roots = {node.id for expression in called for node in ast.walk(expression) if isinstance(node, ast.Name)}
-        return any(self._is_project_name(module, root) for root in roots)
-
-    def _is_project_name(self, module: _Module, name: str) -> bool:
-        """Return whether a name is bound to code of the project, which may change other objects when called."""
-        statements = [module.statements[number] for number in module.bindings.get(name, module.bindings.get(_ALL, ()))]
-        return any(
-            not isinstance(statement, _IMPORTS)
-            or any(
-                self._is_project_module(imported.module) or self._is_project_module(f"{imported.module}.{name}")
-                for imported in module.imports_in(statement)
-                if imported.alias in (name, _ALL)
-            )
-            for statement in statements
-        )
-
-    def _count(self, module: _Module, number: int) -> None:
-        """Count a statement and follow the names that it uses."""
-        statement = module.statements[number]
-        if number in module.counted or _never_runs(statement):
-            return
-        module.counted.add(number)
-        for imported in module.imports_in(statement):
-            self._follow_import(module, imported)
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call):
-                self._check_call(module, node)
-            if isinstance(node, ast.Attribute | ast.Name):
-                name = node.id if isinstance(node, ast.Name) else node.attr
-                self._keeps_docs |= name == "__doc__"
-                if name in _READING:
-                    self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
-                if isinstance(node, ast.Name):
-                    self.follow(module.name, name)
-
-    def _check_call(self, module: _Module, call: ast.Call) -> None:
-        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-        where = f"{module.path.name}, line {call.lineno}"
-        if name in _IMPORTING:
-            target = call.args[0] if call.args else None
-            if isinstance(target, ast.Constant) and isinstance(target.value, str) and not target.value.startswith("."):
-                self.follow(target.value, _ALL)
-            else:
-                self._unknown[f"{where}: {name} of a computed name"] = None
-        elif name in _COMPUTED:
-            self._unknown[f"{where}: {name}"] = None
-        elif name == "globals":
-            self.follow(module.name, _ALL)
-
-
-def _bound(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds at the top level; ``*`` for ``from m import *``."""
-    if isinstance(statement, _SCOPES):
-        yield statement.name
-        return
-    todo: list[ast.AST] = [statement]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, _SCOPES):
-            yield node.name
-        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            todo += ast.iter_child_nodes(node)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _never_runs(statement: ast.stmt) -> bool:
-    """Return whether importing the file skips this: a docstring, code for type checkers, or the main block."""
-    if not isinstance(statement, ast.If) or statement.orelse:
-        return _is_text(statement)
-    test = ast.unparse(statement.test)
-    return test == "__name__ == '__main__'" or test.rpartition(".")[2] == "TYPE_CHECKING"
-
-
-def _watches_subclasses(statement: ast.stmt) -> bool:
-    if not isinstance(statement, ast.ClassDef):
-        return False
-    methods = {node.name for node in statement.body if isinstance(node, _SCOPES)}
-    return any(keyword.arg == "metaclass" for keyword in statement.keywords) or "__init_subclass__" in methods
-
-
-def _canonical(node: object, keeps_docs: bool) -> object:
-    """Return a syntax tree as plain data that is the same on every version of Python; layout is not in it."""
-    if isinstance(node, ast.AST):
-        fields: list[object] = [type(node).__name__]
-        for name, value in ast.iter_fields(node):
-            if name in ("ctx", "type_comment", "kind") or value is None or value == []:
-                continue
-            if name == "body" and isinstance(node, _SCOPES) and not keeps_docs and _is_text(value[0]):
-                value = value[1:]
-            fields.append([name, _canonical(value, keeps_docs)])
-        return fields
-    if isinstance(node, list):
-        return [_canonical(item, keeps_docs) for item in node]
-    return repr(node)

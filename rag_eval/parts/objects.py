@@ -61,13 +61,12 @@ class Origin:
 
     def check_unchanged(self) -> None:
         """Raise ``ConfigurationError`` if the code has changed since it was read."""
-        if self.version is None and not self.notes:
-            module, name = _split(self.reference)
-            if read_code(module, name.partition(".")[0], self.folder).digest != self.code:
-                raise ConfigurationError(
-                    f"the code of {self.reference} in {str(self.folder)!r} changed during the run: "
-                    "run again, with the same code on every machine"
-                )
+        is_read = self.version is None and not self.notes
+        if is_read and read_code(_split(self.reference)[0], self.folder).digest != self.code:
+            raise ConfigurationError(
+                f"the code of {self.reference} in {str(self.folder)!r} changed during the run: "
+                "run again, with the same code on every machine"
+            )
 
 
 def load(
@@ -99,7 +98,7 @@ def find(reference: str, folder: Path) -> tuple[Any, Code]:
         raise ConfigurationError(
             f"there is no module {preview(module)}: it is neither installed nor in {str(folder)!r}"
         )
-    code = read_code(module, name.partition(".")[0], folder)
+    code = read_code(module, folder)
     return _attribute(_import(module, folder, code), name, reference), code
 
 
