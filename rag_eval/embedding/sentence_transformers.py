@@ -144,7 +144,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
 
     @property
     def remote(self) -> bool:
-        """Whether the model may be downloaded."""
+        """If it may download the model."""
         return self.allow_download
 
     @property

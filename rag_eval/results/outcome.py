@@ -35,7 +35,6 @@ DECIDING = (
     "wordllama",
     "tokenizers",
     "openai",
-    "cohere",
     "sentence-transformers",
     "transformers",
     "torch",

@@ -1,55 +1,122 @@
-"""A retrieval system behind HTTP."""
+"""Services behind HTTP: what asks them, and a retrieval system that is one."""
 
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import httpx
 from pydantic import Field, StrictFloat
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
+from rag_eval.llm.client import quoted
 from rag_eval.parts import Running, Shown, part
 from rag_eval.parts.part_settings import Address, Count, Name, Whole
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
 from rag_eval.types.evidence import Query
+
+Method = Literal["POST", "GET"]
+
+
+class JsonService:
+    """A service that answers JSON. Failed requests are retried, and no error contains the key.
+
+    The key is ``key``, or else the value of the environment variable ``key_variable``; without one no key is sent.
+    Raises ``ConfigurationError`` if the key is missing or contains invalid characters.
+    """
+
+    def __init__(
+        self, name: str, timeout: float, max_retries: int, key_variable: str | None = None, key: str | None = None
+    ) -> None:
+        self._name, self._timeout, self._policy = name, timeout, RetryPolicy(max_retries)
+        if key_variable is not None and not key:
+            key = os.environ.get(key_variable)
+            if not key:
+                raise ConfigurationError(f"{name} needs a key: set {key_variable} in the environment")
+        self._key = key or ""
+        if not all("!" <= character <= "~" for character in self._key):
+            raise ConfigurationError(f"the key of {name} contains invalid characters, such as a space: check it")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(headers=headers, timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def ask(self, method: Method, url: str, body: object, stopped: threading.Event | None = None) -> object:
+        """Return the answer to a request; with GET the body is sent as parameters.
+
+        Raises ``ServiceError`` if the service fails, ``RequestRefusedError`` if a retry cannot help. ``stopped`` ends
+        the retries.
+        """
+        answer = self._policy.run(lambda left: self._attempt(method, url, body, left), stopped or threading.Event())
+        if isinstance(answer, Failure):
+            kind = RequestRefusedError if answer.is_refusal else ServiceError
+            raise kind(f"{self._name} failed, {answer.reason}: {answer.advice}")
+        return answer
+
+    def _attempt(self, method: Method, url: str, body: Any, seconds_left: float) -> object | Failure:
+        sent: dict[str, Any] = {"json": body} if method == "POST" else {"params": body}
+        try:
+            answer = self._client.request(method, url, timeout=min(self._timeout, max(seconds_left, 0.001)), **sent)
+        except httpx.TimeoutException:
+            return Failure(f"no answer within {self._timeout:g} s", "start the service or raise timeout", True)
+        except httpx.HTTPError as error:
+            return Failure(f"it cannot be reached ({type(error).__name__})", "check the address", True)
+        text = quoted(answer.text, self._key)
+        status, may_pass = answer.status_code, status_may_pass(answer.status_code)
+        if status in (401, 403):  # not quoted: a service may repeat the key in another form
+            return Failure(f"it refused the key ({status})", "check the key", is_refusal=True)
+        if status >= 400:
+            wait, is_refusal = retry_after_of(answer.headers), status < 500 and not may_pass
+            return Failure(f"it answered {status}: {text}", "see its log", may_pass, wait, is_refusal)
+        try:
+            decoded: object = answer.json()
+        except ValueError:
+            return Failure(f"its answer is not JSON: {text}", "check the address")
+        return decoded
+
 
 _FIELDS = {"text": "text", "doc_id": "doc_id", "start": "start", "end": "end", "score": "score", "chunk_id": "chunk_id"}
 
 
 @part
 class HttpSystem:
-    """A service that answers a query with what it found, as JSON.
+    """A service that answers a query with its hits, as JSON.
 
     In ``body``, ``{query}`` and ``{k}`` stand for the question and the number of hits. ``hits`` is the path of the list
-    in the answer, such as ``data.results``, and ``fields`` says which key of a hit has its text, document, start, end,
-    score and chunk id. Answers are kept until ``version`` or another setting changes. Raises ``ServiceError`` when the
-    service fails, is not there, or does not answer in this form.
+    in the answer, such as ``data.results``, and ``fields`` maps text, document, start, end, score and chunk id to paths
+    in a hit. Answers are cached until ``version`` or another setting changes. Raises ``ServiceError`` if the service
+    fails or answers in another form.
     """
 
     remote = True
 
-    url: Annotated[Address, Shown, Field(description="The address that is asked.")]
+    url: Annotated[Address, Shown, Field(description="The address.")]
     _: KW_ONLY
-    version: Annotated[Name | None, Field(description="The state of the service; give another when it changes.")] = None
-    method: Annotated[
-        Literal["POST", "GET"], Field(description="How it is asked; GET sends the body as parameters.")
-    ] = "POST"
-    body: Annotated[dict[str, Any], Field(description="What is sent; {query} and {k} are filled in.")] = Field(
+    version: Annotated[Name | None, Field(description="The version of the service; change it when it changes.")] = None
+    method: Annotated[Method, Field(description="The HTTP method; GET sends the body as parameters.")] = "POST"
+    body: Annotated[dict[str, Any], Field(description="The request; {query} and {k} are filled in.")] = Field(
         default_factory=lambda: {"query": "{query}", "k": "{k}"}
     )
     hits: Annotated[str, Field(description="The path of the list of hits in the answer; empty: the answer.")] = ""
     fields: Annotated[
         dict[Name, Name], Field(description="The paths of text, doc_id, start, end, score and chunk_id in a hit.")
     ] = Field(default_factory=dict)
-    key_variable: Annotated[
-        Name | None, Running, Field(description="The environment variable that holds a bearer token.")
-    ] = None
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 30.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 3
-    concurrency: Annotated[Count, Running, Field(description="How many requests are under way at once.")] = 4
+    key_variable: Annotated[Name | None, Running, Field(description="The environment variable of a bearer token.")] = (
+        None
+    )
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 30.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 3
+    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
 
     def __post_init__(self) -> None:
         unknown = self.fields.keys() - _FIELDS.keys()
@@ -62,58 +129,24 @@ class HttpSystem:
         return f"http {self.url}"
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, Any]]]:
-        """Return the hits of every query; the first that fails for good ends the rest."""
+        """Return the hits of every query; the first that fails for good ends the others."""
         stopped = threading.Event()
-        headers = {}
-        if self.key_variable is not None:
-            key = os.environ.get(self.key_variable)
-            if not key:
-                raise ConfigurationError(f"{self.name} needs a key: set {self.key_variable} in the environment")
-            headers["Authorization"] = f"Bearer {key}"
-        with (
-            httpx.Client(headers=headers, timeout=self.timeout) as client,
-            ThreadPoolExecutor(self.concurrency) as pool,
-        ):
+        service = JsonService(f"the system {self.name}", self.timeout, self.max_retries, self.key_variable)
+        with service, ThreadPoolExecutor(self.concurrency) as pool:
 
-            def answered(query: str) -> list[dict[str, Any]]:
+            def search(query: Query) -> list[dict[str, Any]]:
+                if stopped.is_set():
+                    return []
                 try:
-                    return self._hits(self._asked(client, query, k, stopped))
+                    answer = service.ask(self.method, self.url, _filled(self.body, query.text, k), stopped)
+                    return self._hits(answer)
                 except BaseException:
                     stopped.set()
                     raise
 
-            return list(pool.map(answered, [query.text for query in queries]))
+            return list(pool.map(search, queries))
 
-    def _asked(self, client: httpx.Client, query: str, k: int, stopped: threading.Event) -> Any:
-        body = _filled(self.body, query, k)
-        sent: dict[str, Any] = {"json": body} if self.method == "POST" else {"params": body}
-
-        def attempt(left: float) -> Any:
-            if stopped.is_set():
-                return Failure("another request had failed for good", "ask again")
-            try:
-                answer = client.request(self.method, self.url, timeout=min(self.timeout, max(left, 0.001)), **sent)
-            except httpx.TimeoutException:
-                return Failure(f"no answer within {self.timeout:g} s", "start the service or raise timeout", True)
-            except httpx.HTTPError as error:
-                return Failure(f"it cannot be reached ({type(error).__name__})", "check the address", True)
-            if answer.status_code >= 400:
-                passing = status_may_pass(answer.status_code)
-                reason = f"it answered {answer.status_code}: {preview(answer.text)}"
-                after = retry_after_of(answer.headers)
-                return Failure(reason, "see its log", passing, after, is_refusal=answer.status_code < 500)
-            try:
-                return answer.json()
-            except ValueError:
-                return Failure(f"its answer is not JSON: {preview(answer.text)}", "check the address")
-
-        found = RetryPolicy(self.max_retries).run(attempt, stopped)
-        if isinstance(found, Failure):
-            kind = RequestRefusedError if found.is_refusal else ServiceError
-            raise kind(f"the system {self.name} failed, {found.reason}: {found.advice}")
-        return found
-
-    def _hits(self, answer: Any) -> list[dict[str, Any]]:
+    def _hits(self, answer: object) -> list[dict[str, Any]]:
         listed = _at(answer, self.hits)
         if not isinstance(listed, list):
             where = f"at {self.hits}" if self.hits else "as its answer"
@@ -135,8 +168,8 @@ def _filled(template: Any, query: str, k: int) -> Any:
     return template.replace("{query}", query).replace("{k}", str(k)) if isinstance(template, str) else template
 
 
-def _at(data: Any, path: str) -> Any:
-    """Return what is at a dotted path; None where there is nothing."""
+def _at(data: object, path: str) -> Any:
+    """Return the value at a dotted path; None if there is none."""
     for step in path.split(".") if path else ():
         if isinstance(data, Mapping):
             data = data.get(step)

@@ -5,26 +5,25 @@ import threading
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, StrictBool, StrictFloat
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, Field, StrictBool, StrictFloat, ValidationError
 
-from rag_eval.distribution import install_command
 from rag_eval.embedding.local import LocalEmbedder, token_ids, token_vectors
 from rag_eval.embedding.sentence_transformers import load_model, model_name
-from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
+from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.part_settings import Address, Name, Secret, Whole, name_or_object, revealed
 from rag_eval.retrieval.bm25 import BM25Index
+from rag_eval.retrieval.http import JsonService
 from rag_eval.retrieval.retriever import C
-from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
 
 
 @part
 class LexicalReranker:
-    """BM25 among the candidates; those that share no word with the query keep their order, after the others.
+    """BM25 among the candidates; those that share no word with the query follow in the order they had.
 
     Raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1].
     """
@@ -48,18 +47,18 @@ def _best(scores: NDArray[np.float64], chunks: Sequence[C], top_k: int) -> list[
 
 @part
 class MaxSimReranker:
-    """Every word of the query against its nearest in the candidate, mixed with the rank before; no key, no download.
+    """Every token of the query against its nearest in the candidate, mixed with the rank before; no key, no download.
 
     The vectors are those of the local embedder's tokens. A candidate's similarity is Σ over the query's tokens of
-    length · (highest cosine among the candidate's tokens), the length being that of the token's vector; it is scaled to
-    0 to 1 among the candidates, as is the rank before, and candidates are ordered by the mean of both, by ``weight``.
+    length · (highest cosine among the candidate's tokens), with the length of the token's vector. It is scaled to 0 to
+    1 among the candidates, as is the rank before, and candidates are ordered by the mean of both, by ``weight``.
     (O. Khattab, M. Zaharia, *ColBERT*, 2020, on static vectors.)
     """
 
     packages = LocalEmbedder.packages
 
     weight: Annotated[
-        StrictFloat, Field(ge=0, le=1, description="How much the similarity counts; what is left, the rank before.")
+        StrictFloat, Field(ge=0, le=1, description="The weight of the similarity; the rank before has the rest.")
     ] = 0.5
 
     @property
@@ -73,21 +72,21 @@ class MaxSimReranker:
         width = np.ptp(similar) if len(similar) else 0
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
         before = 1 - np.arange(len(chunks)) / max(1, len(chunks))
-        scores = np.round(self.weight * scaled + (1 - self.weight) * before, 6)  # beyond what float32 decides
+        scores = np.round(self.weight * scaled + (1 - self.weight) * before, 6)  # beyond the precision of float32
         return _best(scores, chunks, top_k)
 
 
 def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
     """Return Σ over the query's tokens of length · (highest cosine among a text's tokens), for each text."""
-    asked = token_ids(query)
+    query_tokens = token_ids(query)
     tokens = [list(dict.fromkeys(token_ids(text))) for text in texts]
     similar = np.zeros(len(texts))
     having = [number for number, ids in enumerate(tokens) if ids]
-    if asked and having:
+    if query_tokens and having:
         distinct, places = np.unique(np.concatenate([tokens[number] for number in having]), return_inverse=True)
-        vectors, wanted = token_vectors(distinct.tolist()), token_vectors(asked)
+        vectors = token_vectors(distinct.tolist())
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosines = (wanted @ (vectors / np.where(lengths, lengths, 1)).T)[:, places]
+        cosines = (token_vectors(query_tokens) @ (vectors / np.where(lengths, lengths, 1)).T)[:, places]
         begins = np.cumsum([0, *(len(tokens[number]) for number in having[:-1])])
         similar[having] = np.maximum.reduceat(cosines, begins, axis=1).sum(axis=0, dtype=np.float64)
     return similar
@@ -95,46 +94,58 @@ def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
 
 KEY = "CO_API_KEY"
 DEFAULT_MODEL = "rerank-v3.5"
+ADDRESS = "https://api.cohere.com"
+
+
+class CohereResult(BaseModel):
+    """A chunk, by its position in the request, and its score."""
+
+    index: int
+    relevance_score: float
+
+
+class CohereAnswer(BaseModel):
+    """The answer of Cohere's service."""
+
+    results: list[CohereResult]
 
 
 @part
 class CohereReranker:
-    """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
+    """Orders candidates by Cohere's relevance scores (key from ``api_key`` or ``CO_API_KEY``).
 
-    What may pass, such as too many requests or a lost connection, is tried again ``max_retries`` times. The service is
-    connected to at the first use. That raises ``ConfigurationError`` without the extra or a key; ``ServiceError`` is
-    raised when the service fails (``RequestRefusedError`` where trying again will not help), does not rank as many
-    chunks as it was asked for, or names one that it was not given.
+    Failures that may pass, such as too many requests or a lost connection, are retried ``max_retries`` times. The first
+    use raises ``ConfigurationError`` without a key; ``ServiceError`` is raised if the service fails
+    (``RequestRefusedError`` if a retry cannot help) or does not rank the chunks.
     """
 
     remote = True
-    extra = ("cohere", "cohere")
     cost = "by the search, as Cohere charges it"
 
     model: Annotated[Name, Shown, Field(description="The model's name.")] = DEFAULT_MODEL
     _: KW_ONLY
     api_key: Annotated[Secret, PythonOnly] = None
     base_url: Annotated[
-        Address | None, Field(description="Where the service is, without credentials; null: Cohere's own.")
+        Address | None, Field(description="The address of the service, without credentials; null: Cohere's.")
     ] = None
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 30.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 3
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 30.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 3
 
     def __post_init__(self) -> None:
         self._connecting = threading.Lock()
-        self._connection: tuple[Any, Any] | None = None
+        self._service: JsonService | None = None
 
     @property
     def missing_key(self) -> str | None:
-        """The variable that a key is missing in; what is kept needs none."""
+        """The environment variable of the missing key; cached answers need none."""
         return None if revealed(self.api_key) or os.environ.get(KEY) else KEY
 
     def close(self) -> None:
         """Close the connection."""
         with self._connecting:
-            if self._connection is not None:
-                self._connection[1].close()
-                self._connection = None
+            if self._service is not None:
+                self._service.close()
+                self._service = None
 
     @property
     def name(self) -> str:
@@ -142,69 +153,36 @@ class CohereReranker:
         return f"CohereReranker({self.model})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
+        """Return the ``top_k`` best of the chunks, best first; without chunks nothing is sent."""
         if not chunks:
             return []
-        client, texts = self._client(), [chunk.content for chunk in chunks]
-        policy = RetryPolicy(max_retries=self.max_retries)
-        answer = policy.run(lambda _seconds_left: self._ask(client, query, texts, top_k), threading.Event())
-        if isinstance(answer, Failure):
-            kind = RequestRefusedError if answer.is_refusal else ServiceError
-            raise kind(f"{self.name} {answer.reason}: {answer.advice}")
-        wanted = min(top_k, len(chunks))
-        ranked = sorted(answer, key=lambda found: -found[1])[:wanted]
-        order = [number for number, _ in ranked]
-        if len(set(order)) != wanted or not all(0 <= number < len(chunks) for number in order):
+        texts = [chunk.content for chunk in chunks]
+        body = {"model": self.model, "query": query, "documents": texts, "top_n": top_k}
+        answer = self._connected().ask("POST", f"{(self.base_url or ADDRESS).rstrip('/')}/v2/rerank", body)
+        count = min(top_k, len(chunks))
+        try:
+            results = CohereAnswer.model_validate(answer).results
+        except ValidationError:
+            results = []
+        order = [result.index for result in sorted(results, key=lambda result: -result.relevance_score)[:count]]
+        if len(set(order)) != count or not all(0 <= number < len(chunks) for number in order):
             raise ServiceError(
-                f"{self.name} ranked the chunks {order}, asked for {wanted} of 0 to {len(chunks) - 1}: "
-                "its answer is unusable"
+                f"{self.name} did not rank {count} of {len(chunks)} chunks: check the model and base_url"
             )
         return [chunks[number] for number in order]
 
-    def _ask(self, client: Any, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | Failure:
-        """Return the numbers and scores of the best, or why there are none."""
-        import httpx
-        from cohere.core.api_error import ApiError
-
-        once = {"max_retries": 0}
-        try:
-            answer = client.rerank(model=self.model, query=query, documents=texts, top_n=top_k, request_options=once)
-            return [(int(found.index), float(found.relevance_score)) for found in answer.results]
-        except ApiError as error:
-            status = error.status_code or 0
-            may_pass, wait = status_may_pass(status), retry_after_of(error.headers or {})
-            reason = f"failed with status {status} on {len(texts)} chunks"
-            advice = "check the key, the model's name and the service's limits"
-            return Failure(reason, advice, may_pass, wait, is_refusal=400 <= status < 500 and not may_pass)
-        except httpx.HTTPError as error:
-            return Failure(f"gave no usable answer ({type(error).__name__})", "try again", may_pass=True)
-        except (AttributeError, TypeError, ValueError) as error:
-            return Failure(f"gave no usable answer ({type(error).__name__})", "try again")
-
-    def _client(self) -> Any:
+    def _connected(self) -> JsonService:
         with self._connecting:
-            self._connection = self._connection or self._connect()
-            return self._connection[0]
-
-    def _connect(self) -> tuple[Any, Any]:
-        try:
-            import cohere
-        except ImportError:
-            raise ConfigurationError(f"CohereReranker needs cohere: {install_command('cohere')}") from None
-        key = revealed(self.api_key) or os.environ.get(KEY)
-        if not key:
-            raise ConfigurationError(f"CohereReranker needs a key: set {KEY}")
-        import httpx
-
-        # Our own connection: the SDK leaves the one it makes open.
-        connection = httpx.Client(timeout=self.timeout)
-        return cohere.ClientV2(api_key=key, base_url=self.base_url, httpx_client=connection), connection
+            if self._service is None:
+                key = revealed(self.api_key)
+                self._service = JsonService(self.name, self.timeout, self.max_retries, KEY, key)
+            return self._service
 
 
 class CrossEncoderModel(Protocol):
-    """What is needed of a model; ``sentence_transformers.CrossEncoder`` has it."""
+    """The interface of a model; ``sentence_transformers.CrossEncoder`` has it."""
 
-    def predict(self, pairs: list[tuple[str, str]], /) -> Any:
+    def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
         """Return a score for each (query, text), higher is better."""
 
 
@@ -212,9 +190,9 @@ class CrossEncoderModel(Protocol):
 class CrossEncoderReranker:
     """Orders candidates by the scores of a cross-encoder.
 
-    ``model`` is a name or folder, loaded at the first use with the extra ``sentence-transformers`` from what is on
-    this machine (``allow_download=True`` lets it fetch the model), or an object with ``predict``.
-    Raises ``ConfigurationError`` when the extra or the model is missing, or a score is not a number.
+    ``model`` is a name or folder, loaded at the first use with the extra ``sentence-transformers`` from this machine
+    (``allow_download=True`` downloads it), or an object with ``predict``.
+    Raises ``ConfigurationError`` if the extra or the model is missing, or a score is not a number.
     """
 
     packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -223,7 +201,7 @@ class CrossEncoderReranker:
         str | CrossEncoderModel, name_or_object("predict"), Shown, Field(description="The model's name or folder.")
     ]
     _: KW_ONLY
-    allow_download: Annotated[StrictBool, Running, Field(description="true lets it download the model.")] = False
+    allow_download: Annotated[StrictBool, Running, Field(description="Download the model if it is missing.")] = False
     given_name: Annotated[str | None, PythonOnly] = Field(default=None, alias="name", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -232,7 +210,7 @@ class CrossEncoderReranker:
 
     @property
     def name(self) -> str:
-        """The model with the digest of its folder or its commit, where it was loaded here."""
+        """The model with the digest of its folder or its commit, if it was loaded by name."""
         return f"CrossEncoderReranker({self.identity})"
 
     @cached_property
@@ -244,19 +222,18 @@ class CrossEncoderReranker:
 
     @property
     def extra(self) -> tuple[str, str] | None:
-        """What loads a model by its name; an object is there already."""
+        """The package that loads a model by its name; an object needs none."""
         return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
     @property
     def remote(self) -> bool:
-        """Where the model may be downloaded."""
+        """If it may download the model."""
         return self.allow_download
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
-        scores = np.asarray(
-            self._predictor().predict([(query, chunk.content) for chunk in chunks]), np.float64
-        ).reshape(-1)
+        pairs = [(query, chunk.content) for chunk in chunks]
+        scores = np.asarray(self._predictor().predict(pairs), np.float64).reshape(-1)
         if len(scores) != len(chunks) or not np.isfinite(scores).all():
             raise ConfigurationError(
                 f"{self.name} gave {len(scores)} scores for {len(chunks)} chunks, or one that is not a number: "

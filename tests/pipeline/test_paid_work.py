@@ -217,7 +217,7 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
     with CohereServer() as server:
         reranker = CohereReranker(base_url=server.url, max_retries=0)
         server.refused_after = 4
-        with pytest.raises(ServiceError, match="status 500"):
+        with pytest.raises(ServiceError, match="it answered 500"):
             rerank(workspace, found, queries, reranker)
         server.refused_after = None
         done = rerank(workspace, found, queries, reranker)

@@ -1,4 +1,4 @@
-"""Rerankers: the embedded one, a cross-encoder's interface, and Cohere's SDK over HTTP to loopback."""
+"""Rerankers: by words, by the vectors of tokens, a cross-encoder's interface, and Cohere's service on loopback."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -28,7 +28,6 @@ CHUNKS = [Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in T
 
 @pytest.fixture
 def server() -> Iterator[CohereServer]:
-    pytest.importorskip("cohere")
     with CohereServer() as server:
         yield server
 
@@ -86,7 +85,7 @@ def test_cohere_is_asked_as_often_as_was_said_and_no_more(server: CohereServer) 
     reranker = CohereReranker(api_key=KEY, base_url=server.url, max_retries=1)
     with (
         closing(reranker),
-        pytest.raises(ServiceError, match=r"failed with status 503 on 4 chunks, after 2 attempts: check"),
+        pytest.raises(ServiceError, match=r"failed, it answered 503: .*, after 2 attempts: see its log"),
     ):
         reranker.rerank("boat?", CHUNKS, 4)
     assert len(server.requests) == 2
@@ -95,12 +94,12 @@ def test_cohere_is_asked_as_often_as_was_said_and_no_more(server: CohereServer) 
 def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None:
     with (
         closing(CohereReranker(api_key=KEY + "-wrong", base_url=server.url)) as reranker,
-        pytest.raises(ServiceError, match="failed with status 401 on 4 chunks") as caught,
+        pytest.raises(ServiceError, match="failed, it answered 401: .*\\*\\*\\*") as caught,
     ):
         reranker.rerank("boat?", CHUNKS, 2)
     assert KEY not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None  # the SDK's own error holds the request's headers
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_an_answer_of_too_few_chunks_or_none_is_refused(server: CohereServer, an
     server.answered = answer
     with (
         closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker,
-        pytest.raises(ServiceError, match=r"its answer is unusable|gave no usable answer"),
+        pytest.raises(ServiceError, match="did not rank 3 of 4 chunks"),
     ):
         reranker.rerank("boat?", CHUNKS, 3)
 
@@ -136,13 +135,12 @@ def test_an_order_of_other_chunks_is_refused(server: CohereServer, order: list[i
     server.order = order
     with (
         closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker,
-        pytest.raises(ServiceError, match="its answer is unusable"),
+        pytest.raises(ServiceError, match="did not rank 2 of 4 chunks"),
     ):
         reranker.rerank("boat?", CHUNKS, 2)
 
 
 def test_cohere_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cohere")
     monkeypatch.delenv("CO_API_KEY", raising=False)
     reranker = CohereReranker()  # only its use needs one: settings are checked without
     assert reranker.rerank("which", [], 1) == []
