@@ -105,22 +105,8 @@ class BaseEvaluation(Generic[T, M]):
         """
         if not isinstance(k, int | Sequence):  # run(chunker, embedder, store, k) is another published order
             k, vector_store = 5 if vector_store is None else vector_store, k
-        store = InMemoryVectorStore() if vector_store is None else _part(STORE, vector_store, "add", "search_many")
-        embedder = _part(EMBEDDER, embedder, "name", "embed")
-        if reranker is not None:
-            is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
-            reranker = _part(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
-        # Checks the parts, and names them together.
-        retriever: VectorRAGRetriever[Any] = VectorRAGRetriever(
-            chunker, embedder, store, reranker, evaluation_type=self.level
-        )
         settings = {"context": context, "queries": queries, "selection": selection, "returns": returns}
-        sections: dict[str, Any] = {
-            key: None if value is None else SECTIONS[key].kind.of(value) for key, value in settings.items()
-        }
-        parts = Configuration.model_construct(
-            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **sections
-        )
+        parts, name = _configuration(self.level, chunker, embedder, vector_store, reranker, settings)
         result = run_experiment(
             evaluation_type=self.level,
             corpus=self.corpus,
@@ -132,7 +118,6 @@ class BaseEvaluation(Generic[T, M]):
         )
         if self._link is None or not self._link.has_key:
             return result
-        name = " + ".join([retriever.name, *(label(part) for part in sections.values() if part is not None)])
         return replace(result, experiment_url=self._publish(self._link, name, result, k))
 
     def _publish(
@@ -148,6 +133,31 @@ class BaseEvaluation(Generic[T, M]):
     async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
         """Run without blocking the event loop."""
         return await asyncio.to_thread(self.run, *args, **settings)
+
+
+def _configuration(
+    level: EvaluationType,
+    chunker: AnyChunker,
+    embedder: Embedder,
+    vector_store: VectorStore | None,
+    reranker: Reranker | None,
+    settings: Mapping[str, object],
+) -> tuple[Configuration, str]:
+    """Return the parts, adapted and checked, as a configuration with its name."""
+    store = InMemoryVectorStore() if vector_store is None else _part(STORE, vector_store, "add", "search_many")
+    embedder = _part(EMBEDDER, embedder, "name", "embed")
+    if reranker is not None:
+        is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
+        reranker = _part(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
+    # Checks the parts.
+    retriever: VectorRAGRetriever[Any] = VectorRAGRetriever(chunker, embedder, store, reranker, evaluation_type=level)
+    sections: dict[str, Any] = {
+        key: None if value is None else SECTIONS[key].kind.of(value) for key, value in settings.items()
+    }
+    parts = Configuration.model_construct(
+        chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **sections
+    )
+    return parts, " + ".join([retriever.name, *(label(part) for part in sections.values() if part is not None)])
 
 
 def _part(kind: Kind, part: Any, *members: str) -> Any:

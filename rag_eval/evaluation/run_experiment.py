@@ -1,6 +1,6 @@
 """Evaluate a retriever, or parts of one, on a corpus with its ground truth, in memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, Protocol, overload, runtime_checkable
@@ -10,7 +10,7 @@ import pyarrow as pa
 from rag_eval.config.models import Configuration, check_fetch_k, check_level
 from rag_eval.config.objective import DEFAULT_METRICS
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
-from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
+from rag_eval.evaluation.in_memory import EvaluatedTables, InMemoryInputs, evaluate
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.copies import credit_copies, read_copies
 from rag_eval.ground_truth.plain_data import truth_from
@@ -293,17 +293,20 @@ def run_experiment(
         check_fetch_k(retriever.selection, deepest)
     elif level == "chunk-level":
         retriever = CheckedSystem(retriever, truth)
-    inputs = InMemoryInputs(
-        level, documents_to_table(corpus), truth_to_tables(truth), list(columns.values()), [], depth
-    )
-    evaluated = evaluate(retriever, inputs)
+    documents = documents_to_table(corpus)
+    inputs = InMemoryInputs(level, documents, truth_to_tables(truth), list(columns.values()), [], depth)
+    return _result(evaluate(retriever, inputs), columns, truth)
+
+
+def _result(evaluated: EvaluatedTables, columns: Mapping[str, Asked], truth: Sequence[Any]) -> RetrievalResult:
     keys = {str(column): key for key, column in columns.items()}
     means = {
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
         for row in average_scores(evaluated.scores).to_pylist()
     }
     unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
-    tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable, evaluated.passages)
+    hits = list(evaluated.hits.values())[-1]
+    tables = ExperimentTables(hits, evaluated.scores, unanswerable, evaluated.passages)
     return RetrievalResult(means, raw_results=tables)
 
 

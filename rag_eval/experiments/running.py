@@ -93,15 +93,8 @@ async def experiment(
             "output_dir": session.output_dir or output_dir,
         }
     )
-    if session.outputs is not None:
-        outputs = session.outputs
-    handlers = _default_outputs(settings) if outputs is None else list(outputs)
-    for output in handlers:
-        if isinstance(output, type) or not callable(getattr(output, "handle", None)):
-            kind = output.__name__ if isinstance(output, type) else type(output).__name__
-            raise ConfigurationError(f"{kind} is not an output: give an object with handle(results)")
-    handlers = [handler for handler in handlers if not (session.is_quiet and isinstance(handler, TerminalOutput))]
     retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
+    handlers = _checked_outputs(session.outputs if session.outputs is not None else outputs, settings, session.is_quiet)
     result, first_error = await _run(chosen, settings, retry, handlers)
     session.results.append(result)
     if raise_errors and session.raises and result.failed:
@@ -109,13 +102,22 @@ async def experiment(
     return result
 
 
-def _default_outputs(settings: ExperimentSettings) -> list[OutputHandler]:
-    outputs: list[OutputHandler] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
-    if os.environ.get("ORQ_API_KEY"):
-        from rag_eval.experiments.service_outputs import OrqOutput
+def _checked_outputs(
+    outputs: Sequence[OutputHandler] | None, settings: ExperimentSettings, is_quiet: bool
+) -> list[OutputHandler]:
+    """Return the outputs, or the default ones; raises ``ConfigurationError`` if one is not an output."""
+    if outputs is None:
+        outputs = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
+        if os.environ.get("ORQ_API_KEY"):
+            from rag_eval.experiments.service_outputs import OrqOutput
 
-        outputs.append(OrqOutput(settings.orq))
-    return [*outputs, TerminalOutput()]
+            outputs.append(OrqOutput(settings.orq))
+        outputs.append(TerminalOutput())
+    for output in outputs:
+        if isinstance(output, type) or not callable(getattr(output, "handle", None)):
+            kind = output.__name__ if isinstance(output, type) else type(output).__name__
+            raise ConfigurationError(f"{kind} is not an output: give an object with handle(results)")
+    return [output for output in outputs if not (is_quiet and isinstance(output, TerminalOutput))]
 
 
 async def _run(

@@ -347,16 +347,7 @@ def push_truth(
     matches, others = match_queries(examples, [(item.query.id, item.query.text) for item in truth], dataset_name)
     pairs = list(zip(records, matches, strict=True))
     updated = [update for record, match in pairs if match is not None and (update := _update(record, match))]
-    created = [
-        {
-            "id": uuid4(),
-            "inputs": record["inputs"],
-            "reference_outputs": record["outputs"],
-            "metadata": record["metadata"],
-        }
-        for record, match in pairs
-        if match is None
-    ]
+    created = [_new_example(record) for record, match in pairs if match is None]
     is_partial = (dataset.metadata or {}).get("ground_truth") == digest and not updated and not others
     if only_if_new and examples and not is_partial:
         return PushReport(dataset_name, dataset.url, others=len(examples))
@@ -371,6 +362,11 @@ def push_truth(
         deleted=len(deleted),
         others=len(others) - len(deleted),
     )
+
+
+def _new_example(record: ExampleRecord) -> dict[str, object]:
+    sent = {"inputs": record["inputs"], "reference_outputs": record["outputs"], "metadata": record["metadata"]}
+    return {"id": uuid4(), **sent}
 
 
 def _update(record: ExampleRecord, example: "Example") -> dict[str, object] | None:

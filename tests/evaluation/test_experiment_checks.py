@@ -195,9 +195,9 @@ def test_hits_may_come_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (None, "user's gave 'None': a retriever must give a list of hits a query"),
-        (["a.md"], "user's gave .* a list of hits a query"),
-        ([[HIT.chunk]], r"user's gave .*: wrap every chunk as Hit\(chunk, score\)"),
+        (None, "user's returned 'None': a retriever must return a list of hits"),
+        (["a.md"], "user's returned .* a list of hits"),
+        ([[HIT.chunk]], r"user's returned .*: wrap every chunk as Hit\(chunk, score\)"),
         ([[], []], "user's answered 2 of 1 queries"),
     ],
 )
@@ -208,7 +208,7 @@ def test_what_is_not_a_list_of_hits_is_refused(found: object, reason: str) -> No
 
 def test_a_chunk_without_an_ordinal_is_refused_with_what_to_do() -> None:
     found = Hit(Chunk(generate_chunk_id("one"), "one", A.id), 1.0)
-    with pytest.raises(ConfigurationError, match=r"has no ordinal in its metadata: number .* metadata\['ordinal'\]"):
+    with pytest.raises(ConfigurationError, match=r"has no metadata\['ordinal'\]: number"):
         run(
             Retrieves(lambda queries: [[found] for _ in queries]),
             evaluation_type="chunk-level",

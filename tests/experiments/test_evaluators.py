@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from rag_eval.errors import ConfigurationError, EvaluatorError
 from rag_eval.experiments.callables import named_evaluators
 from rag_eval.experiments.composition import (
-    EVALUATORS,
     AllOf,
     AnyOf,
     Normalised,
@@ -225,8 +224,3 @@ def test_an_evaluator_of_orq_may_compare_output_and_expected() -> None:
     assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(ConfigurationError, match="name and evaluate"):
         convert_orq_evaluator({"name": "nothing"})
-
-
-def test_every_evaluator_is_documented_by_a_sentence() -> None:
-    for name, kind in EVALUATORS.items():
-        assert (inspect.getdoc(kind) or "").split("\n")[0].rstrip().endswith((".", ";", ",", ":", ")")), name

@@ -118,17 +118,6 @@ def test_keys_do_not_reach_explanations() -> None:
     assert KEY not in result.path.read_text()
 
 
-def test_an_error_that_cannot_speak_is_named() -> None:
-    class SilentError(Exception):
-        def __str__(self) -> str:
-            raise ValueError
-
-    def fails(row: Any) -> None:
-        raise SilentError
-
-    assert run([fails]).results[0].errors[0].message == "SilentError"
-
-
 def test_a_metric_of_ones_own_does_not_hold_up_the_others() -> None:
     class Slow:
         name = "slow"

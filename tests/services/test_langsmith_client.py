@@ -4,15 +4,13 @@ import logging
 
 import pytest
 from langsmith import evaluate
-from langsmith.utils import LangSmithError
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.evaluation.metrics import ChunkLevelRecall, get_langsmith_evaluators
 from rag_eval.services.langsmith_client import langsmith_client
-from tests.doubles.langsmith_fixtures import closed, offline_client
+from tests.doubles.langsmith_fixtures import closed
 from tests.doubles.langsmith_sample import retrieve, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
-from tests.doubles.loopback import refused_url
 
 
 def test_a_client_asks_for_a_key_and_a_web_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,19 +36,6 @@ def test_key_and_endpoint_come_from_the_environment_and_the_key_is_not_shown(
         assert not client.has_dataset(dataset_name="none")
     closed(client)
     assert KEY not in caplog.text + repr(client)
-
-
-def test_a_hang_ends_at_the_time_out_and_a_closed_port_is_named(server: LangSmithServer) -> None:
-    server.fail("GET", "/datasets", hang=True, times=9)
-    impatient = langsmith_client(KEY, server.url, timeout_seconds=0.05)
-    with pytest.raises(LangSmithError, match="GET /datasets"):
-        impatient.read_dataset(dataset_name="questions")
-    closed_port = offline_client()
-    closed_port.api_url = refused_url()
-    with pytest.raises(LangSmithError, match="Connection error"):
-        closed_port.read_dataset(dataset_name="questions")
-    closed_port.close()
-    closed(impatient)
 
 
 def test_uploads_that_fail_in_the_background_are_told(server: LangSmithServer) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from rag_eval.evaluation.metrics import (
 )
 from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.evidence import ChunkLevelRunOutput
-from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import (
     FOUND,
@@ -85,17 +82,6 @@ def test_ours_and_a_users_own_run_offline(metric: Metrics) -> None:
     assert scores(results, "precision@2") == PRECISION_AT_2
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        lambda inputs: {"retrieved_chunk_ids": FOUND[inputs["query"]]},
-        lambda inputs: ChunkLevelRunOutput([ChunkId(chunk_id) for chunk_id in FOUND[inputs["query"]]]),
-    ],
-)
-def test_a_target_may_return_a_dict_or_a_run_output(target: Target) -> None:
-    assert scores(offline(target, [ChunkLevelRecall()]), "ChunkLevelRecall@2") == RECALL_AT_2
-
-
 def test_a_failing_target_is_not_scored_offline(caplog: pytest.LogCaptureFixture) -> None:
     results = list(offline(retrieve_but_q2, {"recall": ChunkLevelRecall(), "own": SeedPrecision()}))
     for key, expected in (("recall@2", RECALL_AT_2), ("own@2", PRECISION_AT_2)):
@@ -123,17 +109,6 @@ def test_the_asynchronous_evaluate_runs_them_too() -> None:
     client = offline_client()
     assert scores(asyncio.run(run(client)), "recall@2") == RECALL_AT_2
     client.close()
-
-
-def test_offline_nothing_is_sent(server: LangSmithServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANGSMITH_ENDPOINT", server.url)
-    monkeypatch.setenv("LANGSMITH_API_KEY", KEY)
-    # Clients of other tests may still be ending theirs.
-    before = set(threading.enumerate())
-    list(offline(retrieve_but_q2, [ChunkLevelRecall()]))
-    assert server.requests == []
-    begun = set(threading.enumerate()) - before
-    assert not [thread for thread in begun if "tracing_control" in thread.name]
 
 
 def test_token_level_metrics_run_offline() -> None:

@@ -95,15 +95,6 @@ def test_pushing_again_updates_and_doubles_nothing(server: LangSmithServer, serv
     assert len(server.api.datasets) == 1
 
 
-def test_what_was_deleted_can_be_pushed_again(server: LangSmithServer, service: LangSmithService) -> None:
-    one, two = spans_of("one?", "two?")
-    for _ in range(2):
-        push_truth(service, "spans", [one, two])
-        assert counts(push_truth(service, "spans", [one], delete_others=True)) == (0, 0, 1, 1, 0)
-    assert counts(push_truth(service, "spans", [one, two])) == (1, 0, 1, 0, 0)
-    assert examples_of(server).keys() == {"one?", "two?"}
-
-
 def test_a_second_example_of_a_query_is_another_one(
     server: LangSmithServer, service: LangSmithService, client: Client
 ) -> None:
