@@ -1,7 +1,7 @@
-"""The requests to the model: the prompts, which questions are asked about which documents, and the form of the answers.
+"""The requests to the model: prompts, what to ask about which documents, and the form of the answers.
 
-Prompts are files of this package, any of which a folder of the user's may replace. They have places like
-``${documents}``; a dollar sign that is no place is written ``$$``.
+Prompts are files of this package that a folder of the user may replace. They have placeholders like ``${documents}``;
+a dollar sign is written ``$$``.
 """
 
 import json
@@ -24,7 +24,7 @@ from rag_eval.storage.files import data_sha256, read_text
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "evidence", "verification"]
-"""What a request is for, in the order in which it is accounted for."""
+"""What a request is for, in the order of the ledger."""
 
 
 class Excerpt(ModelAnswer):
@@ -92,7 +92,7 @@ AnswerModel = SpanQuestions | ChunkQuestions | BareQuestions | Evidence | Verdic
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """One question to be written; the number ties the answer to it."""
+    """A question to write; ``number`` identifies it in the answer."""
 
     number: int
     query_type: str = ""
@@ -100,15 +100,15 @@ class Brief:
     persona: str | None = None
 
     def metadata(self) -> dict[str, object]:
-        """Return what goes along with the question: as much of it as was asked for."""
-        told = {"query_type": self.query_type, "difficulty": self.difficulty, "persona": self.persona}
-        return {name: value for name, value in told.items() if value}
+        """Return the metadata of the question."""
+        values = {"query_type": self.query_type, "difficulty": self.difficulty, "persona": self.persona}
+        return {name: value for name, value in values.items() if value}
 
 
 def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator[Brief]:
-    """Yield briefs for one subject, numbered from 1: the combinations in turn, the first by subject and seed.
+    """Yield briefs for a subject, numbered from 1: the combinations in turn, the first by subject and seed.
 
-    They do not depend on other documents, so that a corpus that grows keeps the answers it has.
+    They do not depend on other documents, so that a growing corpus reuses cached answers.
     """
     combinations = list(product(options.personas or (None,), options.difficulties, options.query_types))
     first = int(text_sha256(f"{options.seed or 0}/{subject}")[:12], 16)
@@ -130,7 +130,7 @@ PLACES: dict[str, frozenset[str]] = {
     "evidence": frozenset({"question", "documents"}),
     "verification": frozenset({"question", "documents"}),
 }
-"""The templates, and the places that each must have."""
+"""The templates and their placeholders."""
 
 VOCABULARIES = ("query_types", "difficulties")
 """Lists of ``- name: description``."""
@@ -144,7 +144,7 @@ class Prompts:
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Prompts":
-        """Return the prompts, those of ``folder`` in the place of ours; raises ``ConfigurationError`` on a bad one."""
+        """Load the prompts, those in ``folder`` first; raise ``ConfigurationError`` on an invalid one."""
         names = (*PLACES, *VOCABULARIES)
         texts = {name: read_text(FOLDER / f"{name}.md") for name in names}
         if folder is not None:
@@ -152,21 +152,21 @@ class Prompts:
         for name, wanted in PLACES.items():
             template = Template(texts[name])
             if not template.is_valid():
-                raise ConfigurationError(f"{name}.md has a dollar sign that is no place: write it as $$")
+                raise ConfigurationError(f"{name}.md has a dollar sign without a placeholder: write it as $$")
             found = set(template.get_identifiers())
             if found != wanted:
                 wrong = [f"lacks ${{{place}}}" for place in sorted(wanted - found)]
                 wrong += [f"has ${{{place}}}" for place in sorted(found - wanted)]
                 places = ", ".join(f"${{{place}}}" for place in sorted(wanted)) or "none"
-                raise ConfigurationError(f"{name}.md {' and '.join(wrong)}: its places are {places}")
+                raise ConfigurationError(f"{name}.md {' and '.join(wrong)}: its placeholders are {places}")
         return cls(texts)
 
     def render(self, name: str, **values: str) -> str:
-        """Return a template with its places filled; what is filled in is not looked at again."""
+        """Fill in a template; placeholders in the values are not replaced."""
         return Template(self.texts[name]).substitute(values).strip()
 
     def describe(self, vocabulary: str, name: str) -> str:
-        """Return a name with its description, or alone where it has none."""
+        """Return a name with its description, if it has one."""
         for line in self.texts[vocabulary].splitlines():
             found, separator, description = line.strip().removeprefix("-").partition(":")
             if separator and line.lstrip().startswith("-") and found.strip() == name:
@@ -174,13 +174,13 @@ class Prompts:
         return name
 
     def sha256(self, name: str) -> str:
-        """Return the digest of all texts that go into a prompt, in 16 hex digits."""
+        """Return the digest of all texts in a prompt, in 16 hex digits."""
         return data_sha256([self.texts[part] for part in ("system", name, *VOCABULARIES)])[:16]
 
 
 def _replacements(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
     if not folder.is_dir():
-        raise ConfigurationError(f"the folder of prompts {str(folder)!r} is not there: check the path")
+        raise ConfigurationError(f"the folder of prompts {str(folder)!r} does not exist: check the path")
     found = {path.stem: path for path in sorted(folder.glob("*.md"))}
     unknown = found.keys() - set(names)
     if unknown:
@@ -197,17 +197,17 @@ def _replacements(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def label(number: int) -> str:
-    """Return what the document with this number, from 0, is called in a prompt."""
+    """Return the name of a document in a prompt, by its number from 0."""
     return f"D{number + 1}"
 
 
 def shown_documents(windows: Sequence[Window]) -> str:
-    """Return the windows with their labels and names; those of chunks with an id above each."""
+    """Return the windows with their labels and document ids; chunks with their ids."""
     code = code_of([window.text for window in windows])
     parts = []
     for number, window in enumerate(windows):
         chunks = "\n".join(f"<<<{chunk.id} {code}>>>\n{chunk.content}" for chunk in window.chunks)
-        # As JSON the name of a file is one line, whatever it holds.
+        # JSON keeps the name on one line.
         title = f"<<<{label(number)} {code}: {json.dumps(window.doc_id, ensure_ascii=False)}>>>"
         parts.append(f"{title}\n{chunks or window.text}\n<<<end of {label(number)} {code}>>>")
     return "\n\n".join(parts)
@@ -234,7 +234,7 @@ def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
 
 @dataclass(frozen=True)
 class Assignment(ModelRequest):
-    """Some questions to write about windows, or one to judge; ``prompt_hash`` names the texts that it was made with."""
+    """Questions to write about windows, or one to judge; ``prompt_hash`` is the digest of the prompt."""
 
     purpose: Purpose
     prompt_hash: str
@@ -243,7 +243,7 @@ class Assignment(ModelRequest):
 
 
 MOST_QUESTIONS = 10
-"""The most questions of one request: longer answers are cut off more often than they help."""
+"""The most questions of a request: longer answers are often cut off."""
 QUESTIONS_OF_A_PAIR = 2
 TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
     ("questions", SpanQuestions): "token_level",
@@ -252,12 +252,12 @@ TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
     ("cross-document", ChunkQuestions): "cross_document_chunks",
     ("unanswerable", BareQuestions): "unanswerable",
 }
-"""The prompt that asks for a kind of questions with a kind of answers."""
+"""The prompt for a kind of questions and a kind of answers."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Writes the assignments of a generation; ``answer`` is what the model gives to questions that have an answer."""
+    """Writes the assignments of a generation; ``answer`` is the form of answerable questions."""
 
     server: str
     model: str
@@ -274,7 +274,7 @@ class Planner:
         return assignments
 
     def cross_document(self, windows: Sequence[Window], count: int, embedder: Embedder) -> list[Assignment]:
-        """Ask for questions about pairs of related documents; raises ``ConfigurationError`` when there are none."""
+        """Ask for questions about pairs of related documents; raise ``ConfigurationError`` if there are none."""
         pairs = related_pairs(windows, -(-count // QUESTIONS_OF_A_PAIR), embedder)
         if not pairs:
             raise ConfigurationError(
@@ -292,12 +292,11 @@ class Planner:
         assignments: list[Assignment] = []
         for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
             briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self.options))
-            # What the model is shown has no chunks: it is not asked to name any.
             assignments += self._questions("unanswerable", BareQuestions, [replace(window, chunks=())], briefs)
         return assignments
 
     def evidence(self, question: str, windows: Sequence[Window]) -> Assignment:
-        """Ask for what answers a real question, whose number is 1."""
+        """Ask for the answer to a real question, whose number is 1."""
         text = self.prompts.render("evidence", question=question, documents=shown_documents(windows))
         request, digest = self._request(text, Evidence), self.prompts.sha256("evidence")
         return Assignment("evidence", question, request, Evidence, digest, tuple(windows), (Brief(1),))
@@ -311,7 +310,7 @@ class Planner:
     def _questions(
         self, purpose: Purpose, answer: type[AnswerModel], windows: Sequence[Window], briefs: Sequence[Brief]
     ) -> Iterator[Assignment]:
-        """Ask for the questions of the briefs about the windows, in requests of at most ``MOST_QUESTIONS``."""
+        """Ask for questions about the windows, at most ``MOST_QUESTIONS`` per request."""
         template = TEMPLATES[purpose, answer]
         about = " and ".join(dict.fromkeys(window.doc_id for window in windows))
         for first in range(0, len(briefs), MOST_QUESTIONS):

@@ -10,7 +10,7 @@ from rag_eval.parts.part_settings import Settings
 Difficulty = Literal["easy", "medium", "hard"]
 
 OnProgress = Callable[[int, int], None]
-"""Called with how many requests are answered, and of how many."""
+"""Called with the number of answered requests, and of all."""
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 MAX_LINE = 300
@@ -28,8 +28,8 @@ Line = Annotated[StrictStr, AfterValidator(_one_line)]
 class FilterOptions(Settings):
     """The thresholds of the quality filters; null turns a filter off.
 
-    The similarities are cosines of the embedder's vectors; the defaults suit the local one. On Chroma's 472 questions
-    they keep 99.8 % by relevance and 98 % by leakage, and take no two questions for one.
+    Similarities are cosines. The defaults suit the local embedder: of Chroma's 472 questions they keep 99.8 % by
+    relevance, 98 % by leakage and all by similarity.
     """
 
     min_relevance: float | None = Field(
@@ -46,10 +46,9 @@ class FilterOptions(Settings):
 
 
 class GenerationOptions(Settings):
-    """What kind of questions are asked for, and how.
+    """What kind of questions to ask for, and how.
 
-    The combinations of personas, difficulties and query types are spread evenly over the questions of each document.
-    ``seed`` and ``temperature`` are sent to the service only when they are given.
+    The questions of each document are spread evenly over the combinations of personas, difficulties and query types.
     """
 
     personas: tuple[Line, ...] = Field(default=(), description="Who asks; without, nobody in particular.")

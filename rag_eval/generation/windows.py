@@ -1,4 +1,4 @@
-"""The parts of documents that a model is shown: windows to ask about, pairs of them, and passages that may answer."""
+"""The parts of documents that a model sees: windows, pairs of related windows, and passages found by a search."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 ENCODING = "o200k_base"
-"""The encoding in which windows and excerpts are measured."""
+"""The encoding that counts the tokens of windows and excerpts."""
 WINDOW_OVERLAP = 200
-"""The tokens that neighbouring windows share: what is at a border is whole in one of them."""
+"""The tokens that neighbouring windows share, so that no sentence is cut in both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a document that is shown to the model: ``[start, start + len(text))``, or some chunks of it."""
+    """A part of a document: the text at ``start``, or some chunks."""
 
     doc_id: DocumentId
     text: str
@@ -38,10 +38,7 @@ class Window:
 
 
 def text_windows(document: Document, size: int, overlap: int = WINDOW_OVERLAP) -> list[Window]:
-    """Split a document into windows of at most ``size`` tokens, at paragraphs, lines or sentences; none if it is blank.
-
-    Windows of a long document share up to ``overlap`` tokens.
-    """
+    """Split a document into windows of at most ``size`` tokens that share up to ``overlap``; none if it is blank."""
     if not document.content.strip():
         return []
     tokens = count_tokens(document.content, ENCODING)
@@ -56,7 +53,7 @@ def text_windows(document: Document, size: int, overlap: int = WINDOW_OVERLAP) -
 
 
 def chunk_windows(chunks: Sequence[Chunk], size: int) -> list[Window]:
-    """Join the chunks of a document to windows of at most ``size`` tokens; blank ones are left out."""
+    """Join the chunks of a document to windows of at most ``size`` tokens, without blank ones."""
     runs: list[list[Chunk]] = []
     filled: list[int] = []
     for chunk in chunks:
@@ -74,7 +71,7 @@ def chunk_windows(chunks: Sequence[Chunk], size: int) -> list[Window]:
 
 
 def spread(count: int, sizes: Sequence[int]) -> list[int]:
-    """Spread questions over parts of these sizes, evenly along their whole length, each where its middle falls."""
+    """Return how many of ``count`` evenly spaced questions fall into each of the parts of these sizes."""
     ends = list(accumulate(sizes))
     shares = [0] * len(sizes)
     for number in range(count):
@@ -83,16 +80,15 @@ def spread(count: int, sizes: Sequence[int]) -> list[int]:
 
 
 BLOCK = 1_024
-# Documents that say the same word for word make questions that one of them answers.
+# One of two equal documents answers every question about both.
 NEARLY_EQUAL = 0.98
 
 
 def related_pairs(windows: Sequence[Window], count: int, embedder: Embedder) -> list[tuple[Window, Window]]:
-    """Return at most ``count`` pairs of windows of different documents, the most similar first.
+    """Return at most ``count`` pairs of similar windows of different documents.
 
-    Each window is paired with the window of another document that is most similar to it by the cosine of their
-    vectors, unless they are nearly equal. Documents come again only when all have had their turn, and no two documents
-    are paired twice. Fewer pairs come back when there are no more.
+    Candidates are each window and the most similar one of another document, unless they are nearly equal. Pairs of
+    the least used documents come first, then the most similar. No two documents are paired twice.
     """
     if count < 1 or len({window.doc_id for window in windows}) < 2:
         return []
@@ -100,7 +96,6 @@ def related_pairs(windows: Sequence[Window], count: int, embedder: Embedder) -> 
     chosen: list[tuple[Window, Window]] = []
     uses = dict.fromkeys((window.doc_id for window in windows), 0)
     while len(chosen) < count and pairs:
-        # The least used documents first; pairs are sorted by similarity, of which the first counts.
         best = min(pairs, key=lambda pair: max(uses[window.doc_id] for window in pair))
         names = {window.doc_id for window in best}
         pairs = [pair for pair in pairs if {window.doc_id for window in pair} != names]
@@ -111,7 +106,7 @@ def related_pairs(windows: Sequence[Window], count: int, embedder: Embedder) -> 
 
 
 def _nearest_pairs(windows: Sequence[Window], embedder: Embedder) -> list[tuple[Window, Window]]:
-    """Pair each window with the nearest of another document, the most similar pair first, each pair once."""
+    """Pair each window with the most similar one of another document, most similar pairs first."""
     vectors = unit_vectors(text_vectors(embedder, [window.text for window in windows]), "vectors of documents")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(window.doc_id for window in windows))}
     documents = np.array([numbers[window.doc_id] for window in windows])
@@ -134,7 +129,7 @@ MOST_BY_EACH = 4
 
 
 class PassageIndex:
-    """All documents in passages, searched by words and by vectors; of passages with one text the first."""
+    """The unique passages of all documents, searched by words and by vectors."""
 
     def __init__(self, documents: Sequence[Document], embedder: Embedder) -> None:
         unique: dict[str, Window] = {}
@@ -147,7 +142,7 @@ class PassageIndex:
         self._vectors = unit_vectors(text_vectors(embedder, list(unique)), "vectors of passages")
 
     def find(self, question: str, most: int) -> list[Window]:
-        """Return the passages nearest to the question, so many by words, then so many by vectors, each once."""
+        """Return the ``most`` best passages by words, then by vectors, without duplicates."""
         by_words = best_first(self._words.scores(question), most).tolist()
         scores = self._vectors @ embed_queries(self._embedder, [question])[0]
         by_vectors = np.argsort(-scores, kind="stable")[:most].tolist()

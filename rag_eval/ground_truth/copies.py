@@ -1,9 +1,7 @@
-"""Copies of evidence: what says the same as a span of the truth elsewhere in the corpus is found by finding either.
+"""Copies of evidence: other places of a relevant text become alternatives of its span.
 
-A text that occurs several times is one piece of evidence at several places. Its other places become alternatives of the
-span, with the origin ``copy``, or ``near copy`` where a similarity was asked for and the text differs a little. A text
-shorter than ``LEAST_CHARACTERS`` says too little: its occurrences need not mean the same. Places that overlap a span
-the question has already are not added, and at most ``MOST_COPIES`` are added to a span.
+Their origin is ``copy``, or ``near copy`` if the text differs a little. Texts shorter than ``LEAST_CHARACTERS`` have no
+copies: they may mean something else elsewhere. Copies that overlap spans of the query are not added.
 """
 
 from collections import Counter
@@ -32,17 +30,17 @@ COPY, NEAR_COPY = "copy", "near copy"
 
 
 class NearCopies(Record):
-    """Copies that differ a little: ``near`` is the least similarity, 1 - edits / length of the longer."""
+    """Copies of at least the similarity ``near``: 1 - edits / length of the longer text."""
 
     near: float = Field(gt=0.5, le=1)
 
 
 Copies = Literal["exact", "off"] | NearCopies
-"""Which copies of evidence count as evidence."""
+"""Which copies count as evidence."""
 
 
 def read_copies(given: object) -> Copies:
-    """Return which copies count, as a file or a caller says it; raises ``ValueError`` on anything else."""
+    """Parse the setting; raise ``ValueError`` if it is invalid."""
     if isinstance(given, bool):  # as YAML reads the word off
         return "exact" if given else "off"
     if given == "exact" or given == "off" or isinstance(given, NearCopies):
@@ -59,20 +57,20 @@ def read_copies(given: object) -> Copies:
 def credit_copies(
     truth: Iterable[TokenLevelGroundTruth], documents: Iterable[Document], copies: Copies = "exact"
 ) -> list[TokenLevelGroundTruth]:
-    """Return the truth with the copies of its spans as their alternatives; spans are those of the documents.
+    """Add the copies of spans as their alternatives.
 
-    Of the documents one at a time is in memory, unless copies may differ.
+    Exact copies need only one document in memory at a time.
     """
     items = list(truth)
     if copies == "off":
         return items
     texts = [span.text for item in items for span in item.relevant_spans]
     if not isinstance(copies, NearCopies):
-        return with_copies(items, [(one, COPY) for one in places_of_texts(texts, documents)])
+        return with_copies(items, [(place, COPY) for place in places_of_texts(texts, documents)])
     read = list(documents)
     prepared, exact = FoldedDocuments(read), places_of_texts(texts, read)
     near = {text: list(_near_places(prepared, text, copies.near)) for text in texts if len(text) >= LEAST_CHARACTERS}
-    return with_copies(items, [(one, COPY) for one in exact], near)
+    return with_copies(items, [(place, COPY) for place in exact], near)
 
 
 def with_copies(
@@ -80,10 +78,10 @@ def with_copies(
     exact: Iterable[tuple[CharacterSpan, str]],
     near: Mapping[str, Sequence[tuple[CharacterSpan, str]]] = MappingProxyType({}),
 ) -> list[TokenLevelGroundTruth]:
-    """Return the truth with places of its spans' texts as their alternatives, those to the letter by document first."""
+    """Add places of the texts of spans, with their origins, as alternatives: exact ones first, by document."""
     places: dict[str, list[tuple[CharacterSpan, str]]] = {}
-    for one in sorted(exact, key=lambda one: (one[0].doc_id, one[0].start)):
-        places.setdefault(one[0].text, []).append(one)
+    for place, origin in sorted(exact, key=lambda pair: (pair[0].doc_id, pair[0].start)):
+        places.setdefault(place.text, []).append((place, origin))
     for text, others in near.items():
         places.setdefault(text, []).extend(others)
     credited = []
@@ -105,14 +103,14 @@ def with_copies(
 
 
 def count_copies(answers: pa.Table) -> tuple[int, int]:
-    """Of how many questions and spans a truth table has copies."""
+    """Count the questions and the spans with copies in a truth table."""
     copies = answers.filter(pc.is_in(answers.column("origin"), pa.array([COPY, NEAR_COPY])))
     groups = copies.group_by(["query_id", "group"]).aggregate([])
     return len(pc.unique(groups.column("query_id"))), groups.num_rows
 
 
 def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list[CharacterSpan]:
-    """Return where each of the texts is in the documents; of each the first ``MOST_PLACES`` by document and place."""
+    """Return the first ``MOST_PLACES`` places of each text, by document and start."""
     by_head: dict[str, list[str]] = {}
     for text in sorted({text for text in texts if len(text) >= LEAST_CHARACTERS}):
         by_head.setdefault(text[:LEAST_CHARACTERS], []).append(text)
@@ -125,13 +123,13 @@ def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list
                     counts[text] += 1
                     places[text].append(document.span(start, start + len(text)))
         for text in counts:
-            if len(places[text]) > MOST_PLACES:  # whichever document comes first
+            if len(places[text]) > MOST_PLACES:
                 places[text] = sorted(places[text], key=lambda span: (span.doc_id, span.start))[:MOST_PLACES]
     return [place for found in places.values() for place in found]
 
 
 def _starts(patterns: list[str], content: str) -> list[int]:
-    """Return the code points at which one of the patterns begins, in order."""
+    """Return the code points at which a pattern begins, in order."""
     found = pl.Series([content]).str.find_many(patterns, overlapping=True)[0].to_numpy()
     if content.isascii():
         return sorted(found.tolist())

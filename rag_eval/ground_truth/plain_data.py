@@ -1,9 +1,8 @@
 """Queries and ground truth given as plain data: records, dataset examples, and data frames of polars, pandas or Arrow.
 
-A record is a line of a ground-truth file: ``{"query": …, "relevant_spans": [{"doc_id", "start", "end", "text"}]}`` or
-``{"query": …, "relevant_chunk_ids": […]}``; a dataset example has them as ``inputs`` and ``outputs``. A frame has a row
-for each query, or for each span (``query``, ``doc_id``, ``start``, ``end``, ``text``) or chunk id (``query``,
-``chunk_id``). camelCase is read too; columns of a frame that are none of these are metadata of the query.
+A record is a line of a ground-truth file; a dataset example has its keys in ``inputs`` and ``outputs``. A frame has a
+row for each query, span (``query``, ``doc_id``, ``start``, ``end``, ``text``) or chunk id (``query``, ``chunk_id``);
+its other columns are metadata of the query.
 """
 
 import csv
@@ -20,35 +19,25 @@ from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
-_SPAN = {"doc_id": "doc_id", "docId": "doc_id", "start": "start", "end": "end", "text": "text", "origin": "origin"}
-_QUOTED = _SPAN | {name: name for name in NAMES}
-_CHUNK = ("chunk_id", "chunkId")
+_SPAN = {"doc_id", "start", "end", "text", "origin"}
+_RECORD = {*TokenLevelLine.model_fields, *ChunkLevelLine.model_fields}
 _MISSING = ("NAType", "NaTType")
-_ID = ("id", "query_id", "queryId")
+_ID = ("id", "query_id")
 _CAMEL_CASE = {"relevantSpans": "relevant_spans", "relevantChunkIds": "relevant_chunk_ids"}  # in dataset examples
-_OWN = {
-    "query",
-    "unanswerable",
-    "metadata",
-    "relevant_spans",
-    "relevantSpans",
-    "relevant_chunk_ids",
-    "relevantChunkIds",
-}
 
 
 def is_frame(given: object) -> bool:
-    """Whether an object is a data frame of polars or pandas, or an Arrow table."""
+    """Check whether an object is a frame of polars or pandas, or an Arrow table."""
     return any(hasattr(given, name) for name in ("to_dicts", "to_pylist")) or hasattr(given, "iterrows")
 
 
 def frame_rows(frame: Any) -> list[JsonObject]:
-    """Return the rows of a frame of polars, pandas or Arrow as records, without what is missing in them."""
+    """Return the rows of a frame as records without missing values."""
     if hasattr(frame, "to_dicts"):
         rows = frame.to_dicts()
     else:
         rows = frame.to_pylist() if hasattr(frame, "to_pylist") else frame.to_dict("records")
-    # pandas has NaN and values of its own for what is missing, and numbers of numpy.
+    # pandas has numbers of numpy, and NaN or its own objects for missing values.
     return [{key: _plain(value) for key, value in row.items() if _is_there(value)} for row in rows]
 
 
@@ -64,11 +53,8 @@ def _plain(value: Any) -> Any:
 
 
 def queries_from(given: Any) -> list[Query]:
-    """Return the queries of a frame with a column ``query``, of records, or of texts, each once.
-
-    Raises ``GroundTruthError`` on a row without a query.
-    """
-    found: dict[str, Query] = {}
+    """Return the unique queries of a frame, of records or of texts; raise ``GroundTruthError`` on other rows."""
+    queries: dict[str, Query] = {}
     for row in frame_rows(given) if is_frame(given) else given:
         if isinstance(row, str | Query):
             query = Query.from_text(row) if isinstance(row, str) else row
@@ -78,41 +64,39 @@ def queries_from(given: Any) -> list[Query]:
             if not isinstance(text, str):
                 raise GroundTruthError(f"a row has no query: {preview(repr(row))}; give a column query")
             query = Query(record.get("id") or generate_query_id(text), QueryText(text), record.get("metadata") or {})
-        found.setdefault(query.id, query)
-    return list(found.values())
+        queries.setdefault(query.id, query)
+    return list(queries.values())
 
 
 def read_queries(path: str | Path) -> list[Query]:
-    """Return the questions of a file, each once: of a text file one a line, of CSV and JSON lines by their ``query``.
+    """Read the unique questions of a file: text with one a line, CSV, or JSON lines.
 
-    Columns of CSV and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises
-    ``GroundTruthError`` when the file cannot be read, or has none.
+    Columns and keys other than ``query`` and ``id`` are metadata. Raises ``GroundTruthError`` if the file cannot be
+    read or has no question.
     """
     path = Path(path)
     text = read_truth_text(path, "file of questions")
     kind = path.suffix.lower()
     try:
         if kind == ".csv":
-            given = [{key: value for key, value in row.items() if value} for row in _table_rows(text)]
+            table = csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval="")
+            rows = [{key: value for key, value in row.items() if value} for row in table]
         elif kind in (".json", ".jsonl", ".ndjson"):
-            written = [text] if kind == ".json" else text.split("\n")
-            lines = [parsed_line(line) for line in written if line.strip()]
-            asked = lines[0] if kind == ".json" else lines
-            given = [{"query": one} if isinstance(one, str) else dict(one) for one in asked]
+            if kind == ".json":
+                items = parsed_line(text)
+            else:
+                items = [parsed_line(line) for line in text.split("\n") if line.strip()]
+            rows = [{"query": item} if isinstance(item, str) else dict(item) for item in items]
         else:
-            given = [{"query": line.strip()} for line in text.splitlines() if line.strip()]
-        found = queries_from([_record(one, of_frame=True) for one in given])
+            rows = [{"query": line.strip()} for line in text.splitlines() if line.strip()]
+        queries = queries_from([_record(row, of_frame=True) for row in rows])
     except (ValueError, TypeError, RecursionError, csv.Error) as error:
         raise GroundTruthError(f"{str(path)!r} is not {kind[1:]} with a query in each row: {error}") from None
     except GroundTruthError as error:
         raise GroundTruthError(f"{str(path)!r}: {error}") from None
-    if not found:
+    if not queries:
         raise GroundTruthError(f"{str(path)!r} holds no question: write one a line")
-    return found
-
-
-def _table_rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval=""))
+    return queries
 
 
 @overload
@@ -128,11 +112,15 @@ def truth_from(
 
 
 def truth_from(given: Any, level: EvaluationType, documents: CorpusDocuments | None = None) -> list[Any]:
-    """Return ground truth of one level from a frame, or from items that are ground truth, records or examples.
+    """Read ground truth from a frame, or from a list of ground truth, records or examples.
 
-    Spans that are quoted, or given by their page, need the ``documents``, which ``corpus.by_id`` gives. Items of
-    another kind are left as they are, for the evaluation to refuse.
-    Raises ``GroundTruthError``, with the number of the item, when one cannot be read.
+    Args:
+        given: The frame or list; items of another type are returned unchanged.
+        level: The evaluation type.
+        documents: Returns the documents by id, such as ``corpus.by_id``: needed for spans without offsets.
+
+    Raises:
+        GroundTruthError: If an item cannot be read; names its number.
     """
     rows = _joined(frame_rows(given)) if is_frame(given) else given
     if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
@@ -147,52 +135,46 @@ def _read(item: Any, number: int, level: EvaluationType, of_frame: bool, quotes:
         item = {"inputs": item.inputs, "outputs": item.outputs, "metadata": item.metadata}
     if not isinstance(item, Mapping):
         return item
+    kind: type[TokenLevelLine | ChunkLevelLine] = TokenLevelLine if level == "token-level" else ChunkLevelLine
     try:
-        read, faults = (
-            (TokenLevelLine if level == "token-level" else ChunkLevelLine)
-            .model_validate(quotes.placed(_record(item, of_frame)))
-            .read()
-        )
+        truth, faults = kind.model_validate(quotes.placed(_record(item, of_frame))).read()
     except (ValueError, RecursionError, RagEvalError) as error:
-        read, faults = None, line_faults(error)
+        truth, faults = None, line_faults(error)
     if faults:
         raise GroundTruthError(f"item {number} of the ground truth, {preview(repr(dict(item)))}: {faults[0]}")
-    return read
+    return truth
 
 
 def _record(item: Mapping[str, Any], of_frame: bool) -> JsonObject:
-    """Return a record in the keys of a line of a ground-truth file."""
+    """Return a record with the keys of a line of a ground-truth file."""
     record = dict(item)
     if "inputs" in record:
         outputs = {_CAMEL_CASE.get(key, key): value for key, value in (record.get("outputs") or {}).items()}
         metadata = {**(outputs.pop("metadata", None) or {}), **(record.get("metadata") or {})}
         unanswerable = bool(metadata.pop("unanswerable", False) or outputs.pop("unanswerable", False))
         record = {**record["inputs"], **outputs, "metadata": metadata, "unanswerable": unanswerable}
-    named = next((record.pop(key) for key in _ID if key in record), None)
-    if named is not None:
-        record["id"] = QueryId(str(named))
+    query_id = next((record.pop(key) for key in _ID if key in record), None)
+    if query_id is not None:
+        record["id"] = QueryId(str(query_id))
     if of_frame:
-        known = {*_OWN, *_SPAN, *_CHUNK, "id", "chunk_ids", "alternatives", "origins"}
-        extra = {key: record.pop(key) for key in list(record) if key not in known}
+        extra = {key: record.pop(key) for key in list(record) if key not in {*_RECORD, *_SPAN, "chunk_id"}}
         record["metadata"] = {**(record.get("metadata") or {}), **extra}
     return record
 
 
 def _joined(rows: list[JsonObject]) -> list[JsonObject]:
-    """Return a record for each query of rows that have a span or a chunk id each; other rows as they are."""
-    if not any({"doc_id", "docId", *_CHUNK} & row.keys() for row in rows):
+    """Join the rows of one query, if each row has a span or a chunk id."""
+    if not any({"doc_id", "chunk_id"} & row.keys() for row in rows):
         return rows
     joined: dict[Any, JsonObject] = {}
     for row in rows:
-        # Beside numbers, columns of these names are somebody's own.
-        names = _SPAN if "start" in row else _QUOTED
-        query = {key: value for key, value in row.items() if key not in names and key not in _CHUNK}
+        # Next to offsets, columns of these names are metadata.
+        names = _SPAN if "start" in row else {*_SPAN, *NAMES}
+        query = {key: value for key, value in row.items() if key not in names and key != "chunk_id"}
         key = next((row[key] for key in _ID if key in row), row.get("query"))
         record = joined.setdefault(key, query)
-        span = {names[key]: value for key, value in row.items() if key in names}
-        if span:
+        if span := {key: value for key, value in row.items() if key in names}:
             record.setdefault("relevant_spans", []).append(span)
-        record_ids = [row[key] for key in _CHUNK if key in row]
-        if record_ids:
-            record.setdefault("relevant_chunk_ids", []).extend(record_ids)
+        if "chunk_id" in row:
+            record.setdefault("relevant_chunk_ids", []).append(row["chunk_id"])
     return list(joined.values())

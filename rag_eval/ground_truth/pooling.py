@@ -1,8 +1,6 @@
-"""Pool what was retrieved and nobody judged, have a model judge it, and add what is relevant to the ground truth.
+"""Pool unjudged passages, have a model grade them, and add the relevant ones to the ground truth.
 
-A pooled passage is in the metadata of its query (``rag_eval.types.evidence.JudgedPassage``), first without a grade. A
-passage that is judged relevant becomes a relevant span, or chunk id, whose origin names the judge; any other stays as
-judged, so that it is neither asked about again nor counted as unjudged.
+Pooled passages and their grades are in the metadata of the query, as ``rag_eval.types.evidence.JudgedPassage``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,23 +30,23 @@ from rag_eval.types.ids import ChunkId, QueryId
 
 Passage = CharacterSpan | ChunkId
 Retrieved = list[tuple[Place, str, int]]
-"""What was retrieved for a query: the place, the configuration and the rank."""
+"""The hits of a query: place, configuration and rank."""
 
 LONGEST, SHORTEST = 2_000, 20
-"""The most characters of a pooled passage, and the fewest: what is left beside judged text may be a word or a comma."""
+"""The most and the fewest characters of a pooled passage."""
 
 ORIGIN = "judged by "
-"""The beginning of the origin of what entered the ground truth because it was judged relevant."""
+"""Starts the origin of passages that were judged relevant."""
 
 
 def pool(
     truth: Iterable[Truth], retrieved: Mapping[str, pa.Table], k: int, documents: Mapping[str, Document]
 ) -> list[Truth]:
-    """Return the ground truth with the passages to judge: what was retrieved and is neither in it nor judged.
+    """Add the retrieved passages that are neither in the ground truth nor judged.
 
-    Overlapping ranges of several chunkings become one passage of ``LONGEST`` characters at most; what then has fewer
-    than ``SHORTEST`` is left out. The passages of a query are ordered by the number of configurations that retrieved
-    them, then by the best rank. Unanswerable queries, and hits without a place, are left alone.
+    Overlapping hits become one passage of at most ``LONGEST`` characters; passages shorter than ``SHORTEST`` are
+    skipped. Passages are ordered by the number of configurations that retrieved them, then by rank. Unanswerable
+    queries do not change.
 
     Args:
         truth: The ground truth.
@@ -59,7 +57,7 @@ def pool(
     by_query: dict[str, Retrieved] = {}
     for name, table in retrieved.items():
         near = as_passages(table).filter(pc.field("rank") <= k)
-        columns = (near.column(one).to_pylist() for one in ("query_id", "doc_id", "start", "end", "chunk_id", "rank"))
+        columns = (near.column(c).to_pylist() for c in ("query_id", "doc_id", "start", "end", "chunk_id", "rank"))
         for query_id, doc_id, start, end, chunk_id, rank in zip(*columns, strict=True):
             place = (chunk_id, 0, 1) if start is None else (doc_id, start, end)
             by_query.setdefault(query_id, []).append((place, name, rank))
@@ -73,7 +71,7 @@ def _pooled(item: Truth, retrieved: Retrieved, documents: Mapping[str, Document]
         return item
     before = judgements(item.query)
     members: set[Any] = {member for group in item.groups for member in group}
-    taken = merge_places(map(_place, [*members, *(one.passage for one in before)]))
+    taken = merge_places(map(_place, [*members, *(judged.passage for judged in before)]))
     new: list[JudgedPassage] = []
     if is_placed:
         for doc_id, start, end in _pieces([place for place, _, _ in hits], taken):
@@ -84,8 +82,8 @@ def _pooled(item: Truth, retrieved: Retrieved, documents: Mapping[str, Document]
     else:
         ids = dict.fromkeys(ChunkId(place[0]) for place, _, _ in hits if place[0] not in taken)
         new += [JudgedPassage(chunk_id) for chunk_id in ids]
-    counted = [one if one.passage in members else _counted(one, hits) for one in (*before, *new)]
-    ordered = sorted(counted, key=lambda one: (-one.configurations, one.rank, _place(one.passage)))
+    counted = [judged if judged.passage in members else _counted(judged, hits) for judged in (*before, *new)]
+    ordered = sorted(counted, key=lambda judged: (-judged.configurations, judged.rank, _place(judged.passage)))
     return replace(item, query=with_judgements(item.query, ordered))
 
 
@@ -96,7 +94,7 @@ def _place(passage: Passage) -> Place:
 
 
 def _counted(judged: JudgedPassage, hits: Retrieved) -> JudgedPassage:
-    """Return a passage with the number of configurations that retrieved any of it, and the best rank."""
+    """Set the number of configurations that retrieved some of a passage, and the best rank."""
     doc_id, start, end = _place(judged.passage)
     near = [(name, rank) for place, name, rank in hits if place[0] == doc_id and place[1] < end and start < place[2]]
     if not near:
@@ -105,7 +103,7 @@ def _counted(judged: JudgedPassage, hits: Retrieved) -> JudgedPassage:
 
 
 def _pieces(places: Iterable[Place], taken: Mapping[str, list[Interval]]) -> list[Place]:
-    """Return the places without what is taken; overlapping ones are one, as long as it is not too long."""
+    """Join overlapping places up to ``LONGEST`` characters, and remove what is taken."""
     joined: list[Place] = []
     for doc_id, start, end in sorted(set(places)):
         if joined and joined[-1][0] == doc_id and start < joined[-1][2]:
@@ -126,24 +124,26 @@ def _pieces(places: Iterable[Place], taken: Mapping[str, list[Interval]]) -> lis
 
 
 def draw_sample(truth: Sequence[Truth], count: int, seed: int) -> list[Truth]:
-    """Return the ground truth with ``count`` pooled passages drawn for people, in place of an earlier draw."""
+    """Draw ``count`` pooled passages for people to judge, replacing an earlier sample."""
     passages = [judgements(item.query) for item in truth]
-    pooled = [(row, number) for row, found in enumerate(passages) for number, one in enumerate(found) if one.is_pooled]
+    pooled = [
+        (row, number) for row, judged in enumerate(passages) for number, one in enumerate(judged) if one.is_pooled
+    ]
     is_drawn = np.random.default_rng(seed).permutation(len(pooled)) < count
     drawn = {key for key, mark in zip(pooled, is_drawn, strict=True) if mark}
     return [
         replace(
             item,
             query=with_judgements(
-                item.query, [replace(one, sampled=(row, number) in drawn) for number, one in enumerate(found)]
+                item.query, [replace(one, sampled=(row, number) in drawn) for number, one in enumerate(judged)]
             ),
         )
-        for row, (item, found) in enumerate(zip(truth, passages, strict=True))
+        for row, (item, judged) in enumerate(zip(truth, passages, strict=True))
     ]
 
 
 class PassageGrade(ModelAnswer):
-    """How far a passage answers a question, from 0 to 3, and why."""
+    """How well a passage answers a question, from 0 to 3, and why."""
 
     reason: str
     grade: Literal[0, 1, 2, 3]
@@ -161,7 +161,7 @@ class PassageJudge(TextWriter):
 
 @dataclass(frozen=True)
 class Judging:
-    """The grades that a model gave, and how many passages it was not asked about within its budget."""
+    """The grades of a model, and how many passages its budget did not cover."""
 
     grades: Grades
     ungraded: int
@@ -170,16 +170,16 @@ class Judging:
 def judge_passages(
     truth: Iterable[Truth], judge: PassageJudge, answers: Answers, texts: Mapping[ChunkId, str]
 ) -> Judging:
-    """Have a model grade the pooled passages that it has not graded, those that most configurations retrieved first.
+    """Have a model grade the pooled passages without its grade, those of most configurations first.
 
     Args:
         truth: The ground truth with pooled passages.
-        judge: The model, which is asked until its ``max_cost`` is reached.
-        answers: What asks, and stores every answer.
+        judge: The model; its ``max_cost`` ends the grading.
+        answers: Sends the requests, and caches the answers.
         texts: The texts of chunk ids.
 
     Raises:
-        ServiceError: If the service fails for good; what was answered is stored.
+        ServiceError: If the service fails; the answers so far are cached.
     """
     waiting = [
         (item.query, one)
@@ -199,10 +199,9 @@ def judge_passages(
 
 
 def with_grades(truth: Iterable[Truth], judge: str, grades: Grades) -> list[Truth]:
-    """Return the ground truth with the grades of a judge.
+    """Record the grades of a judge, and add relevant passages to the ground truth.
 
-    What is relevant now enters it, with its origin; what entered it so and is no longer relevant leaves it, unless the
-    query would have no evidence left.
+    Passages that were added this way and are no longer relevant are removed, unless the query would have no evidence.
     """
     by_query: dict[QueryId, dict[Passage, PassageGrade]] = {}
     for (query_id, passage), grade in grades.items():

@@ -1,7 +1,7 @@
-"""Where the ground truth of a benchmark comes from: sources are parts, and what several give is joined.
+"""The sources of the ground truth of a benchmark, and how several are joined.
 
-A source is looked at before it is read: what ``observe`` finds has the digest of all that its truth depends on beside
-the documents, so that truth that is kept is read again only where its source is another than it was.
+A source is observed before it is read: the digest covers everything but the documents that its ground truth depends on,
+so that cached ground truth is used until the source changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from rag_eval.types.ids import EvaluationType, text_sha256
 
 
 class Observed(NamedTuple):
-    """A source as it was when it was looked at; ``truth`` is what it held, where looking is reading."""
+    """The state of a source: its digest, and its ground truth if observing means reading."""
 
     digest: str
     truth: Sequence[Truth] | None = None
 
 
 class Reading(NamedTuple):
-    """What a source gave, how many queries of it are new, and what models read and charged for them."""
+    """The ground truth of a source, how many queries are new, and the tokens and cost of models."""
 
     truth: Sequence[Truth]
     fresh: int
@@ -42,10 +42,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a source is read: the storage of its workspace, and how spans are carried over to documents that changed.
-
-    ``run`` is the same for all attempts of one run.
-    """
+    """The storage of the workspace, and a function that re-anchors spans; attempts of one run have the same ``run``."""
 
     storage: Storage
     carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] = field(repr=False)
@@ -63,13 +60,13 @@ class FileTruth:
         return f"file {self.path.name}"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
+        """Return the digest of the file; raise ``GroundTruthError`` if it cannot be read."""
         return Observed(text_sha256(read_truth_text(self.path)))
 
     def read(
         self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
     ) -> Reading:
-        """The truth of the file; raises ``GroundTruthError``, and ``ArtifactError`` when the file changed meanwhile."""
+        """Read the file; raise ``GroundTruthError``, or ``ArtifactError`` if it changes while it is read."""
         truth = read_truth(self.path, level, lambda: corpus().by_id())
         if self.observe(level) != observed:
             raise ArtifactError(f"the ground-truth file {str(self.path)!r} changed while it was read: run again")
@@ -77,15 +74,14 @@ class FileTruth:
 
 
 def read_truth(path: Path, level: EvaluationType, documents: CorpusDocuments | None = None) -> Sequence[Truth]:
-    """Read a file of this level; raises as ``read_token_level`` does."""
+    """Read a file of this level; raise like ``read_token_level``."""
     return read_token_level(path, documents) if level == "token-level" else read_chunk_level(path)
 
 
 class ForeignTruth(ForeignFunction):
-    """A source that is not built in: a function of the corpus, or an object with ``load(corpus)``.
+    """A user-defined source: a function of the corpus, or an object with ``load(corpus)``.
 
-    It gives ground truth, records of it, or a data frame: see ``truth_from``. Raises ``ConfigurationError`` when it can
-    be asked for none.
+    It returns what ``truth_from`` reads. Raises ``ConfigurationError`` if it is neither.
     """
 
     kind = "truth-source"
@@ -97,29 +93,31 @@ class ForeignTruth(ForeignFunction):
         return self.label
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
-        """Say what a run will do."""
-        return f"{self.title} is asked for its questions when it runs"
+        """Describe what a run will do."""
+        return f"{self.title} is called when the benchmark runs"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """The digest of its code and settings, or what it gives as its ``identity``."""
+        """Return the digest of its code and settings, or its ``identity``."""
         return Observed(self.identity)
 
     def read(
         self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
     ) -> Reading:
-        """What it gives for the corpus; raises ``GroundTruthError`` on what is no truth of this level."""
+        """Call the source; raise ``GroundTruthError`` if it does not return ground truth of this level."""
         truth: list[Any] = list(truth_from(self.ask(self._call, corpus()), level, corpus().by_id))
         check_unchanged(self)
         if not truth:
-            raise GroundTruthError(f"{self.title} gave no query: have it give ground truth")
+            raise GroundTruthError(f"{self.title} returned no query: return ground truth")
         return Reading(truth, len(truth))
 
 
 def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
-    """Join what sources gave, in their order; each has a title, which is the origin of what has none.
+    """Join the ground truth of several sources; the title of a source becomes the origin of its answers.
 
-    A question that two sources have, by its id or by its words, is taken once, from the first, where both have the
-    same answers. Raises ``GroundTruthError`` when they have not, or when one id stands for two questions.
+    A question with the id or the words of one in an earlier source is dropped if it has the same answers.
+
+    Raises:
+        GroundTruthError: If its answers differ, or two questions have the same id.
     """
     joined: list[Truth] = []
     by_id: dict[str, tuple[str, Truth]] = {}
@@ -148,7 +146,7 @@ def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
 
 
 def words_of(item: Truth) -> str:
-    """Return the words of a question, by which it is known beside its id."""
+    """Return the words of a question, which identify it like its id."""
     return " ".join(item.query.text.casefold().split())
 
 
@@ -157,6 +155,6 @@ def _answers(item: Truth) -> object:
 
 
 def _with_origin(item: Any, title: str) -> Truth:
-    members = (one for group in item.groups for one in group)
-    known: Truth = replace(item, origins={one: item.origins.get(one, title) for one in members})
-    return known
+    members = (member for group in item.groups for member in group)
+    changed: Truth = replace(item, origins={member: item.origins.get(member, title) for member in members})
+    return changed

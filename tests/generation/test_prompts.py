@@ -37,9 +37,9 @@ def test_a_file_replaces_one_prompt_and_changes_its_hash_alone(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("token_level", "${briefs} ${numbers}", r"token_level.md lacks \$\{documents\}: its places are"),
+        ("token_level", "${briefs} ${numbers}", r"token_level.md lacks \$\{documents\}: its placeholders are"),
         ("token_level", "${briefs} ${numbers} ${documents} ${persona}", r"has \$\{persona\}"),
-        ("verification", "${question} ${documents} costs $5 ", "a dollar sign that is no place"),
+        ("verification", "${question} ${documents} costs $5 ", "a dollar sign without a placeholder"),
         ("token_levle", "x", "'token_levle'.md, which is no prompt: the prompts are system.md, token_level.md"),
     ],
 )
@@ -52,7 +52,7 @@ def test_a_prompt_that_cannot_be_used_is_named(tmp_path: Path, name: str, text: 
 def test_a_folder_without_prompts_or_none_at_all_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no prompt: copy the ones to change from"):
         Prompts.load(tmp_path)
-    with pytest.raises(ConfigurationError, match="is not there"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         Prompts.load(tmp_path / "nowhere")
     (tmp_path / "system.md").write_bytes(b"\xff")
     with pytest.raises(ConfigurationError, match="not UTF-8"):
