@@ -136,10 +136,9 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
 
 
 def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray[np.int64]:
-    """Return the number of tokens of each slice of a text, encoded alone. ``places`` has a row of start and end for
-    each.
+    """Return the number of tokens of each slice of a text, encoded alone.
 
-    Many slices are counted with the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
+    A place is a row of start and end. Many slices are counted with the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
     """
     starts, ends = places.T
     if _key(text, encoding) in _ends or (ends - starts).sum() > len(text):
@@ -251,8 +250,7 @@ class TokenCounter:
 
 @cache
 def _clean_before(character: str) -> NDArray[np.bool_] | None:
-    """Return, by the code of the preceding character, whether the place before ``character`` is clean, or None if
-    never.
+    """Return, by the preceding code point, whether the place before ``character`` is clean; None if it never is.
 
     Codes from ``_BEYOND_WHITESPACE`` on share the last entry. The rule for line ends is omitted, because separators
     seldom follow one.

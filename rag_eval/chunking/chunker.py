@@ -44,8 +44,9 @@ class PositionAwareChunker(_Named, Protocol):
 
 
 class BuiltInChunker(ABC):
-    """A chunker that slices the source, so that positions are always right. Subclasses are parts; their fields are the
-    settings.
+    """A chunker that slices the source, so that positions are always right.
+
+    Subclasses are parts, and their fields are the settings.
 
     ::
 

@@ -24,8 +24,7 @@ def trim(text: str, start: int, end: int) -> Cut:
 
 
 def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
-    """Cut ``[start, end)`` into trimmed pieces of at most ``size`` characters: whole if it fits, else by line, else by
-    word.
+    """Cut ``[start, end)`` into trimmed pieces of at most ``size`` characters: at line ends, else between words.
 
     Words longer than ``size`` are cut inside. Whitespace alone has no pieces.
     """

@@ -99,9 +99,7 @@ class OpenAIClient:
         return answer
 
     def connect(self) -> "openai.OpenAI":
-        """Return the SDK's client, created at the first call. Raises ``ConfigurationError`` on a missing or invalid
-        key.
-        """
+        """Return the SDK's client. Raises ``ConfigurationError`` if the key is missing or invalid."""
         with self._lock:
             if self._sdk is None:
                 key = self._given_key or SecretStr(os.environ.get("OPENAI_API_KEY", "").strip())
