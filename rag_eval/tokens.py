@@ -138,7 +138,8 @@ def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
 def count_slices(text: str, places: NDArray[np.int64], encoding: str) -> NDArray[np.int64]:
     """Return the number of tokens of each slice of a text, encoded alone.
 
-    A place is a row of start and end. Many slices are counted with the tokens of the whole text. Raises ``TextEncodingError`` on a lone surrogate.
+    A place is a row of start and end. Many slices are counted with the tokens of the whole text. Raises
+    ``TextEncodingError`` on a lone surrogate.
     """
     starts, ends = places.T
     if _key(text, encoding) in _ends or (ends - starts).sum() > len(text):

@@ -411,10 +411,10 @@ def test_names() -> None:
     assert as_chunker(split_words).name == f"{__name__}.split_words"
     assert as_chunker(functools.partial(split_words, sep="x")).name == f"{__name__}.split_words(sep='x')"
     assert as_chunker(lambda text: [text], name="whole").name == "whole"
-    one, same, other = Splitter(5, ["a"]), Splitter(5, ["a"]), Splitter(5, ["b"])
-    assert as_chunker(one).name == as_chunker(same).name != as_chunker(other).name
-    assert as_chunker(one).name.startswith("Splitter(chunk_size=5, settings=")
-    assert as_chunker(one.split_text).name == as_chunker(one).name + ".split_text"
+    first, same, other = Splitter(5, ["a"]), Splitter(5, ["a"]), Splitter(5, ["b"])
+    assert as_chunker(first).name == as_chunker(same).name != as_chunker(other).name
+    assert as_chunker(first).name.startswith("Splitter(chunk_size=5, settings=")
+    assert as_chunker(first.split_text).name == as_chunker(first).name + ".split_text"
 
 
 def test_a_name_given_for_a_wrapped_chunker_replaces_its_own_and_keeps_the_places() -> None:

@@ -49,14 +49,16 @@ def test_long_texts(chunker: BuiltInChunker, size: int) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "\n", " ", "👍🏽", "ab ", "x\n\n", ".\n", "漢", "a.)", ")"])
 @pytest.mark.parametrize(
-    "chunker", [RecursiveCharacterChunker(), RecursiveTokenChunker(), SentenceChunker(100)], ids=lambda one: one.name
+    "chunker",
+    [RecursiveCharacterChunker(), RecursiveTokenChunker(), SentenceChunker(100)],
+    ids=lambda chunker: chunker.name,
 )
 def test_long_texts_of_one_unit_are_cut_up_to_the_end(chunker: BuiltInChunker, unit: str) -> None:
     text = unit * (300_000 // len(unit)) + "end"
     assert chunker.cuts(text)[-1][1] == len(text)
 
 
-@pytest.mark.parametrize("chunker", [FixedTokenChunker(2), RecursiveTokenChunker(2)], ids=lambda one: one.name)
+@pytest.mark.parametrize("chunker", [FixedTokenChunker(2), RecursiveTokenChunker(2)], ids=lambda chunker: chunker.name)
 def test_special_tokens_are_text_and_lone_surrogates_are_refused(chunker: BuiltInChunker) -> None:
     assert chunker.chunk("<|endoftext|>")[0] == "<|"
     with pytest.raises(TextEncodingError, match="lone surrogate"):

@@ -93,7 +93,7 @@ def test_pieces_are_packed_greedily(gaps: list[tuple[int, int]], size: int, over
     for (first, last), (following, _) in pairwise(groups):
         assert ends[last] - starts[first] <= size < ends[last + 1] - starts[first], "one more would not fit"
         shared = range(max(first + 1, last + 1 - overlap), last + 2)
-        assert following == next(one for one in shared if ends[last + 1] - starts[one] <= size)
+        assert following == next(number for number in shared if ends[last + 1] - starts[number] <= size)
 
 
 @pytest.mark.parametrize(

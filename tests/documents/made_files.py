@@ -68,9 +68,9 @@ def written(
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
     out, places = io.BytesIO(), []
     out.write(b"%PDF-1.4\n")
-    for number, one in enumerate(objects, start=1):
+    for number, item in enumerate(objects, start=1):
         places.append(out.tell())
-        out.write(f"{number} 0 obj\n{one}\nendobj\n".encode("latin-1"))
+        out.write(f"{number} 0 obj\n{item}\nendobj\n".encode("latin-1"))
     begin = out.tell()
     out.write(f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode())
     out.write("".join(f"{place:010} 00000 n \n" for place in places).encode())
@@ -80,4 +80,6 @@ def written(
 
 def _escaped(text: str, codes: Mapping[str, int]) -> str:
     coded = "".join(chr(codes[letter]) for letter in text) if codes else text
-    return "".join(f"\\{ord(one):03o}" if one in "\\()\r\n" or one < " " else one for one in coded)
+    return "".join(
+        f"\\{ord(character):03o}" if character in "\\()\r\n" or character < " " else character for character in coded
+    )

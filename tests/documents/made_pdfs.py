@@ -15,7 +15,13 @@ _NARROW, _WIDE = set("iljtf.,|'-ויןז"), set("mwMW@שצ")
 
 def width_of(text: str, size: float = SIZE) -> float:
     """How wide a text is drawn."""
-    return sum(0.3 if one in _NARROW else 0.75 if one in _WIDE else 0.44 + ord(one) % 5 * 0.03 for one in text) * size
+    return (
+        sum(
+            0.3 if character in _NARROW else 0.75 if character in _WIDE else 0.44 + ord(character) % 5 * 0.03
+            for character in text
+        )
+        * size
+    )
 
 
 @dataclass
@@ -81,9 +87,9 @@ class Paper:
                     words = [self.word() for _ in range(self.rng.randint(6, 14))]
                     words[0], words[-1] = words[0].capitalize(), f"{words[-1]}."
                     if has_ligatures:
-                        words[1:-1] = [one.replace("fi", "\ufb01").replace("fe", "\ufb03") for one in words[1:-1]]
-                    told = " ".join(words).replace("\ufb01", "fi").replace("\ufb03", "ffi")
-                    sentence = Sentence(told)
+                        words[1:-1] = [word.replace("fi", "\ufb01").replace("fe", "\ufb03") for word in words[1:-1]]
+                    text = " ".join(words).replace("\ufb01", "fi").replace("\ufb03", "ffi")
+                    sentence = Sentence(text)
                     self.sentences.append(sentence)
                 needed = width_of(words[0]) + (0.25 * SIZE if line else 0)
                 if needed > room:
@@ -103,7 +109,7 @@ class Paper:
         if words:  # the last sentence goes on nowhere
             drawn = len(sentence.text.split()) - len(words)
             sentence.text = " ".join(sentence.text.split()[:drawn])
-            self.sentences = [one for one in self.sentences if one.text]
+            self.sentences = [sentence for sentence in self.sentences if sentence.text]
         return drawing
 
     def _draw_line(self, line: Sequence[tuple[str, Sentence]], left: float, baseline: float, gap: float) -> None:
@@ -118,14 +124,14 @@ class Paper:
         made = [Sentence(" | ".join(row)) for row in texts]
         cells = [(row, column) for row in range(rows) for column in range(len(edges))]
         found: dict[tuple[int, int], list[Drawn]] = {}
-        for row, column in sorted(cells, key=lambda one: one[::-1]) if is_by_column else cells:
+        for row, column in sorted(cells, key=lambda cell: cell[::-1]) if is_by_column else cells:
             left = edges[column]
             for word in texts[row][column].split():
                 drawn = self.draw(word, left, top + row * 1.4 * LEADING)
                 found.setdefault((row, column), []).append(drawn)
                 left = drawn.right + 0.25 * SIZE
         for row, sentence in enumerate(made):
-            sentence.words = [one for column in range(len(edges)) for one in found[row, column]]
+            sentence.words = [word for column in range(len(edges)) for word in found[row, column]]
         self.sentences += made
 
     def right_to_left(self, left: float, right: float, lines: int, top: float) -> None:
@@ -173,7 +179,7 @@ def paper_of(kind: str, pages: int, seed: int = 0) -> Paper:
                 place = paper.draw(text, place, 110).right + 3
         edges = three if kind == "three columns" else two if "columns" in kind or kind == "hyphens" else ((60, 535),)
         drawing = [
-            paper.column(*one, 45, divides=kind == "hyphens", has_ligatures=kind == "ligatures") for one in edges
+            paper.column(*column, 45, divides=kind == "hyphens", has_ligatures=kind == "ligatures") for column in edges
         ]
         if kind == "across columns":
             for across in zip(*drawing, strict=True):

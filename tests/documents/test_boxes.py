@@ -36,16 +36,20 @@ def test_boxes_equal_those_of_a_naive_twin(words: list[tuple[int, int, int, bool
         boxes: list[Box] = []
         for run in runs:
             step = (run.right - run.left) / (run.end - run.start)
-            at = [run.left + step * (one - run.start) for one in range(run.start, run.end) if start <= one < end]
+            at = [
+                run.left + step * (character - run.start)
+                for character in range(run.start, run.end)
+                if start <= character < end
+            ]
             if at:
-                edges = min(*at, *(one + step for one in at)), max(*at, *(one + step for one in at))
+                edges = min(*at, *(edge + step for edge in at)), max(*at, *(edge + step for edge in at))
                 line = (run.page, run.top, run.bottom)
                 if boxes and (boxes[-1].page, boxes[-1].top, boxes[-1].bottom) == line:
                     edges = min(edges[0], boxes[-1].left), max(edges[1], boxes.pop().right)
                 boxes.append(Box(run.page, edges[0], run.top, edges[1], run.bottom))
         found = boxes_at(packed, start, end)
-        assert [one.page for one in found] == [one.page for one in boxes]
-        assert np.allclose([one[1:] for one in found], [one[1:] for one in boxes], atol=1e-4)
+        assert [box.page for box in found] == [box.page for box in boxes]
+        assert np.allclose([box[1:] for box in found], [box[1:] for box in boxes], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,7 @@ def test_boxes_equal_those_of_a_naive_twin(words: list[tuple[int, int, int, bool
 )
 def test_invalid_boxes_are_refused(runs: list[tuple[float, ...]]) -> None:
     with pytest.raises(ValueError, match="boxes"):
-        pack([WordBox(*one) for one in runs])  # type: ignore[arg-type]
+        pack([WordBox(*run) for run in runs])  # type: ignore[arg-type]
 
 
 def test_a_damaged_map_has_no_boxes() -> None:
@@ -79,8 +83,8 @@ def test_boxes_of_a_foreign_map_are_on_the_page() -> None:
 
 def test_a_long_document_is_looked_up_in_its_blocks() -> None:
     packed = pack([WordBox(2 * n, 2 * n + 1, 1 + n // 500, 0.1, 0.1, 0.2, 0.2) for n in range(50_000)])
-    assert [one.page for one in boxes_at(packed, 60_000, 60_001)] == [61]
-    assert [one.page for one in boxes_at(packed, 0, 100_000)] == list(range(1, 101))
+    assert [box.page for box in boxes_at(packed, 60_000, 60_001)] == [61]
+    assert [box.page for box in boxes_at(packed, 0, 100_000)] == list(range(1, 101))
 
 
 def check(document: Document) -> None:

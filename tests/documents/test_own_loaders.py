@@ -214,7 +214,9 @@ def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
     assert reading._process._process is None, "nothing was parsed"
     assert loaded({".pdf": "own_loaders:AsDrawn"})["a.pdf"] != first["a.pdf"]
     given: tuple[Any, ...] = ({}, {".pdf": {"type": "pdf"}}, {".pdf": "own_loaders:AsDrawn"})
-    none, same, own = (document_steps.load_corpus.cache_key({"source": whole(docs, "*.pdf", one)}) for one in given)
+    none, same, own = (
+        document_steps.load_corpus.cache_key({"source": whole(docs, "*.pdf", loaders)}) for loaders in given
+    )
     assert none == same != own
 
 
@@ -259,8 +261,8 @@ def test_two_loaders_can_be_compared(folder: Path) -> None:
         compare_runs(workspace, before, after)
     compared = compare_runs(workspace, before, after, allow_different=True)
     assert compared.queries > 0
-    found = [one.configurations[0].metrics["span_recall@1"] for one in outcomes]
-    asked = [one.inputs.truth.queries.rows for one in outcomes]
+    found = [outcome.configurations[0].metrics["span_recall@1"] for outcome in outcomes]
+    asked = [outcome.inputs.truth.queries.rows for outcome in outcomes]
     assert found[0] > 0.5
     assert asked[1] < asked[0], "sentences that the other loader tears apart are no spans any more"
 
@@ -275,4 +277,4 @@ def test_a_pattern_without_files_is_reported(tmp_path: Path) -> None:
         "loaders: {html: text, .HTML: html, old/*: text}}"
     )
     told = ["loaders: 'html' fits no file (did you mean .html?)", "loaders: 'old/*' fits no file"]
-    assert [one for one in check_files(load_config(file)).notes if one.startswith("loaders")] == told
+    assert [note for note in check_files(load_config(file)).notes if note.startswith("loaders")] == told

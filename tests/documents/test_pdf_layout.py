@@ -23,7 +23,7 @@ def placed(paper: Paper, loaded: LoadedText) -> Counter[str]:
         for word in sentence.words:
             left, right = lines.get((word.page, word.baseline), (word.left, word.right))
             lines[word.page, word.baseline] = min(left, word.left), max(right, word.right)
-        counts["on page"] += {one.page for one in boxes} == {word.page for word in sentence.words}
+        counts["on page"] += {box.page for box in boxes} == {word.page for word in sentence.words}
         counts["in box"] += bool(boxes) and all(
             any(
                 (box.page, abs(box.left * WIDTH - left) < 4, abs(box.right * WIDTH - right) < 4) == (page, True, True)
@@ -110,7 +110,7 @@ def test_a_page_starts_a_new_paragraph() -> None:
 
 def test_a_table_of_numbers_keeps_its_rows() -> None:
     cells = [["Port", "2025", "2026"], *([f"Pier {n}", f"{137 * n}", f"{2011 + n}"] for n in range(1, 6))]
-    page = [(60.0 + 100 * x, 700.0 - 14 * y, 10.0, one) for y, row in enumerate(cells) for x, one in enumerate(row)]
+    page = [(60.0 + 100 * x, 700.0 - 14 * y, 10.0, cell) for y, row in enumerate(cells) for x, cell in enumerate(row)]
     assert PdfLoader().load(written(WIDTH, HEIGHT, [page])).text == "".join(f"{' | '.join(row)}\n" for row in cells)
 
 
@@ -127,7 +127,7 @@ def test_flat_text_and_empty_pages_do_not_affect_other_text() -> None:
 
 def test_upside_down_words_keep_the_order_of_the_file() -> None:
     texts = [(300.0, 100.0 + 14 * n, -10.0, f"Upside down number {n}") for n in range(3)]
-    assert PdfLoader().load(written(WIDTH, HEIGHT, [texts])).text == f"{' '.join(one for *_, one in texts)}\n"
+    assert PdfLoader().load(written(WIDTH, HEIGHT, [texts])).text == f"{' '.join(text for *_, text in texts)}\n"
 
 
 def test_code_is_aligned_by_a_limited_number_of_blanks() -> None:

@@ -58,7 +58,9 @@ def test_settings_are_sent_with_a_new_seed_per_attempt() -> None:
     asked = request(settings={"temperature": 0.5, "seed": 7}, max_output_tokens=99)
     call(client, asked, 0)
     call(client, asked, 2)
-    assert [(one["seed"], one["temperature"], one["max_completion_tokens"]) for one in sent] == [
+    assert [
+        (arguments["seed"], arguments["temperature"], arguments["max_completion_tokens"]) for arguments in sent
+    ] == [
         (7, 0.5, 99),
         (9, 0.5, 99),
     ]

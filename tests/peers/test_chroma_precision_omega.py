@@ -85,7 +85,7 @@ def printed(values: list[float]) -> str:
 def test_the_dataset_is_the_published_one() -> None:
     assert len(corpus()) == 5
     assert len(ground_truth()) == 472
-    assert sum(len(one.relevant_spans) for one in ground_truth()) == 790
+    assert sum(len(item.relevant_spans) for item in ground_truth()) == 790
 
 
 @needs_data
@@ -95,9 +95,11 @@ def test_the_documented_row_comes_out(row: tuple[str, ...]) -> None:
     chunker = (
         FixedTokenChunker(size, overlap) if kind == "fixed" else RecursiveTokenChunker(size, overlap, CHROMA_SEPARATORS)
     )
-    placed = [one for doc in corpus() for one in first_occurrence(chunker).chunk_with_positions(doc)]
+    placed = [chunk for doc in corpus() for chunk in first_occurrence(chunker).chunk_with_positions(doc)]
     assert printed(precision_omega(placed)) == row[3] == row[4]
-    assert printed(precision_omega([one for doc in corpus() for one in chunker.chunk_with_positions(doc)])) == row[5]
+    assert (
+        printed(precision_omega([chunk for doc in corpus() for chunk in chunker.chunk_with_positions(doc)])) == row[5]
+    )
 
 
 def first_occurrence(chunker: object) -> Any:
@@ -120,13 +122,13 @@ class Fours:
 @given(st.text("ab.", max_size=60))
 def test_a_chunk_is_where_its_text_without_a_final_point_occurs_first(text: str) -> None:
     bare = [piece[:-1] if piece.endswith(".") else piece for piece in Fours().chunk(text)]
-    expected = {(text.index(one), text.index(one) + len(one)) for one in bare if one}
+    expected = {(text.index(piece), text.index(piece) + len(piece)) for piece in bare if piece}
     chunks = first_occurrence(Fours()).chunk_with_positions(Document(DocumentId("d"), text))
-    assert [(one.start, one.end) for one in chunks] == sorted(expected)
+    assert [(chunk.start, chunk.end) for chunk in chunks] == sorted(expected)
 
 
 @needs_data
 def test_the_metric_alone_gives_what_the_table_gives() -> None:
     chunks = [chunk for document in corpus() for chunk in RecursiveTokenChunker(200).chunk_with_positions(document)]
     metric = PrecisionOmega(ChunkedCorpus(chunks))
-    assert [metric.calculate([], one.relevant_spans) for one in ground_truth()] == precision_omega(chunks)
+    assert [metric.calculate([], item.relevant_spans) for item in ground_truth()] == precision_omega(chunks)

@@ -149,7 +149,7 @@ def test_a_haystack_splitter_is_warmed_up_before_it_is_run() -> None:
         def run(self, documents: list[HaystackDocument]) -> dict[str, list[HaystackDocument]]:
             if not self.ready:
                 raise RuntimeError("run before it was warmed up")
-            lines = [line for one in documents for line in (one.content or "").splitlines()]
+            lines = [line for document in documents for line in (document.content or "").splitlines()]
             return {"documents": [HaystackDocument(content=line) for line in lines]}
 
     document = Document(DocumentId("a.md"), "one\ntwo\none")
