@@ -177,15 +177,15 @@ def test_a_benchmark_file_sets_loaders(folder: Path) -> None:
     config = load_config(benchmark(folder, "own", "loaders: {.pdf: {type: 'own_loaders:AsDrawn', mark: '> '}}\n"))
     assert Loaders(config.loaders).of("x/a.PDF") is config.loaders[".pdf"]
     assert config.loaders[".pdf"] in config.parts()
-    for wrong, told in (
-        ("{.pdf: pdff}", r"loaders.'.pdf': there is no loader 'pdff' \(did you mean pdf\?\)"),
+    for wrong, message in (
+        ("{.pdf: pdff}", r"loaders.'.pdf'.*there is no loader 'pdff' \(did you mean pdf\?\)"),
         (
             "{.pdf: {type: pdf, running: true}}",
-            r"loaders.'.pdf'.running: pdf has no such key",
+            r"loaders.'.pdf'.running.*pdf has no such key",
         ),
-        ("[pdf]", "loaders: "),
+        ("[pdf]", "loaders"),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=message):
             load_config(benchmark(folder, "wrong", f"loaders: {wrong}\n"))
 
 
