@@ -1,4 +1,4 @@
-"""What a benchmark is to compare."""
+"""Benchmarks and their configurations, as loaded and as a run records them."""
 
 import math
 import re
@@ -48,11 +48,11 @@ from rag_eval.types.ids import EvaluationType
 
 THREADS = "threads"
 NEEDED = {THREADS: None, "dask": "prefect_dask", "ray": "prefect_ray"}
-"""The runners, each with the package it needs besides; the extra that brings it has the runner's name."""
+"""The task runners and the package that each needs; its extra has the name of the runner."""
 
 
 def check_runner(name: str) -> None:
-    """Raise ``ConfigurationError`` when there is no such runner, or what it needs is not installed."""
+    """Raise ``ConfigurationError`` if a task runner is unknown or its package is not installed."""
     if name not in NEEDED:
         raise ConfigurationError(
             f"there is no runner {preview(name)}{suggestion(name, NEEDED)}: {choices(NEEDED, name)}"
@@ -64,16 +64,21 @@ def check_runner(name: str) -> None:
 
 MOST_SHARDS = 4_096
 MAX_CONFIGURATIONS = 1_000
-"""More than that is taken for a mistake in a grid."""
+"""A larger grid is taken for a mistake."""
 
 
 @dataclass(frozen=True)
 class PartSection:
-    """One kind of part in a benchmark: a row here, and a field of its own in the four models below.
+    """A section of a benchmark file that lists parts of one kind; the four models below have a field for it.
 
-    A file lists the parts under the key of the row in ``SECTIONS``; a configuration has one of them in ``field``.
-    ``plain`` is the label that the name of a configuration leaves out: None where it is always told. Parts that only
-    searches by vectors use are ``by_vector``. All are axes of the grid but whole systems, which are ``beside`` it.
+    Attributes:
+        field: The field of a configuration that holds one of the parts.
+        kind: The kind of the parts.
+        description: What the section is for.
+        default: The part of a benchmark without the section; None if it is empty then.
+        plain: The label that names of configurations omit; None if they always have the label.
+        by_vector: Whether only vector searches use such a part.
+        beside: Whether the parts are whole systems, ranked beside the grid instead of being one of its axes.
     """
 
     field: str
@@ -85,54 +90,50 @@ class PartSection:
     beside: bool = False
 
     def listed(self) -> Any:
-        """Return the field of a benchmark that lists such parts, by default the one that ``default`` names."""
+        """Return the field of a benchmark that lists such parts."""
         if self.default is None:
             return Field(default_factory=list, description=self.description)
         return Field(default_factory=lambda: [self.kind.make(self.default)], min_length=1, description=self.description)
 
     def of(self, configuration: object) -> Any:
-        """Return the part of this kind that a configuration, or the record of one, has."""
+        """Return the part of this section in a configuration or its record."""
         return getattr(configuration, self.field)
 
     def has(self, retrieval: Any) -> bool:
-        """Tell whether a configuration that retrieves like this has such a part."""
+        """Tell whether a configuration with this retriever has such a part."""
         return not self.beside and (not self.by_vector or searches_by_vector(retrieval))
 
 
 SECTIONS = {
-    "chunkers": PartSection("chunker", CHUNKER, "How documents are cut; needed unless there is a system."),
+    "chunkers": PartSection("chunker", CHUNKER, "How documents are split; required unless there is a system."),
     "context": PartSection(
-        "context", CONTEXT, "What is searched around a chunk, and not returned.", default="none", plain="none"
+        "context", CONTEXT, "Context that is searched with a chunk but not returned.", default="none", plain="none"
     ),
     "retrieval": PartSection("retrieval", RETRIEVER, "How chunks are found.", default="vector"),
     "embedders": PartSection(
-        "embedder", EMBEDDER, "What turns texts into vectors.", default="local", plain="local", by_vector=True
+        "embedder", EMBEDDER, "What computes vectors of texts.", default="local", plain="local", by_vector=True
     ),
     "stores": PartSection(
         "store",
         STORE,
-        "What searches the vectors. The indexes of LanceDB are kept for later runs, of other stores the hits.",
+        "What searches vectors. Later runs reuse the indexes of LanceDB, and the hits of other stores.",
         default="lancedb",
         plain="lancedb exact",
         by_vector=True,
     ),
     "queries": PartSection(
-        "queries", REWRITER, "What is searched in the place of a question.", default="as-asked", plain="none"
+        "queries", REWRITER, "How a question is rewritten before the search.", default="as-asked", plain="none"
     ),
     "selection": PartSection(
         "selection", SELECTION, "Which documents are searched, and which hits are kept.", default="none", plain="none"
     ),
-    "rerankers": PartSection(
-        "reranker", RERANKER, "What puts the chunks found into a better order.", default="none", plain="none"
-    ),
-    "returns": PartSection(
-        "returns", PASSAGE, "What is returned for a hit, scored and paid for.", default="hit", plain="none"
-    ),
+    "rerankers": PartSection("reranker", RERANKER, "What reorders the chunks found.", default="none", plain="none"),
+    "returns": PartSection("returns", PASSAGE, "What is returned for a hit, and scored.", default="hit", plain="none"),
     "system": PartSection("system", SYSTEM, "Whole retrieval systems, ranked beside the configurations.", beside=True),
 }
-"""The sections of a benchmark that list parts, in the order of the grid: the first changes slowest."""
+"""The sections by key, in the order of the grid: the first changes slowest."""
 
-AXES = [one for one in SECTIONS.values() if not one.beside]
+AXES = [section for section in SECTIONS.values() if not section.beside]
 MODE = AXES.index(SECTIONS["retrieval"])
 
 ChunkerPart = Annotated[PositionAwareChunker, PartOf(CHUNKER)]
@@ -148,11 +149,11 @@ SystemPart = Annotated[Any, PartOf(SYSTEM)]
 
 
 class _Named(Settings):
-    """What a configuration and the record of one have in common."""
+    """A configuration or its record."""
 
     @property
     def name(self) -> str:
-        """What no other configuration is called: chunker and mode, then the parts that are not the default."""
+        """The unique name: chunker and retriever, then the parts that are not the default."""
         if (system := SECTIONS["system"].of(self)) is not None:
             return label(system)
         always = [label(one.of(self)) for one in AXES if one.plain is None]
@@ -161,7 +162,7 @@ class _Named(Settings):
 
 
 class ConfigurationRecord(_Named):
-    """A configuration as a run keeps it: what its parts were called, their settings and digests."""
+    """A configuration as a run records it: the names, settings and digests of its parts."""
 
     chunker: PartRecord | None = None
     context: PartRecord | None = None
@@ -176,10 +177,9 @@ class ConfigurationRecord(_Named):
 
 
 class Configuration(_Named):
-    """One way to chunk, search and rerank, or a whole system in the place of all of it.
+    """One way to chunk, search and rerank, or a whole system that does all of it.
 
-    What does not search by vectors has neither embedder nor store. Without the others chunks and questions are searched
-    as they are, all hits are kept, nothing is reranked, and the hits themselves are returned.
+    Only vector searches have an embedder and a store. The other parts are optional.
     """
 
     chunker: ChunkerPart | None = None
@@ -197,41 +197,41 @@ class Configuration(_Named):
     def _check_parts(self) -> Self:
         if self.system is not None:
             if any(one.of(self) is not None for one in AXES):
-                raise ValueError("a whole system has no other parts: leave them None")
+                raise ValueError("a whole system has no other parts: remove them")
             return self
         if self.chunker is None or self.retrieval is None:
-            raise ValueError("a configuration needs a chunker and how it retrieves, or a whole system")
-        for one in AXES:
-            given, is_used = one.of(self), one.has(self.retrieval)
-            if not is_used and given is not None:
-                raise ValueError(f"{label(self.retrieval)} has no {one.field}: leave it None")
-            if is_used and given is None and None not in one.kind.types.values():
-                raise ValueError(f"{label(self.retrieval)} lacks its {one.field}: give one")
+            raise ValueError("a configuration needs a chunker and a retriever, or a whole system: give them")
+        for section in AXES:
+            part, is_used = section.of(self), section.has(self.retrieval)
+            if not is_used and part is not None:
+                raise ValueError(f"{label(self.retrieval)} does not use the {section.field}: remove it")
+            if is_used and part is None and None not in section.kind.types.values():
+                raise ValueError(f"{label(self.retrieval)} needs the {section.field}: give one")
         return self
 
     @property
     def searches(self) -> list[Any]:
-        """The retrievers of which the rankings are fused; the one where there is one."""
+        """The retrievers whose rankings are fused; a single one if nothing is fused."""
         return self.retrieval.retrievers if isinstance(self.retrieval, HybridSearch) else [self.retrieval]
 
     def record(self) -> ConfigurationRecord:
-        """Return what a run keeps of it."""
-        had = [one for one in SECTIONS.values() if one.beside == (self.system is not None)]
-        parts = [one for one in had if one.beside or one.has(self.retrieval)]
-        return ConfigurationRecord.model_validate({one.field: PartRecord.of(one.kind, one.of(self)) for one in parts})
-
-
-def check_level(level: EvaluationType, returns: Sequence[Any]) -> None:
-    """Raise ``ConfigurationError`` where more than chunks is returned and scored by the ids of chunks."""
-    if level == "chunk-level" and any(one is not None for one in returns):
-        raise ConfigurationError(
-            "returns gives more text than a chunk, and the ground truth of chunk-level evaluation is ids of chunks: "
-            "leave returns out, or evaluate at token level"
+        """Return what a run records of it."""
+        sections = [section for section in AXES if section.has(self.retrieval)]
+        if self.system is not None:
+            sections = [SECTIONS["system"]]
+        return ConfigurationRecord.model_validate(
+            {section.field: PartRecord.of(section.kind, section.of(self)) for section in sections}
         )
 
 
+def check_level(level: EvaluationType, returns: Sequence[Any]) -> None:
+    """Raise ``ConfigurationError`` if chunk-level evaluation is to score more than chunks."""
+    if level == "chunk-level" and any(passage is not None for passage in returns):
+        raise ConfigurationError("returns applies to token-level evaluation only, and this is chunk-level: remove it")
+
+
 def check_fetch_k(selection: Selection | None, k: int) -> None:
-    """Raise ``ConfigurationError`` where a selection has fewer candidates fetched than count."""
+    """Raise ``ConfigurationError`` if a selection fetches fewer candidates than ``k``."""
     if selection is not None and selection.fetch_k is not None and selection.fetch_k < k:
         raise ConfigurationError(
             f"a selection has fetch_k {selection.fetch_k} and the largest k is {k}: fetch at least as many"
@@ -239,8 +239,8 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
 
 
 def _deepest(data: Mapping[str, Any]) -> int:
-    """Return how many hits count at most: the largest of k, of the objective's cut and of the metrics' cuts."""
-    names = [*(metric_column(one) for one in data.get("metrics", [])), data.get("objective", "")]
+    """Return the largest number of hits that k, the objective or a metric counts."""
+    names = [*map(metric_column, data.get("metrics", [])), data.get("objective", "")]
     depths: list[int] = [*data.get("k", [1]), *(split_name(name)[1].hits or 1 for name in names)]
     return max(depths)
 
@@ -256,16 +256,16 @@ LONGEST_NAME = 40
 
 def _check_name(name: str) -> str:
     if name != slug(name, LONGEST_NAME):
-        raise ValueError(f"expected at most {LONGEST_NAME} of a-z, 0-9 and - in between, found {preview(name)}")
+        raise ValueError(f"expected at most {LONGEST_NAME} characters of a-z, 0-9 and inner -, found {preview(name)}")
     return name
 
 
 def _check_target(target: str) -> str:
-    # Not quoted: it may be the address itself, which is a secret.
+    # Not quoted, because it may be the address itself, which is a secret.
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*|[a-z0-9-]+/[a-z0-9-]+", target):
         raise ValueError(
-            "expected the name of an environment variable that holds the address of a webhook or of mail, such as "
-            "NIGHTLY_WEBHOOK, or a notification block of Prefect, such as slack-webhook/team"
+            "expected the name of an environment variable with a webhook or mail address, such as NIGHTLY_WEBHOOK, or "
+            "a Prefect notification block, such as slack-webhook/team"
         )
     return target
 
@@ -282,18 +282,18 @@ InputPath = Annotated[Path, BeforeValidator(_check_path)]
 
 
 class BenchmarkConfig(Settings):
-    """Documents, the truth about them, and the ways to compare."""
+    """Documents, ground truth, and the configurations to compare."""
 
-    corpus: InputPath = Field(description="The folder of the documents.")
-    glob: Glob = Field(default="**/*.md", description="Which files of the folder are documents; a pattern or several.")
+    corpus: InputPath = Field(description="The folder of documents.")
+    glob: Glob = Field(default="**/*.md", description="Which files are documents; one pattern or several.")
     loaders: dict[StrictStr, Annotated[Any, PartOf(LOADER)]] = Field(
-        default={}, description="What reads which files, by suffix or pattern, such as {.pdf: my_module:MyLoader}."
+        default={}, description="Loaders by suffix or pattern, such as {.pdf: my_module:MyLoader}."
     )
     ground_truth: Annotated[list[Any], TruthSources()] = Field(
-        description="Where the questions and what answers them come from: a file, {langsmith: name}, "
-        "{generate: {model: …}}, or a list of these, which is joined."
+        description="Sources of questions and their evidence: a file, {langsmith: name}, {generate: {model: …}}, or a "
+        "list of these, which are joined."
     )
-    evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
+    evaluation_type: EvaluationType = Field(default="token-level", description="Whether spans or chunk ids are scored.")
     chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()
     context: list[ContextPart] = SECTIONS["context"].listed()
     retrieval: list[RetrieverPart] = SECTIONS["retrieval"].listed()
@@ -305,66 +305,66 @@ class BenchmarkConfig(Settings):
     returns: list[ReturnsPart] = SECTIONS["returns"].listed()
     system: list[SystemPart] = SECTIONS["system"].listed()
     k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_CUT)]] = Field(
-        default=[5], min_length=1, description="How many hits count, in increasing order."
+        default=[5], min_length=1, description="How many hits count; several numbers in increasing order."
     )
     metrics: list[Metric] = Field(
         default_factory=lambda data: DEFAULT_METRICS[data.get("evaluation_type", "token-level")],
         min_length=1,
-        description="What is measured, at every k unless it names a cut, such as span_iou@2000tokens; default: recall, "
-        "precision and IoU or F1.",
+        description="What is measured at every k, or at a cut of its own, such as span_iou@2000tokens; default: "
+        "recall, precision, and IoU or F1.",
     )
     budget: StrictInt | None = Field(
         default=None,
         ge=1,
         le=LARGEST_CUT,
-        description=f"How many tokens of context a question may cost; null: {BUDGET:,}.",
+        description=f"Tokens of context per question; null: {BUDGET:,}.",
     )
     objective: Annotated[StrictStr, AfterValidator(check_objective)] = Field(
         default_factory=lambda data: score_name(RecallWithinTokens.label, "tokens", data.get("budget") or BUDGET),
-        description="What configurations are ranked by: a metric, within the budget unless it names a cut, such as "
-        "span_recall@5; of yours its name without the module, such as found_anything. Default: recall_within_tokens.",
+        description="The metric that ranks configurations, within the budget or at a cut of its own, such as "
+        "span_recall@5; default: recall_within_tokens. Name your own metric without its module.",
     )
     fetch_k: StrictInt | None = Field(
         default=None,
         ge=1,
-        description="How many candidates are selected, fused or reranked, unless a selection says so for itself; null: "
-        "ten times k, at least 50, and as many hits as fill 16,000 tokens, of which no more are reranked.",
+        description="How many candidates are selected, fused or reranked, unless a selection has its own fetch_k; "
+        "null: ten times k, at least 50, and as many hits as fill 16,000 tokens, of which no more are reranked.",
     )
     copies: Annotated[Copies, BeforeValidator(read_copies)] = Field(
         default="exact",
-        description="Which copies of a relevant span elsewhere in the corpus count as found: exact ones, off for none, "
-        "or {near: 0.9} for those of such a similarity too.",
+        description="Which copies of a relevant span elsewhere in the corpus count as found: exact, off, or "
+        "{near: 0.9} for similar ones too.",
     )
     shards: Annotated[StrictInt, Field(ge=1, le=MOST_SHARDS)] | None = Field(
         default=None,
-        description="How many parts the documents are divided into, each of which is computed and kept by itself; "
-        "null: one for about 2 MB of documents, up to 64. The results are the same.",
+        description="Number of shards of documents, each cached by itself; null: one per 2 MB, up to 64. Does not "
+        "change results.",
     )
     search: Search = Field(
         default="full",
-        description="Which configurations are evaluated: full, all; guided, those of the chunkings that a guide ranks "
-        "first, before anything is embedded.",
+        description="Which configurations are evaluated: all (full), or those of the chunkings that a guide ranks "
+        "first before anything is embedded (guided).",
     )
     holdout: Annotated[StrictFloat, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="The share of the documents whose questions the search does not see, to judge it by."
+        default=0.0, description="Share of documents whose questions the search does not see, to validate it."
     )
     max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
-        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and before "
-        "a full one begins it is asked.",
+        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and a full "
+        "one that would exceed it is refused.",
     )
     langsmith_dataset: Name | None = Field(
-        default=None, description="The LangSmith dataset that gets an experiment for every configuration."
+        default=None, description="LangSmith dataset to publish runs to, one experiment per configuration."
     )
     name: Annotated[StrictStr, AfterValidator(_check_name)] | None = Field(
         default=None,
-        description="What the benchmark is called, on a Prefect server and for its baseline; null: as its file, or its "
-        "folder if that is benchmark.yaml.",
+        description="Name on the Prefect server and of the baseline; null: that of the file, or of its folder if the "
+        "file is benchmark.yaml.",
     )
     notify: list[Annotated[StrictStr, AfterValidator(_check_target)]] = Field(
         default_factory=list,
-        description="Who is told of failed and recovered runs of the service: names of environment variables that "
-        "hold the address of a webhook or of mail, or notification blocks of Prefect.",
+        description="Who is notified of failed and recovered runs of the service: environment variables with webhook "
+        "or mail addresses, or Prefect notification blocks.",
     )
 
     @field_validator("k")
@@ -377,10 +377,10 @@ class BenchmarkConfig(Settings):
     @field_validator("metrics")
     @classmethod
     def _check_metrics(cls, metrics: list[Any]) -> list[Any]:
-        names = [metric_column(one) for one in metrics]
+        names = list(map(metric_column, metrics))
         for place, metric in enumerate(names):
             if metric in names[:place]:
-                raise ValueError(f"{metric} stands twice: ask for each metric once")
+                raise ValueError(f"{metric} is listed twice: remove one")
         return metrics
 
     @field_validator("fetch_k")
@@ -394,7 +394,7 @@ class BenchmarkConfig(Settings):
     @model_validator(mode="after")
     def _check_count(self) -> Self:
         if not self.chunkers and not self.system:
-            raise ValueError("there is nothing to compare: give chunkers, or a system")
+            raise ValueError("nothing to compare: add chunkers or a system")
         try:
             check_level(self.evaluation_type, self.returns)
             for selection in self.selection:
@@ -405,14 +405,12 @@ class BenchmarkConfig(Settings):
             named: dict[str, Any] = {}
             for part in self._axes.get(section, getattr(self, key)):
                 if without(named.setdefault(label(part), part), Running) != without(part, Running):
-                    raise ValueError(
-                        f"two of the {key} are called {label(part)}: give each a name or a file of its own"
-                    )
+                    raise ValueError(f"two of the {key} are named {label(part)}: give one another name or file")
         sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
         others = [one for one in AXES if one.field != "retrieval"]
         count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))
         if count > MAX_CONFIGURATIONS:
-            raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
+            raise ValueError(f"the grid has {count:,} configurations: reduce it to at most {MAX_CONFIGURATIONS:,}")
         return self
 
     @property
@@ -421,13 +419,13 @@ class BenchmarkConfig(Settings):
 
     @property
     def corpus_shards(self) -> int | None:
-        """How many shards the documents are divided into; chunk ids are checked against all chunks at once."""
+        """The number of shards of documents; chunk-level evaluation checks ids against all chunks at once."""
         return 1 if self.evaluation_type == "chunk-level" else self.shards
 
     def configurations(self) -> list[Configuration]:
-        """Return every way to compare, each once: the sections in their order, the first changing slowest.
+        """Return every distinct configuration, the first section changing slowest.
 
-        Of parts that differ in settings of running alone, the first is taken: they make the same.
+        Parts that differ only in ``Running`` settings give the same results: the first of them is taken.
         """
         is_used = any(map(searches_by_vector, self.retrieval))
         axes = [listed if is_used or not one.by_vector else [None] for one, listed in self._axes.items()]
@@ -440,12 +438,12 @@ class BenchmarkConfig(Settings):
         return [Configuration.model_validate(way) for way in ways.values()]
 
     def parts(self) -> list[Any]:
-        """Return all parts that are listed, in the order of their keys, and the user's metrics."""
-        own = [one for one in self.metrics if not isinstance(one, str)]
+        """Return all listed parts in the order of their keys, and the user's metrics."""
+        own = [metric for metric in self.metrics if not isinstance(metric, str)]
         return [*self.loaders.values(), *(part for key in SECTIONS for part in getattr(self, key)), *own]
 
     def notices(self) -> list[str]:
-        """Return what to know of parts before they run: a key that is missing, code that cannot be known."""
+        """Return warnings about parts, such as a missing API key."""
         return notices([*self.ground_truth, *self.parts()])
 
 
@@ -454,7 +452,7 @@ PartsData = list[dict[str, Any]]
 
 
 class BenchmarkRecord(Settings):
-    """A benchmark as a run keeps it; the fields are those of ``BenchmarkConfig``, read without importing a part."""
+    """A benchmark as a run records it: the fields of ``BenchmarkConfig``, read without importing a part."""
 
     corpus: Path
     glob: str | list[str]
@@ -487,5 +485,5 @@ class BenchmarkRecord(Settings):
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> "BenchmarkRecord":
-        """Return what a run keeps of a benchmark; its metrics by name."""
-        return cls.model_validate(config.model_dump() | {"metrics": [metric_column(one) for one in config.metrics]})
+        """Return what a run records of a benchmark."""
+        return cls.model_validate(config.model_dump() | {"metrics": list(map(metric_column, config.metrics))})

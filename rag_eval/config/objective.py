@@ -1,4 +1,4 @@
-"""What a benchmark measures: the metrics asked for, and the objective by which it ranks, compares and gates."""
+"""The metrics of a benchmark, and the objective by which it ranks, compares and gates."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -30,24 +30,24 @@ from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
 METRICS: dict[EvaluationType, list[str]] = {level: metric_names(level) for level in ("token-level", "chunk-level")}
-"""The metrics that can be asked for in each evaluation type."""
+"""The built-in metrics of each evaluation type."""
 
 DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
     "token-level": ["span_recall", "span_precision", "span_iou"],
     "chunk-level": ["chunk_recall", "chunk_precision", "chunk_f1"],
 }
-"""What is measured unless something else is asked for."""
+"""The metrics of a benchmark that lists none."""
 
 
 def metric_column(metric: Any) -> str:
-    """Return what a metric of a benchmark is called in its scores, without a number of hits."""
+    """Return the name of a metric in the scores, without a number of hits."""
     if isinstance(metric, MetricAtCut):
         return str(metric)
     return metric if isinstance(metric, str) else column_of(metric)
 
 
 def _check_metric(given: Any, info: ValidationInfo) -> Any:
-    """Return a built-in metric's name as it is printed, or a user's metric; raise ``ValueError`` on others."""
+    """Return a built-in metric's name as printed, or a user's metric; raise ``ValueError`` for anything else."""
     if "evaluation_type" not in info.data:  # it has an error of its own
         return given
     level = info.data["evaluation_type"]
@@ -62,11 +62,10 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
     text: str = given
     try:
         name = MetricName.parse(text)
-        other = next(one for one in METRICS if one != level)
+        other: EvaluationType = "chunk-level" if level == "token-level" else "token-level"
         if name.base not in METRICS[level] and name.base in METRICS[other]:
             raise ValueError(
-                f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {level}: "
-                f"{choices(METRICS[level])}"
+                f"{preview(text)} is for {other} evaluation and evaluation_type is {level}: {choices(METRICS[level])}"
             )
         name = parse_metric_name(text, METRICS[level])
         if name.unit is not None:
@@ -77,16 +76,16 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
 
 
 def check_objective(given: str, info: ValidationInfo) -> str:
-    """Return the full name of a metric, at the budget unless it names a cut; a user's must be measured."""
+    """Return the full name of an objective, at the budget unless it has a cut; raise ``ValueError`` if unknown."""
     budget = info.data.get("budget") or BUDGET
     column, cut = split_name(given)
     takes_budget = cut == ALL and "@" not in given and "tokens" in metric_of(column).cuts
     at_budget = score_name(column, "tokens", budget) if takes_budget else given
-    own = [metric_column(one) for one in info.data.get("metrics", []) if not isinstance(one, str)]
+    own = [metric_column(metric) for metric in info.data.get("metrics", []) if not isinstance(metric, str)]
     if column in own:
         return at_budget
     if "metrics" in info.data and issubclass(metric_of(column), OwnMetric) and own:
-        raise ValueError(f"{preview(given)} is no metric of this benchmark: {choices(own, given)}, or a built-in one")
+        raise ValueError(f"{preview(given)} is not listed under metrics: {choices(own, given)}, or a built-in metric")
     return str(_check_metric(at_budget, info))
 
 
@@ -102,14 +101,13 @@ Metric = Annotated[
 def measured_by(
     metrics: Sequence[Any], ks: Sequence[int], objective: str, level: EvaluationType, budget: int | None = None
 ) -> list[Any]:
-    """Return what configurations are scored by: the metrics, the objective, what its context costs, and the strip.
+    """Return the metrics to compute: those listed, the objective, the tokens of its context, and recall by budget.
 
-    The strip has the ``budget`` too, which need not be the cut of the objective. Each is a name, a user's metric, or
-    such a metric at the cut of the objective.
+    Recall is also computed within ``budget``, which need not be the cut of the objective.
     """
-    known = {str(one) for one in requested_metrics(metrics, ks, level)}
+    known = set(map(str, requested_metrics(metrics, ks, level)))
     column, cut = split_name(objective)
-    own = {metric_column(one): one for one in metrics if not isinstance(one, str)}
+    own = {metric_column(metric): metric for metric in metrics if not isinstance(metric, str)}
     within = score_name(RecallWithinTokens.label, "tokens", budget or BUDGET)
     names = dict.fromkeys([objective, context_cost(cut), *strip_metrics(), within])
     further: list[Any] = [name for name in names if name not in known]

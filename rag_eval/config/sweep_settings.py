@@ -1,4 +1,4 @@
-"""What a sweep may spend, and what a run records of it: how it chose the configurations that it evaluated."""
+"""The cost limit of a sweep, and the record of how it chose configurations."""
 
 import re
 from collections.abc import Iterable
@@ -15,32 +15,32 @@ Search = Literal["full", "guided"]
 
 @dataclass(frozen=True)
 class CostLimit:
-    """The most that may be spent: so many tokens, or US dollars."""
+    """A limit in tokens or US dollars."""
 
     amount: float
     unit: Literal["tokens", "USD"]
 
     @classmethod
     def parse(cls, text: str) -> "CostLimit":
-        """Read ``500,000 tokens`` or ``2.50 USD``; raises ``ConfigurationError`` on anything else."""
+        """Parse ``500,000 tokens`` or ``2.50 USD``; raise ``ConfigurationError`` for anything else."""
         found = re.fullmatch(r"\s*([\d,_]*\.?\d+)\s*(tokens|USD)\s*", text)
         if not found:
             raise ConfigurationError(f"expected a cost such as '500,000 tokens' or '2.50 USD', found {preview(text)}")
         return cls(float(re.sub("[,_]", "", found[1])), "tokens" if found[2] == "tokens" else "USD")
 
     def allows(self, cost: Usage) -> bool:
-        """Tell whether so much may be spent; raises ``ConfigurationError`` where the price is not known."""
+        """Tell whether a cost is within the limit; raise ``ConfigurationError`` if the price is unknown."""
         if self.unit == "tokens":
             return (cost.tokens or 0) <= self.amount
         if cost.cost is None:
             raise ConfigurationError(
-                "max_cost is in USD and the price of an embedder is not known: give price_per_million_tokens, or tokens"
+                "max_cost is in USD and the price of an embedder is unknown: set its price_per_million_tokens, or limit tokens"
             )
         return cost.cost <= self.amount
 
 
 class Holdout(BaseModel):
-    """The configuration that is best on the questions searched: what it finds there, and on those held out."""
+    """The score of the best configuration on the questions of the search, and on those held out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,12 +53,14 @@ class Holdout(BaseModel):
 
 
 class SearchRecord(BaseModel):
-    """How a run chose what to evaluate of a grid of so many configurations, and what is known of the others.
+    """How a run chose the configurations to evaluate, and estimates of the others.
 
-    ``estimated`` find about so much by the objective, as their stand-ins do. ``tokens`` and ``cost`` (US dollars) are
-    those of all that was embedded for the run, cached or not, ``full_tokens`` and ``full_cost`` those of the whole
-    grid; None where a price is not known. ``notes`` are reasons to trust it less. ``holdout`` says how the
-    configuration that is best on the documents that were searched does on those that were not.
+    Attributes:
+        estimated: The objective of the configurations that were not evaluated, estimated by their stand-ins.
+        tokens: All tokens embedded for the run, cached or not; ``full_tokens`` for the whole grid.
+        cost: Their cost in US dollars, None if a price is unknown; ``full_cost`` for the whole grid.
+        notes: Reasons to trust the choice less.
+        holdout: The best configuration on documents that the search did not see.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,8 +78,8 @@ class SearchRecord(BaseModel):
 
 
 def total_usage(parts: Iterable[Usage]) -> Usage:
-    """Return the sum; its cost is unknown where that of a part is."""
+    """Return the sum; its cost is unknown if that of a part is."""
     listed = list(parts)
-    costs = [one.cost for one in listed if one.cost is not None]
-    tokens = sum(one.tokens or 0 for one in listed)
-    return Usage(0, sum(one.texts for one in listed), tokens, sum(costs) if len(costs) == len(listed) else None)
+    costs = [usage.cost for usage in listed if usage.cost is not None]
+    tokens = sum(usage.tokens or 0 for usage in listed)
+    return Usage(0, sum(usage.texts for usage in listed), tokens, sum(costs) if len(costs) == len(listed) else None)

@@ -1,4 +1,4 @@
-"""The kind of part that ground truth comes from, and how a benchmark names its sources."""
+"""Sources of ground truth in a benchmark file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,34 +21,32 @@ TRUTH_SOURCE = Kind(
     },
     foreign="rag_eval.ground_truth.sources:ForeignTruth",
 )
-"""Where the questions of a benchmark, and what answers them, come from."""
 
 FORMS = "the path of a file, {langsmith: name}, {generate: {model: …}}, or {type: …} with settings"
 
 
 def read_sources(value: object, place: Place | None = None) -> list[Any]:
-    """Read what stands under ``ground_truth``: a source, or a list of those that are joined.
+    """Read the value of ``ground_truth``: a source, or a list of sources to join.
 
-    A source is the path of a file, ``{langsmith: name}`` and the like (a type with its first setting, or with all of
-    them as a mapping), ``{type: …, …}``, or a part. Paths start at the folder of the place. Raises
-    ``ConfigurationError`` on what is none of these, with everything else that is wrong in its notes.
+    A source is the path of a file, a type with its first setting such as ``{langsmith: name}``, a type with all of them
+    such as ``{generate: {model: …}}``, ``{type: …, …}``, or a part. Raises ``ConfigurationError`` with all mistakes.
     """
     where = place or Place()
     if value == []:
         raise where.fault(f"the list is empty: give {FORMS}")
-    faults, found = Faults(), []
+    faults, sources = Faults(), list[Any]()
     listed = value if isinstance(value, list | tuple) else [value]
-    for number, one in enumerate(listed):
+    for number, item in enumerate(listed):
         with faults.noted():
-            found.append(_read_source(one, where.item(number) if listed is value else where))
+            sources.append(_read_source(item, where.item(number) if listed is value else where))
     faults.raise_any()
-    for number, one in enumerate(found):
-        if one in found[:number]:
-            raise where.fault(f"{one.title} stands twice: join each source once")
-    files = [one.file for one in found if getattr(one, "grows", False)]
+    for number, source in enumerate(sources):
+        if source in sources[:number]:
+            raise where.fault(f"{source.title} is listed twice: remove one")
+    files = [source.file for source in sources if getattr(source, "grows", False)]
     if len(set(files)) < len(files):
         raise where.fault("two sources write the same file: give each its own file")
-    return found
+    return sources
 
 
 def _read_source(value: object, place: Place) -> Any:
@@ -75,21 +73,18 @@ def _read_source(value: object, place: Place) -> Any:
 
 
 class TruthSources:
-    """Mark the field that lists the sources: it takes what ``read_sources`` reads.
-
-    It is dumped as the path of a file where it is one file, else as a list of ``type`` and settings.
-    """
+    """Mark the field of the sources, which ``read_sources`` reads; a single file is dumped as its path."""
 
     def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
         serialization = core_schema.plain_serializer_function_ser_schema(self._data)
         return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        return {"title": "ground truth"}  # sources_schema loads every source there is
+        return {"title": "ground truth"}  # sources_schema describes it, which imports every source
 
     def _data(self, sources: list[Any]) -> Any:
         is_file = len(sources) == 1 and isinstance(sources[0], FileTruth)
-        return str(sources[0].path) if is_file else [as_data(one) for one in sources]
+        return str(sources[0].path) if is_file else list(map(as_data, sources))
 
     def _checked(self, value: object) -> list[Any]:
         try:
@@ -99,12 +94,12 @@ class TruthSources:
 
 
 def sources_schema() -> Schema:
-    """Return the JSON schema of what ``read_sources`` reads."""
+    """Return the JSON schema of the value of ``ground_truth``."""
     _, own = own_schemas()  # a text alone is a file
     forms: list[Schema] = [{"title": "file", "type": "string", "minLength": 1}, own]
     for typed in kind_schema(TRUTH_SOURCE)["anyOf"][1 : 1 + len(TRUTH_SOURCE.types)]:
         name, (first, *_) = typed["title"], [key for key in typed["properties"] if key != "type"]
-        bare = {key: one for key, one in typed["properties"].items() if key != "type"}
+        bare = {key: setting for key, setting in typed["properties"].items() if key != "type"}
         required = [key for key in typed["required"] if key != "type"]
         settings: list[Schema] = [typed | {"properties": bare, "required": required}]
         if required in ([], [first]):

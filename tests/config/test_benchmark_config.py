@@ -120,8 +120,8 @@ def test_what_is_listed_twice_is_run_once() -> None:
     [
         ({"retrieval": "bm25", "embedder": {"type": "local"}, "store": None}, "bm25 has no embedder"),
         ({"retrieval": "bm25", "embedder": None, "store": {"type": "lancedb"}}, "bm25 has no store"),
-        ({"retrieval": "vector", "embedder": None, "store": {"type": "lancedb"}}, "vector lacks its embedder"),
-        ({"retrieval": "hybrid", "embedder": {"type": "local"}, "store": None}, "hybrid lacks its store"),
+        ({"retrieval": "vector", "embedder": None, "store": {"type": "lancedb"}}, "vector needs the embedder"),
+        ({"retrieval": "hybrid", "embedder": {"type": "local"}, "store": None}, "hybrid needs the store"),
     ],
 )
 def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any], reason: str) -> None:
@@ -139,9 +139,9 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
         ({"metrics": []}, "at least 1 item"),
         (
             {"metrics": ["span_iou"], "evaluation_type": "chunk-level"},
-            "'span_iou' is a metric of token-level evaluation and .* is chunk-level",
+            "'span_iou' is for token-level evaluation and .* is chunk-level",
         ),
-        ({"objective": "chunk_recall"}, "'chunk_recall@2000tokens' is a metric of chunk-level evaluation"),
+        ({"objective": "chunk_recall"}, "'chunk_recall@2000tokens' is for chunk-level evaluation"),
         ({"metrics": ["span_recall@min"]}, "has no @min"),
         ({"metrics": ["span_recall(klingon)"]}, "encoding 'klingon' is unknown"),
         ({"metrics": ["chroma_iou(cl100k_base)"]}, "is not counted in tokens"),

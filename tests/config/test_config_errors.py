@@ -117,7 +117,7 @@ WRONG_SETTINGS = {
         "use one of type, where, metadata, query_filters, score_threshold, near_duplicates, fetch_k"
     ),
     "fetch_k: [10, 20]": "fetch_k: expected a whole number, found a list",
-    "metrics: [span_iou, span_iou]": "metrics: span_iou stands twice: ask for each metric once",
+    "metrics: [span_iou, span_iou]": "metrics: span_iou is listed twice: remove one",
     "metrics: [span_iou, 3]": (
         "metrics[1]: expected a metric, by name or with settings, found 3: use one of span_recall, span_precision, "
         "span_iou, span_hit_rate, span_mrr, span_map or 18 others"
@@ -135,7 +135,7 @@ WRONG_SETTINGS = {
         "or span_recall(cl100k_base)@5"
     ),
     "metrics: [span_iou, chunk_f1]": (
-        "metrics[1]: 'chunk_f1' is a metric of chunk-level evaluation and evaluation_type is token-level: use one of "
+        "metrics[1]: 'chunk_f1' is for chunk-level evaluation and evaluation_type is token-level: use one of "
         "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 11 others"
     ),
     "glob: ''": "glob: expected a pattern such as **/*.md, or a list of them, found the text ''",
@@ -185,7 +185,7 @@ def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> 
     [
         ("ground_truth: t\nchunkers: markdown", "corpus: it is missing: give a value"),
         ("corpus: c\nchunkers: markdown", "ground_truth: it is missing: give a value"),
-        ("corpus: c\nground_truth: t", "there is nothing to compare: give chunkers, or a system"),
+        ("corpus: c\nground_truth: t", "nothing to compare: add chunkers or a system"),
         ("corpus: ''\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found the text ''"),
         ("corpus: 3\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found 3"),
         (
@@ -194,7 +194,7 @@ def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> 
         ),
         ("corpus: c\nground_truth: ''\nchunkers: markdown", "ground_truth: expected a path, found the text ''"),
         ("corpus: c\nground_truth: []\nchunkers: markdown", "ground_truth: the list is empty: give the path of a file"),
-        ("corpus: c\nground_truth: [t, t]\nchunkers: markdown", "ground_truth: file t stands twice: join each source"),
+        ("corpus: c\nground_truth: [t, t]\nchunkers: markdown", "ground_truth: file t is listed twice: remove one"),
         ("corpus: c\nground_truth: [t, [u]]\nchunkers: markdown", "ground_truth[1]: expected the path of a file"),
         (
             "corpus: c\nground_truth: {langsmiht: x}\nchunkers: markdown",
@@ -258,7 +258,7 @@ def test_a_grid_of_more_than_a_thousand_is_refused_with_its_count(write: Write) 
     grid = f"chunkers: {{type: recursive-token, chunk_size: {sizes}, chunk_overlap: {overlaps}}}\n"
     assert len(load_config(write(grid)).configurations()) == 1000
     assert message_of(write, grid + "retrieval: [vector, bm25, hybrid]") == (
-        "bench.yaml: the grid has 3,000 configurations: at most 1,000 are run at once"
+        "bench.yaml: the grid has 3,000 configurations: reduce it to at most 1,000"
     )
     huge = ", ".join(
         f"{key}: {list(range(1, 1001))}" for key in ("m", "nprobes", "ef", "ef_construction", "num_partitions")

@@ -337,6 +337,6 @@ def test_two_selections_are_not_called_the_same(tmp_path: Path, corpus: Corpus) 
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "about.csv").write_text("doc_id,kind\nbus/0.md,new\n")
     tables = "{where: {kind: new}, metadata: [about.csv, other/about.csv]}"
-    told = r"two of the selection are called select where kind new metadata=about.csv: give each a name or a file"
+    told = r"two of the selection are named select where kind new metadata=about.csv: give one another name or file"
     with pytest.raises(ConfigurationError, match=told):
         benchmark(tmp_path, corpus, "token-level", tables)
