@@ -118,8 +118,8 @@ def test_what_is_listed_twice_is_run_once() -> None:
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ({"retrieval": "bm25", "embedder": {"type": "local"}, "store": None}, "bm25 has no embedder"),
-        ({"retrieval": "bm25", "embedder": None, "store": {"type": "lancedb"}}, "bm25 has no store"),
+        ({"retrieval": "bm25", "embedder": {"type": "local"}, "store": None}, "bm25 does not use the embedder"),
+        ({"retrieval": "bm25", "embedder": None, "store": {"type": "lancedb"}}, "bm25 does not use the store"),
         ({"retrieval": "vector", "embedder": None, "store": {"type": "lancedb"}}, "vector needs the embedder"),
         ({"retrieval": "hybrid", "embedder": {"type": "local"}, "store": None}, "hybrid needs the store"),
     ],
@@ -174,7 +174,7 @@ def test_a_thousand_configurations_are_run_and_no_more() -> None:
     assert len(benchmark(chunkers=sizes[:500], retrieval=["vector", "bm25"]).configurations()) == 1000
     # What is listed twice counts once.
     assert len(benchmark(chunkers=sizes[:500] * 3, retrieval=["vector", "bm25"]).configurations()) == 1000
-    with pytest.raises(ValidationError, match="the grid has 1,002 configurations: at most 1,000"):
+    with pytest.raises(ValidationError, match="the grid has 1,002 configurations: reduce it to at most 1,000"):
         benchmark(chunkers=sizes, retrieval=["vector", "bm25"])
 
 
