@@ -34,7 +34,7 @@ class CostLimit:
             return (cost.tokens or 0) <= self.amount
         if cost.cost is None:
             raise ConfigurationError(
-                "max_cost is in USD and the price of an embedder is unknown: set price_per_million_tokens, or limit tokens"
+                "max_cost is in USD and the price of an embedder is unknown: set price_per_million_tokens or use tokens"
             )
         return cost.cost <= self.amount
 
