@@ -73,7 +73,7 @@ def _table(path: Path, keys: Sequence[str]) -> object:
 
 def _checked(table: object, path: Path, keys: Sequence[str]) -> ExperimentSettings:
     try:
-        return ExperimentSettings.model_validate(table)
+        settings = ExperimentSettings.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join((*keys, *map(str, first["loc"])))
@@ -81,6 +81,9 @@ def _checked(table: object, path: Path, keys: Sequence[str]) -> ExperimentSettin
         hint = f"unknown key: the keys are {', '.join(known.model_fields)}"
         problem = hint if first["type"] == "extra_forbidden" else first["msg"].lower()
         raise ConfigurationError(f"{str(path)!r}, {where}: {problem}") from None
+    if "output_dir" in settings.model_fields_set and path.parent != Path.cwd():
+        return settings.model_copy(update={"output_dir": path.parent / settings.output_dir})
+    return settings
 
 
 @dataclass

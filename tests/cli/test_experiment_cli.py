@@ -113,10 +113,15 @@ def test_a_dry_run_prints_what_would_be_sent() -> None:
     assert json.loads(run("good.py", "--dry-run").stdout)["_name"] == "good"
 
 
-def test_settings_stand_in_a_file(folder: Path) -> None:
+def test_settings_stand_in_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "pyproject.toml").write_text('[tool.rag-eval.experiment]\noutput_dir = "kept"\n')
     assert run("good.py").exit_code == 0
     assert len(list(folder.glob("kept/good-*.json"))) == 1
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    assert run("../good.py").exit_code == 0
+    assert len(list(folder.glob("kept/good-*.json"))) == 2
+    monkeypatch.chdir(folder)
     (folder / "rag-eval.toml").write_text("[experiment]\nconcurency = 3\n")
     wrong = run("good.py")
     assert "experiment.concurency: unknown key: the keys are output_dir, concurrency" in str(wrong.exception)
