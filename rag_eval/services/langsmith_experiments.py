@@ -1,7 +1,7 @@
 """Publish results as LangSmith experiments.
 
-All ids are deterministic and all times are those of the results, so publishing again completes an experiment that was
-cut short and never creates duplicates.
+Ids are derived from the results, and times are theirs, so that publishing again completes an experiment that was cut
+short and creates no duplicates.
 """
 
 import json
@@ -34,26 +34,25 @@ SCORE_DIGITS = 4  # what LangSmith keeps, and its SDK sends
 SELECTED = "?selectedSessions="
 
 Parts = list[tuple[str, bytes]]
-"""What belongs together in a multipart request: names, and JSON."""
+"""The parts of one record in a multipart request: names and JSON."""
 
 
 def service_id(*names: str) -> UUID:
-    """Return an id for something at a service: the same for the same names."""
+    """Return an id derived from names."""
     return uuid5(NAMESPACE, data_sha256(names))
 
 
 def comparison_url(urls: Sequence[str]) -> str:
-    """Return the address at which LangSmith compares experiments of one dataset, by their own addresses."""
+    """Return the address where LangSmith compares experiments on one dataset, given by their addresses."""
     page, ids = urls[0].partition(SELECTED)[0], [url.partition(SELECTED)[2] for url in urls]
     return f"{page}{SELECTED}{'%2C'.join(ids)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """The outputs, scores and comments of a row of a dataset, or the error it failed with.
+    """The outputs, scores and comments for a row of a dataset, or an error instead of scores.
 
-    ``id`` is that of a query or of an example. A row that failed has no scores, which is not the same as scores of 0.
-    ``comments`` explain scores, or why there is none under a key.
+    ``id`` is that of a query or of an example. ``comments`` explain a score, or why it is missing.
     """
 
     id: str
@@ -72,10 +71,7 @@ def row_outcomes(
     documents: Documents,
     measured: Collection[str] | None = None,
 ) -> list[RowOutcome]:
-    """Return what was retrieved for each query (ids of chunks, or spans with their texts) and its scores.
-
-    ``measured`` are the metrics to include, by default all.
-    """
+    """Return the retrieved chunk ids or spans of each query and its scores, by default of all metrics."""
     by_chunk = level == "chunk-level"
     contents = by_id(documents)
     retrieved: dict[str, list[object]] = {query.id: [] for query in queries}
@@ -98,10 +94,9 @@ def row_outcomes(
 
 @dataclass(frozen=True, slots=True)
 class ExperimentUpload:
-    """An experiment with its rows, when it took place, and the name and type of its runs.
+    """An experiment with its rows, its time, and the name and type of its runs.
 
-    ``id`` is derived from what the experiment is, such as a run and a configuration; it tells apart experiments of one
-    name and is the source of all other ids.
+    ``id`` distinguishes experiments of one name; all other ids are derived from it.
     """
 
     id: UUID
@@ -125,7 +120,7 @@ class ExperimentUpload:
 def matched_rows(
     examples: "Sequence[Example]", outcomes: Sequence[RowOutcome], dataset: str
 ) -> "list[tuple[Example, RowOutcome]]":
-    """Return the outcomes of queries with their examples; raises ``GroundTruthError`` if no query has one."""
+    """Return the outcomes that have an example with it; raises ``GroundTruthError`` if there are none."""
     matches, _ = match_queries(examples, [(row.id, row.text) for row in outcomes], dataset)
     rows = [(example, row) for example, row in zip(matches, outcomes, strict=True) if example is not None]
     if not rows:
@@ -139,7 +134,8 @@ def matched_rows(
 def publish_experiment(service: LangSmithService, experiment: ExperimentUpload) -> str:
     """Send an experiment on the dataset of its examples and return its address.
 
-    Raises ``ServiceError`` when LangSmith does not take all of it; publish it again then.
+    Raises:
+        ServiceError: LangSmith did not take all of it. Publishing it again completes it.
     """
     problem = f"LangSmith did not take the experiment {experiment.unique_name!r}"
     project = service.ask(problem, partial(_project, experiment))
@@ -147,7 +143,7 @@ def publish_experiment(service: LangSmithService, experiment: ExperimentUpload) 
     scores = [parts for example, row in experiment.rows for parts in _score_parts(example, row, project.id, experiment)]
     for batch in [*_requests(runs), *_requests(scores)]:
         if not service.ask(problem, partial(_ingest, batch)):
-            # LangSmith has some of the records from an attempt that was cut short, and does not say which.
+            # LangSmith has some of the records from an earlier attempt, and does not say which.
             for parts in batch:
                 service.ask(problem, partial(_ingest, [parts]))
     service.ask(problem, lambda client: client.update_project(project.id, end_time=datetime.now(UTC)))
@@ -167,14 +163,14 @@ def _project(experiment: ExperimentUpload, client: "Client") -> "TracerSession":
             num_examples=len(experiment.rows),
             evaluator_keys=list(dict.fromkeys(key for _, row in experiment.rows for key in row.scores)),
         )
-    except LangSmithConflictError:  # from an attempt that was cut short
+    except LangSmithConflictError:  # from an earlier attempt
         project = client.read_project(project_name=experiment.unique_name)
     return project
 
 
 def _run_parts(example: "Example", row: RowOutcome, experiment: ExperimentUpload) -> Parts:
     run_id = experiment.id_of("run", str(example.id))
-    # LangSmith identifies a run by its start too: another time would make another run.
+    # The start is part of the identity of a run in LangSmith.
     at = experiment.at
     record = {
         "id": str(run_id),
@@ -218,7 +214,7 @@ def _score_parts(
 
 
 def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
-    """Send records in one request; False when LangSmith has one of them already."""
+    """Send records in one request; return False if LangSmith has one of them already."""
     from langsmith.utils import LangSmithConflictError
 
     files = [
@@ -227,7 +223,7 @@ def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
         for name, data in parts
     ]
     try:
-        # The SDK's own way to send runs hides failures, and logs them with a part of the key.
+        # The SDK hides failures to send runs, and logs them with a part of the key.
         client.request_with_retries("POST", "/runs/multipart", request_kwargs={"files": files})
     except LangSmithConflictError:
         return False
@@ -235,7 +231,7 @@ def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
 
 
 def _requests(records: Sequence[Parts]) -> Iterator[list[Parts]]:
-    """Yield the records in requests of bounded number and size."""
+    """Yield the records in batches of limited number and size."""
     batch: list[Parts] = []
     size = 0
     for parts in records:

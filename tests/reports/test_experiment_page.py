@@ -76,7 +76,7 @@ def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference()
     few = page(4)
     assert '+0.200</strong> <span class="small">[+0.050, +0.400]</span>' in few
     assert "<td>no difference shown, p = 0.12" in few
-    assert "p being corrected for how many tasks are compared" + explained in few
+    assert "p corrected for the number of tasks" + explained in few
     many = page(12)
     assert "<td>better, p " in many
     assert "<td>the same</td>" in many
