@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from itertools import combinations, pairwise
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from rag_eval.metrics.formulas import CompleteEvidence
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, losses_of
 from rag_eval.metrics.metric import Cut, token_level_metric
 from rag_eval.metrics.score_tables import score_passages
-from rag_eval.tables import PASSAGES, as_passages, chunks_to_table, truth_to_tables
+from rag_eval.tables import as_passages, chunks_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, Chunk
 from tests.made_tables import placed_chunks, placed_hits, placed_passages, plain_hits, plain_passages
@@ -43,21 +42,6 @@ def test_a_group_is_covered_by_its_best_covered_member_and_counts_once() -> None
     assert recalls((26, 50), ks=[1]) == [24 / 30]
     assert recalls((0, 24), (26, 50), ks=[1, 2]) == [24 / 30, 24 / 30]
     assert recalls((0, 12), (26, 50), (52, 58), ks=[1, 2, 3]) == [12 / 30, 24 / 30, 1.0]
-
-
-def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
-    places = [(ASKED.id, 1, DOC.id, 0, 12), (ASKED.id, 2, DOC.id, 26, 50)]
-    passages = placed_passages(places)
-
-    def at(budget: int, column: str, values: pa.Array, documents: list[Document] | None) -> float:
-        table = passages.set_column(passages.column_names.index(column), PASSAGES.field(column), values)
-        scores = score_passages("token-level", table, TRUTH, [f"span_recall@{budget}tokens"], documents=documents)
-        return float(scores.column("value")[0].as_py())
-
-    tokens = pa.array([500, 500], pa.int32())
-    assert [at(budget, "tokens", tokens, None) for budget in (499, 500, 999, 1_000)] == [0, 12 / 30, 12 / 30, 24 / 30]
-    texts = pa.array([None, "word " * 50], pa.large_string())
-    assert [at(budget, "text", texts, [DOC]) for budget in (40, 100)] == [12 / 30, 24 / 30]
 
 
 def test_losses_of_grouped_truth_add_up() -> None:

@@ -307,25 +307,6 @@ NAMES = [name(place) for place in CORPUS]
 TRUTH: dict[str, Sequence[Place]] = {"q": [("a.md", 5, 25), ("a.md", 30, 35)]}
 
 
-def row_of(*stages: Sequence[Place], k: int = 2) -> dict[str, float]:
-    tables = [hit_table({"q": places}) for places in stages]
-    row = token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), staged(*tables), [k]).to_pylist()[0]
-    return {part: row[part] for part in (*LOSS_PARTS, "final_recall")}
-
-
-def test_each_part_has_its_own_cause() -> None:
-    # 25 characters of truth: 5 in no chunk, 5 + 10 + 5 in three chunks of which two can be had.
-    first, middle, last, other = CORPUS
-    perfect = dict.fromkeys(LOSS_PARTS, 0.0) | {"uncovered": 0.2, "boundary": 0.2, "final_recall": 0.6}
-    assert row_of([middle, last]) == perfect
-    assert row_of([middle, other, last]) == perfect | {"search": 0.2, "final_recall": 0.4}
-    assert row_of([middle, first], [other, middle]) == perfect | {"index": 0.2, "final_recall": 0.4}
-    assert row_of([middle, first], [middle, first], [first, other, middle]) == perfect | {
-        "reranker": 0.4,
-        "final_recall": 0.2,
-    }
-
-
 def test_of_several_searches_the_one_with_most_counts_and_each_has_its_own_loss() -> None:
     first, middle, _, other = CORPUS
     hits = {"vector": [first, other], "words": [middle, other], "fused": [first, middle], "selected": [first]}
@@ -352,11 +333,6 @@ def test_variants_of_a_query_are_searches_of_their_own() -> None:
     (row,) = losses.parts.to_pylist()
     assert (row["search"], row["fusion"]) == (0.0, 0.2)
     assert losses.searches.column("search").to_pylist() == ["words of variant 0", "words of variant 1"]
-
-
-def test_no_chunks_and_no_hits_leave_all_uncovered() -> None:
-    losses = token_level_losses(chunk_table([]), span_truth(TRUTH), staged(hit_table({})), [5])
-    assert shares(losses) == [[1, *[0] * len(LOSS_PARTS)]]
 
 
 def test_only_unanswerable_queries_give_no_rows() -> None:

@@ -113,13 +113,6 @@ def test_only_what_uses_the_network_is_remote() -> None:
     assert is_remote(SemanticChunker(embedder=OpenAIEmbedder()))
 
 
-def test_an_openai_embedder_has_the_settings_and_needs_no_key_to_be_made() -> None:
-    embedder = OpenAIEmbedder(model="m", dimensions=8, base_url="http://localhost:1/v1")
-    assert embedder.name == "m/8@localhost:1"
-    with pytest.raises(ConfigurationError, match="a text may not be longer than a request"):
-        OpenAIEmbedder(max_tokens=10)
-
-
 @pytest.mark.parametrize("cls", [OpenAIEmbedder, CohereReranker])
 @pytest.mark.parametrize(
     "address",
@@ -144,12 +137,6 @@ def test_a_key_is_never_a_setting(kind: Kind, name: str, key: str) -> None:
     assert "geheim" not in str(caught.value)
     given_in_python = kind.load(name)(api_key="sk-geheim")
     assert "geheim" not in f"{given_in_python!r} {vars(given_in_python)} {as_data(given_in_python)}"
-
-
-@pytest.mark.parametrize("given", ["300", True, 300.0, None, 0])
-def test_numbers_are_not_guessed(given: object) -> None:
-    with pytest.raises(ConfigurationError, match=r"chunk_size: expected a (whole number|number of at least 1), found"):
-        RecursiveTokenChunker(chunk_size=given)  # type: ignore[arg-type]  # that is the point
 
 
 def test_a_store_is_opened_where_it_is_told_with_its_index(tmp_path: Path) -> None:

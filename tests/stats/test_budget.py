@@ -3,11 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.formulas import STRIP, RecallWithinTokens, SpanRecall, strip_metrics
+from rag_eval.metrics.formulas import STRIP, RecallWithinTokens, strip_metrics
 from rag_eval.metrics.metric import Cut, MetricName
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.results.run_scores import main_documents
@@ -25,9 +24,6 @@ TEXTS = ["alpha beta 🙂 gamma " * 14, "δέλτα ε <|endoftext|> ζ\r\n" * 1
 DOCUMENTS = [Document(f"{number}.md", text) for number, text in enumerate(TEXTS)]
 
 place = st.tuples(st.integers(0, 1), st.integers(0, 199), st.integers(1, 60))
-cases = st.lists(
-    st.tuples(st.lists(place, max_size=6), st.lists(place, min_size=1, max_size=3)), min_size=1, max_size=5
-)
 
 
 def span_of(where: tuple[int, int, int]) -> CharacterSpan:
@@ -55,32 +51,6 @@ def at_budgets(budgets: list[int]) -> list[MetricName]:
 def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
     rows = [tuple(row.values()) for row in scores.to_pylist()]
     return [value for _, *head, value in rows if head == [metric, "tokens", k]]
-
-
-@given(cases, st.sets(st.integers(1, 60), min_size=1, max_size=3))
-@settings(deadline=None, derandomize=True, max_examples=30)
-def test_a_budget_takes_whole_hits_as_long_as_they_fit(
-    given_cases: list[tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]], budgets: set[int]
-) -> None:
-    rows = [([span_of(one) for one in found], [span_of(one) for one in truth]) for found, truth in given_cases]
-    hits, truth_tables = tables_of(rows)
-    scores = score_passages("token-level", hits, truth_tables, at_budgets(sorted(budgets)), documents=DOCUMENTS)
-    assert scores.num_rows == len(rows) * (2 * len(budgets) + 1)
-    largest = max(budgets)
-    for number, (found, truth) in enumerate(rows):
-        costs = [count_tokens(hit.text, "cl100k_base") for hit in found]
-        curve = []
-        for budget in range(1, largest + 1):
-            taken = 0
-            while taken < len(found) and sum(costs[: taken + 1]) <= budget:
-                taken += 1
-            curve.append(SpanRecall().calculate(found[:taken], truth))
-            if budget in budgets:
-                assert values_of(scores, "recall_within_tokens", budget)[number] == pytest.approx(curve[-1])
-                assert values_of(scores, "tokens_retrieved", budget)[number] == sum(costs[:taken])
-        # The curve is a step function that rises at whole tokens; the area to its last step is the sum before it.
-        area = sum([0.0, *curve][:largest]) / largest
-        assert values_of(scores, "recall_token_area", largest)[number] == pytest.approx(area)
 
 
 def test_chunk_ids_have_a_budget_too() -> None:
