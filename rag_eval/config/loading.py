@@ -17,8 +17,9 @@ from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics import METRIC
-from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas, read_grids
+from rag_eval.parts.kinds import Schema, read_grids
 from rag_eval.parts.objects import is_reference
+from rag_eval.parts.part_schemas import kind_schema, one_or_more, own_schemas
 from rag_eval.parts.part_settings import Place, reason_of, unknown_key
 
 MAX_BYTES = 2**18

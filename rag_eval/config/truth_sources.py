@@ -9,7 +9,8 @@ from pydantic_core import CoreSchema, core_schema
 from rag_eval.errors import ConfigurationError, Faults, preview, sentences
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Kind, as_data, settings_of
-from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
+from rag_eval.parts.kinds import Schema
+from rag_eval.parts.part_schemas import kind_schema, one_or_more, own_schemas
 from rag_eval.parts.part_settings import Place, unknown_key, value_in_words
 
 TRUTH_SOURCE = Kind(

@@ -25,4 +25,4 @@ from rag_eval.parts.kinds import Kind as Kind
 from rag_eval.parts.kinds import PartOf as PartOf
 from rag_eval.parts.kinds import PartRecord as PartRecord
 from rag_eval.parts.kinds import PartsOf as PartsOf
-from rag_eval.parts.kinds import describe as describe
+from rag_eval.parts.part_schemas import describe as describe
