@@ -107,7 +107,7 @@ def first_error(futures: Futures) -> BaseException | None:
     for future in futures:
         future.wait()
         if not future.state.is_completed():
-            error = future.state.result(raise_on_failure=False)
+            error = future.result(raise_on_failure=False)  # not of the state, which is awaited in an event loop
             first = error if isinstance(error, BaseException) else RagEvalError(str(future.state.message))
             if not isinstance(first, UpstreamTaskError):
                 return first
