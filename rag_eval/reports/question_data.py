@@ -1,7 +1,6 @@
-"""Data for the overlay view: every question with its truth, and the hits and scores of each configuration.
+"""The data of the questions on a page, packed as numbers.
 
-All is packed as numbers. What configurations share, such as texts and chunks, is carried once, and only the documents
-that are truth or were retrieved are carried.
+Texts and chunks that configurations share are carried once, and only documents that are relevant or were retrieved.
 """
 
 import json
@@ -36,7 +35,7 @@ MOST_NAME = 100
 
 @dataclass(frozen=True)
 class Overlay:
-    """The questions packed: what the page must know at once, the rest in sections, and what was left out."""
+    """The packed questions: what the page needs at once, sections for later, and notes about what was left out."""
 
     manifest: dict[str, Any]
     sections: list[Section]
@@ -45,7 +44,7 @@ class Overlay:
 
 @dataclass
 class _PackedChunks:
-    """The chunks of a chunking: their ranges, the tokens of those that a budget may count, and the rows in use."""
+    """The chunks of a chunking: their ranges, the tokens of those within a budget (else -1), and the rows in use."""
 
     ranges: Ranges
     tokens: Counts
@@ -55,26 +54,23 @@ class _PackedChunks:
         return Section.of(f"chunks-{number}", np.column_stack([self.ranges[self.used], self.tokens[self.used]]))
 
     def places(self, rows: Counts) -> Counts:
-        """Return the places of rows among those in use; -1 of -1."""
+        """Return the places of rows among those in use; -1 for -1."""
         return np.where(rows < 0, -1, np.searchsorted(self.used, rows))
 
 
 def pack_overlay(
     questions: Questions, most_characters: int = MOST_CHARACTERS, count: TokenCount = count_each
 ) -> Overlay:
-    """Pack the questions for the page, with about so much text at most; ``count`` counts tokens.
-
-    Raises ``TableError`` on hits that are not among their chunks.
-    """
+    """Pack the questions for a page; raises ``TableError`` on hits that are not among their chunks."""
     opened, questions = questions.opened, affordable(questions)
     ids, sides, cuts = questions.queries.column("query_id").combine_chunks(), questions.configurations, questions.cuts
     texts = replace(_texts_concerned(questions), count=count)
-    asked_in = _numbers(questions.truth.column("query_id"), ids)
-    order = np.argsort(asked_in, kind="stable")
-    order = order[asked_in[order] >= 0]
-    truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
+    question = _numbers(questions.truth.column("query_id"), ids)
+    order = np.argsort(question, kind="stable")
+    order = order[question[order] >= 0]
+    truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(question[order], np.arange(len(ids) + 1))
     groups = questions.truth.column("group").to_numpy()[order].astype(np.int64)
-    relevant = merged(np.column_stack([asked_in[order] * len(texts.ids) + truth[:, 0], truth[:, 1:]]))
+    relevant = merged(np.column_stack([question[order] * len(texts.ids) + truth[:, 0], truth[:, 1:]]))
     chunks, hits = _packed_hits(sides, ids, relevant, texts, cuts)
     retrieved = np.concatenate([cut.ranges[cut.used] for cut in chunks.values()])
     carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
@@ -85,8 +81,8 @@ def pack_overlay(
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
-            {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
-            for one in sides
+            {"name": side.name, "chunks": number[side.chunks_digest], "rewritten": side.searches is not None}
+            for side in sides
         ],
         "opened": opened,
         "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
@@ -107,8 +103,8 @@ def pack_overlay(
         *_text_sections(texts, carried, {"places": places} if places else {}),
         *(cut.section(number[digest]) for digest, cut in chunks.items()),
     ]
-    for n, (side, found) in enumerate(zip(sides, hits, strict=True)):
-        sections += _side_sections(n, side, found, chunks[side.chunks_digest], questions)
+    for n, (side, carried_of) in enumerate(zip(sides, hits, strict=True)):
+        sections += _side_sections(n, side, carried_of, chunks[side.chunks_digest], questions)
     return Overlay(manifest, sections, [*questions.notes, *note])
 
 
@@ -124,19 +120,19 @@ def _packed_hits(
             unused = np.zeros(0, np.int64)
             chunks[side.chunks_digest] = _PackedChunks(ranges, np.full(len(ranges), -1, dtype=np.int64), unused)
         cut = chunks[side.chunks_digest]
-        found = carried_hits(hit_rows(side, ids), cut.ranges, cut.tokens, relevant, texts, cuts)
-        cut.used = np.union1d(cut.used, np.concatenate([found.rows[found.rows >= 0], found.late[:, 2]]))
-        hits.append(found)
+        carried = carried_hits(hit_rows(side, ids), cut.ranges, cut.tokens, relevant, texts, cuts)
+        cut.used = np.union1d(cut.used, np.concatenate([carried.rows[carried.rows >= 0], carried.late[:, 2]]))
+        hits.append(carried)
     return chunks, hits
 
 
 def _side_sections(
-    n: int, side: ConfigurationTables, found: "CarriedHits", cut: _PackedChunks, questions: Questions
+    n: int, side: ConfigurationTables, hits: "CarriedHits", cut: _PackedChunks, questions: Questions
 ) -> Iterator[Section]:
     ids = questions.queries.column("query_id").combine_chunks()
-    yield Section.of(f"hits-{n}", cut.places(found.rows))
-    yield Section.of(f"late-{n}", np.column_stack([found.late[:, :2], cut.places(found.late[:, 2])]))
-    yield Section.of(f"reach-{n}", found.reach)
+    yield Section.of(f"hits-{n}", cut.places(hits.rows))
+    yield Section.of(f"late-{n}", np.column_stack([hits.late[:, :2], cut.places(hits.late[:, 2])]))
+    yield Section.of(f"reach-{n}", hits.reach)
     yield Section.of(f"scores-{n}", score_columns(side, ids, questions.metrics))
     if side.searches is not None:
         yield Section.of(f"searches-{n}", searched_texts_of(side.searches, questions.queries))
@@ -145,8 +141,10 @@ def _side_sections(
 class CarriedHits(NamedTuple):
     """The hits of a configuration that the page carries, as rows of its chunks.
 
-    ``reach`` has a row for each cut: how many hits of each query it counts; and a last one: how many are in ``rows``,
-    query after query, -1 where one has no place. ``late`` are relevant hits below them: query, rank and row.
+    Attributes:
+        rows: The hits of each query, query after query; -1 for one without a place.
+        reach: How many hits of each query a cut counts, a row for each cut; and a last row: how many are in ``rows``.
+        late: Relevant hits below them: query, rank and row.
     """
 
     rows: Counts
@@ -155,46 +153,54 @@ class CarriedHits(NamedTuple):
 
 
 def carried_hits(
-    found: Counts, chunks: Ranges, tokens: Counts, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
+    hits: Counts, chunks: Ranges, tokens: Counts, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
 ) -> CarriedHits:
-    """Choose the hits to carry: those that a cut counts, and below these the ones that touch what is ``relevant``.
+    """Choose the hits to carry: those that a cut counts, and of the others those that touch relevant text.
 
-    ``found`` has the hits of a query in a row, -1 where there are fewer. The tokens of chunks that a budget may count
-    are added to ``tokens``. The documents in ``relevant`` are numbered query by query.
+    Args:
+        hits: The chunk rows of the hits, a query a row; -1 where there are fewer.
+        chunks: The ranges of the chunks.
+        tokens: The tokens of the chunks; those that a budget may count are filled in.
+        relevant: What is relevant, with the documents numbered query by query.
+        texts: The texts of the chunks.
+        cuts: The cuts to choose from.
     """
     largest = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
-    ranks = np.arange(found.shape[1])
-    have = np.max((found >= 0) * (ranks + 1), axis=1, initial=0)
-    spent = np.zeros((len(found), found.shape[1] + 1), dtype=np.int64)
-    counted, due = np.zeros_like(tokens), np.unique(found[found >= 0]) if largest >= 0 else np.zeros(0, np.int64)
+    ranks = np.arange(hits.shape[1])
+    have = np.max((hits >= 0) * (ranks + 1), axis=1, initial=0)
+    spent = np.zeros((len(hits), hits.shape[1] + 1), dtype=np.int64)
+    counted, due = np.zeros_like(tokens), np.unique(hits[hits >= 0]) if largest >= 0 else np.zeros(0, np.int64)
     counted[due] = texts.tokens(chunks[due])
-    for rank in range(found.shape[1]):
+    for rank in range(hits.shape[1]):
         within = np.flatnonzero((rank < have) & (spent[:, rank] <= largest))
-        rows = found[within, rank]
+        rows = hits[within, rank]
         tokens[rows[rows >= 0]] = counted[rows[rows >= 0]]
         spent[:, rank + 1] = largest + 1  # a hit that no budget may count, or none
-        own = found[within, rank]
-        spent[within, rank + 1] = spent[within, rank] + np.where(own < 0, 0, tokens[own])
+        spent[within, rank + 1] = spent[within, rank] + np.where(rows < 0, 0, tokens[rows])
     reach = [
         np.minimum(have, cut.size) if cut.kind == "hits" else (spent[:, 1:] <= cut.size).sum(axis=1) for cut in cuts
     ]
     most = np.max(reach, axis=0)
-    query, place = np.nonzero((found >= 0) & (ranks >= most[:, None]))
-    below = chunks[found[query, place]]
-    own = np.column_stack([query * len(texts.ids) + below[:, 0], below[:, 1:]])
-    near = touching(own, relevant)
-    late = np.column_stack([query[near], place[near] + 1, found[query[near], place[near]]])
-    return CarriedHits(found[ranks < most[:, None]], np.stack([*reach, most]), late)
+    query, place = np.nonzero((hits >= 0) & (ranks >= most[:, None]))
+    below = chunks[hits[query, place]]
+    near = touching(np.column_stack([query * len(texts.ids) + below[:, 0], below[:, 1:]]), relevant)
+    late = np.column_stack([query[near], place[near] + 1, hits[query[near], place[near]]])
+    return CarriedHits(hits[ranks < most[:, None]], np.stack([*reach, most]), late)
 
 
-def _metric(name: str) -> dict[str, Any]:
-    """What the page must know of a metric: its name and cut, whether less is better, and whether it is a recall."""
+def _metric(name: str) -> dict[str, object]:
+    """Return what the page needs of a metric: its name and cut, whether less is better, and whether it is a recall."""
     column, cut = split_name(name)
-    known = metric_of(name)
-    label = column if cut.size else name
-    told = {"name": name, "label": label, "kind": cut.kind, "size": cut.size}
-    share, recall = known.measures == "share", issubclass(known, Recall)
-    return told | {"cost": not higher_is_better(name), "share": share, "recall": recall}
+    metric = metric_of(name)
+    return {
+        "name": name,
+        "label": column if cut.size else name,
+        "kind": cut.kind,
+        "size": cut.size,
+        "cost": not higher_is_better(name),
+        "share": metric.measures == "share",
+        "recall": issubclass(metric, Recall),
+    }
 
 
 @dataclass(frozen=True)
@@ -206,11 +212,11 @@ class TextUnits:
     contents: pa.ChunkedArray
     lengths: Counts
     digests: list[str] | None = None
-    """The sha256 of each, where that is known."""
+    """The sha256 of each, if known."""
     count: TokenCount = count_each
 
     def ranges(self, rows: pa.Table) -> Ranges:
-        """The ranges of chunks or truth; a chunk without a place is the whole of its own text."""
+        """Return the ranges of chunks or truth; a chunk without a place is the whole of its own text."""
         if has_places(rows):
             document = _numbers(rows.column("doc_id"), self.ids)
             return np.stack([document, *(rows.column(name).to_numpy() for name in ("start", "end"))], axis=1)
@@ -218,7 +224,7 @@ class TextUnits:
         return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
 
     def tokens(self, ranges: Ranges) -> Counts:
-        """How many tokens each of the ranges has; 0 where a range is not in these texts."""
+        """Count the tokens of each range; 0 for a range that is not in these texts."""
         known = np.flatnonzero(ranges[:, 0] >= 0)
         order = known[np.argsort(ranges[known, 0], kind="stable")]
         counts = np.zeros(len(ranges), np.int64)
@@ -234,24 +240,21 @@ class TextUnits:
 
 
 def _texts_concerned(questions: Questions) -> TextUnits:
-    """The documents that are truth or were retrieved; at chunk level the chunks, equal ones once.
-
-    The title of a chunk names the document and the place of the first copy.
-    """
+    """Return the documents that are relevant or were retrieved; at chunk level the chunks, equal ones once."""
     is_whole = questions.evaluation_type == "token-level"
     name = "doc_id" if is_whole else "chunk_id"
-    near = [one.hits for one in questions.configurations]
-    concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *near)]).column(name))
+    hits = [side.hits for side in questions.configurations]
+    concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *hits)]).column(name))
     if is_whole:
         known = questions.documents.column(name)
         numbers = pc.indices_nonzero(pc.is_in(known, value_set=concerned))
-        ids, digests = (questions.documents.column(one).take(numbers).combine_chunks() for one in (name, "sha256"))
-        # Each as it is on the disk: together they may be more than the memory holds.
+        ids, digests = (questions.documents.column(c).take(numbers).combine_chunks() for c in (name, "sha256"))
+        # Each as it is on disk: together they may exceed the memory.
         column = questions.documents.column("content")
         contents = pa.chunked_array([column.slice(row, 1).chunk(0) for row in numbers.to_pylist()], column.type)
         lengths = pc.utf8_length(contents).to_numpy().astype(np.int64)
         return TextUnits(ids, ids.to_pylist(), contents, lengths, digests.to_pylist())
-    tables = [one.chunks for one in questions.configurations]
+    tables = [side.chunks for side in questions.configurations]
     rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
     ids = rows.column(name).combine_chunks()
     distinct = pc.unique(ids)
@@ -263,7 +266,7 @@ def _texts_concerned(questions: Questions) -> TextUnits:
 
 
 def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -> list[Section]:
-    """The carried texts one after the other, where each begins and ends, and their documents, with ``more`` of them."""
+    """Return the carried texts, where each begins and ends, and their documents with ``more`` about them."""
     cut = cut_texts(texts.contents, carried)
     ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
     pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
@@ -288,61 +291,60 @@ def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> di
 
 
 def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:
-    """The configuration to show beside the first: the best with other hits; -1 where there is only one."""
+    """Return the configuration to show beside the first: the best with other hits; -1 if there is only one."""
     same = [
-        side.chunks_digest == sides[0].chunks_digest and np.array_equal(found.rows, hits[0].rows)
-        for side, found in zip(sides, hits, strict=True)
+        side.chunks_digest == sides[0].chunks_digest and np.array_equal(carried.rows, hits[0].rows)
+        for side, carried in zip(sides, hits, strict=True)
     ]
     return next((number for number, equal in enumerate(same) if not equal), 1 if len(hits) > 1 else -1)
 
 
-def hit_rows(one: ConfigurationTables, query_ids: pa.Array) -> Counts:
-    """The chunk rows of the hits of each query, one query a row; -1 where there are fewer.
+def hit_rows(side: ConfigurationTables, query_ids: pa.Array) -> Counts:
+    """Return the chunk rows of the hits, a query a row; -1 where there are fewer.
 
     Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
     """
     import polars as pl  # here, because it takes long to import
 
-    place = ["doc_id", "start", "end"] if has_places(one.chunks) else ["doc_id", "ordinal"]
-    chunks = pl.DataFrame(one.chunks.select(place)).with_row_index("chunk")
-    found = pl.DataFrame(one.hits.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
-    if found.null_count():
-        raise TableError(f"hits of {one.name!r} are not among its chunks: run again to make both anew")
-    query, rank = _numbers(one.hits.column("query_id"), query_ids), one.hits.column("rank").to_numpy()
+    place = ["doc_id", "start", "end"] if has_places(side.chunks) else ["doc_id", "ordinal"]
+    chunks = pl.DataFrame(side.chunks.select(place)).with_row_index("chunk")
+    hits = pl.DataFrame(side.hits.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
+    if hits.null_count():
+        raise TableError(f"hits of {side.name!r} are not among its chunks: run again to compute both anew")
+    query, rank = _numbers(side.hits.column("query_id"), query_ids), side.hits.column("rank").to_numpy()
     known = np.flatnonzero(query >= 0)
     rows = np.full((len(query_ids), int(rank.max(initial=0))), -1, dtype=np.int64)
-    rows[query[known], rank[known] - 1] = found.to_numpy()[known]
+    rows[query[known], rank[known] - 1] = hits.to_numpy()[known]
     return rows
 
 
-def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
-    """The score of each query by each metric, one metric a row; NaN where there is none."""
-    scores = one.scores
+def score_columns(side: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
+    """Return the score of each query by each metric, a metric a row; NaN where there is none."""
+    scores = side.scores
     query = _numbers(pa.array([query.query_id for query in scores.queries], pa.string()), query_ids)
     columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
     for row, name in enumerate(names):
         if name in scores.metrics:
-            values = scores.values[scores.metrics.index(name), one.place]
+            values = scores.values[scores.metrics.index(name), side.place]
             columns[row, query[query >= 0]] = values[query >= 0]
     return columns
 
 
 def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
-    """For each question the texts that were searched, itself left out unless it has a filter, which is told."""
-    asked = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
-    texts: dict[str, list[str]] = {one: [] for one in asked}
+    """Return the texts that were searched for each question, without the question itself unless it has a filter."""
+    questions = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
+    texts: dict[str, list[str]] = {query_id: [] for query_id in questions}
     for row in searches.to_pylist():
-        if row["query_id"] in asked and (row["filter"] or row["text"] != asked[row["query_id"]]):
+        if row["query_id"] in questions and (row["filter"] or row["text"] != questions[row["query_id"]]):
             within = f" (where {' and '.join(map(shown, json.loads(row['filter'])))})" if row["filter"] else ""
             texts[row["query_id"]].append(row["text"] + within)
     return list(texts.values())
 
 
 def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], list[list[int]]]:
-    """Kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds.
+    """Return the kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds.
 
-    They are what the metadata says in words, where few values are shared by many queries, and not all, and how many
-    passages of the truth a question needs.
+    Kinds are metadata with few values that many queries share, but not all, and how many passages a question needs.
     """
     metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
     for entry, count in zip(metadata, passages, strict=True):
@@ -352,15 +354,15 @@ def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], lis
         for key, value in entry.items():
             if isinstance(value, str | bool | int):
                 values.setdefault(key, set()).add(str(value))
-    few = {key for key, found in values.items() if len(found) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
+    few = {key for key, known in values.items() if len(known) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
     few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
     labels = sorted(f"{key}: {value}" for key in few for value in values[key])
     numbers = {label: number for number, label in enumerate(labels)}
-    said = [[f"{key}: {value}" for key, value in entry.items()] for entry in metadata]
-    return labels, [sorted(numbers[label] for label in labels_of if label in numbers) for labels_of in said]
+    labels_by_query = [[f"{key}: {value}" for key, value in entry.items()] for entry in metadata]
+    return labels, [sorted(numbers[label] for label in labels_of if label in numbers) for labels_of in labels_by_query]
 
 
 def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:
-    """The index of each id among the known ones; -1 where it is unknown."""
+    """Return the index of each id among the known ones; -1 for an unknown one."""
     numbers: Counts = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
     return numbers

@@ -1,4 +1,4 @@
-"""The questions of a run as a page shows them: the dataset, the hits of each configuration, and how many fit."""
+"""The tables behind the questions of a page: the dataset and the hits of each configuration, as many as fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +24,14 @@ MOST_SCORES = 500_000
 
 @dataclass(frozen=True)
 class ConfigurationTables:
-    """The tables of a configuration; the chunks have their digest too, since configurations share them.
+    """The tables of a configuration.
 
-    ``place`` is that of the configuration among those of the scores. Where passages were returned, they stand for the
-    hits and for the chunks. ``searches`` are what was searched, where that is not the questions as asked.
+    Attributes:
+        hits: The hits, or the passages if those were returned.
+        chunks: The chunks, or the passages if those were returned.
+        chunks_digest: Of the chunks, which configurations share.
+        place: The row of the configuration in the scores.
+        searches: What was searched; None for the questions as asked.
     """
 
     name: str
@@ -53,17 +57,17 @@ class Questions:
     """Full names, such as ``span_recall@5``."""
     ranking_metric: str
     notes: list[str] = field(default_factory=list)
-    """A sentence for everything that is left out."""
+    """Sentences about what is left out."""
     opened: tuple[int, int] | None = None
-    """The two to open; None, or one there is no room for, opens the first and the best that finds something else."""
+    """The two configurations to open; None opens the first and the best that finds something else."""
     paged: Mapping[str, str] = field(default_factory=dict)
     """The metadata, as JSON, of the documents that have pages or other places, by id."""
 
     @property
     def cuts(self) -> list[Cut]:
-        """What can be looked at: the hits that the ranking metric counts, then the first k for each k."""
-        own = split_name(self.ranking_metric)[1]
-        return list(dict.fromkeys([*([own] if own.size else []), *(Cut("hits", k) for k in self.ks)]))
+        """The cuts to choose from: that of the ranking metric, then the first k hits for each k."""
+        cut = split_name(self.ranking_metric)[1]
+        return list(dict.fromkeys([*([cut] if cut.size else []), *(Cut("hits", k) for k in self.ks)]))
 
 
 def questions_of(
@@ -71,23 +75,21 @@ def questions_of(
 ) -> Questions:
     """Return the questions of a run with its configurations, best first, and then those of the run it is compared with.
 
-    The latter are left out where their hits are of other text, or gone.
+    The latter are left out if they were found in other data, or if their tables are missing.
     """
     truth, ranked = outcome.inputs.truth, outcome.ranked()
-    own = [_tables_of(workspace, one, scores, one.name) for one in ranked]
+    tables = [_tables_of(workspace, configuration, scores, configuration.name) for configuration in ranked]
     notes, opened, sides = [], None, None
     if compared is not None and compared.differences:
         notes.append(f"The hits of {compared.before.run} are not shown: they were found in other data.")
     elif compared is not None:
         before, pairs = compared.before, {row.before for row in compared.rows}
-        earlier = [one for one in before.ranked() if one.name in pairs]
+        earlier = [configuration for configuration in before.ranked() if configuration.name in pairs]
         try:
-            others = [
-                _tables_of(workspace, one, compared.scores.before, f"{one.name} (in {before.run})") for one in earlier
-            ]
-            sides = _with_chunks(workspace, truth.evaluation_type, [*own, *others], [*ranked, *earlier])
+            others = [_tables_of(workspace, c, compared.scores.before, f"{c.name} (in {before.run})") for c in earlier]
+            sides = _with_chunks(workspace, truth.evaluation_type, [*tables, *others], [*ranked, *earlier])
             if row := compared.to_open_with(ranked[0].name):
-                new, old = ([one.name for one in run] for run in (ranked, earlier))
+                new, old = ([configuration.name for configuration in run] for run in (ranked, earlier))
                 opened = new.index(row.after), len(new) + old.index(row.before)
         except ArtifactError as error:
             notes.append(f"The hits of {before.run} are not shown: {error}.")
@@ -97,7 +99,7 @@ def questions_of(
         documents=documents,
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
-        configurations=sides or _with_chunks(workspace, truth.evaluation_type, own, ranked),
+        configurations=sides or _with_chunks(workspace, truth.evaluation_type, tables, ranked),
         ks=outcome.config.k,
         metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
@@ -113,15 +115,16 @@ def _paged(documents: pa.Table) -> dict[str, str]:
     return {row["doc_id"]: row["metadata"] for row in rows}
 
 
-def _tables_of(workspace: Workspace, one: ConfigurationOutcome, scores: RunScores, name: str) -> ConfigurationTables:
+def _tables_of(
+    workspace: Workspace, configuration: ConfigurationOutcome, scores: RunScores, name: str
+) -> ConfigurationTables:
     """Return the tables of a configuration, without the chunks that it shares with others."""
-    hits, place = workspace.read_table(one.returned), scores.configurations.index(one.name)
-    searches = None if one.searches is None else workspace.read_table(one.searches)
-    if one.chunk_tables and one.passages is None:
-        digest = digest_of(one.chunk_tables)
-        return ConfigurationTables(name, hits, CHUNKS.empty_table(), digest, scores, place, searches)
-    hits, chunks = returned_chunks(hits)
-    return ConfigurationTables(name, hits, chunks, one.returned.digest, scores, place, searches)
+    hits, place = workspace.read_table(configuration.returned), scores.configurations.index(configuration.name)
+    searches = None if configuration.searches is None else workspace.read_table(configuration.searches)
+    chunks, digest = CHUNKS.empty_table(), digest_of(configuration.chunk_tables)
+    if not configuration.chunk_tables or configuration.passages is not None:
+        (hits, chunks), digest = returned_chunks(hits), configuration.returned.digest
+    return ConfigurationTables(name, hits, chunks, digest, scores, place, searches)
 
 
 def _with_chunks(
@@ -130,8 +133,8 @@ def _with_chunks(
     sides: Sequence[ConfigurationTables],
     outcomes: Sequence[ConfigurationOutcome],
 ) -> list[ConfigurationTables]:
-    """Read the chunks that are among the hits, once for all configurations that share them."""
-    shards = {digest_of(one.chunk_tables): one.chunk_tables for one in outcomes if one.passages is None}
+    """Read the chunks that were hit, once for all configurations that share them."""
+    shards = {digest_of(c.chunk_tables): c.chunk_tables for c in outcomes if c.passages is None}
     chunks = {}
     for digest in {side.chunks_digest for side in sides} & shards.keys():
         hits = [side.hits for side in sides if side.chunks_digest == digest]
@@ -140,29 +143,28 @@ def _with_chunks(
 
 
 def affordable(questions: Questions, most_hits: int = MOST_HITS, most_scores: int = MOST_SCORES) -> Questions:
-    """Return as much of the questions as a page can hold, with a note for everything that was left out.
+    """Return as much as a page can hold, with a note about what was left out.
 
-    Of too many configurations the best stay; of too many scores, first those at the ranking's cut, then the ranking
-    metric alone.
+    Of too many configurations the best stay; of too many scores, those at the ranking's cut, else the ranking metric.
     """
     queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
     by, notes = questions.ranking_metric, list(questions.notes)
     best = max(2, most_hits // max(1, queries.num_rows * max(questions.ks)))
     if best < len(configurations):
-        notes.append(f"The questions of the best {best} of {len(configurations)} configurations are shown.")
+        notes.append(f"The questions show the best {best} of {len(configurations)} configurations.")
         configurations = configurations[:best]
     at_cut = [name for name in metrics if split_name(name)[1] in (split_name(by)[1], ALL, MIN)]
     for fewer in (at_cut, [by]):
         if len(metrics) * queries.num_rows * len(configurations) > most_scores:
             metrics = fewer
-            notes.append(f"Of each question's scores the page carries {', '.join(metrics)}.")
+            notes.append(f"The questions show these scores only: {', '.join(metrics)}.")
     return replace(questions, configurations=configurations, metrics=metrics, notes=notes)
 
 
 def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The hits of a whole system, or the passages, that can be drawn, and what was returned as chunks, each once.
+    """Return what a system returned, or passages, as hits and as chunks, each chunk once.
 
-    At token level those are the hits with a place, at chunk level all, numbered as chunks of one document.
+    At token level those with a place; at chunk level all, numbered as chunks of one document.
     """
     if hits.column("chunk_id").null_count:
         hits = hits.filter(pc.is_valid(hits.column("start")))
@@ -175,7 +177,7 @@ def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
     for name, column in (("ordinal", numbers), ("doc_id", pa.repeat(_RETURNED, hits.num_rows))):
         hits = hits.set_column(hits.schema.get_field_index(name), hits.schema.field(name), column)
     texts = dict(zip(hits.column("chunk_id").to_pylist(), hits.column("text").to_pylist(), strict=True))
-    rows = [(one, _RETURNED, number, texts[one] or "") for number, one in enumerate(ids.to_pylist())]
+    rows = [(chunk_id, _RETURNED, n, texts[chunk_id] or "") for n, chunk_id in enumerate(ids.to_pylist())]
     return hits, table_of(CHUNKS, rows, ("chunk_id", "doc_id", "ordinal", "content"), metadata="{}")
 
 

@@ -1,4 +1,4 @@
-"""Ranges of text in documents, as rows of numbers, and which text a report carries for them.
+"""Ranges of text in documents, as rows of numbers, and the text that a report carries for them.
 
 A row is a document by its number, and the range ``[start, end)`` in its code points.
 """
@@ -13,18 +13,18 @@ from rag_eval.metrics.metric import Counts
 from rag_eval.metrics.span_sets import merge_sorted
 
 Ranges: TypeAlias = Counts
-"""Document, start and end, one range a row."""
+"""Document, start and end, a range a row."""
 
 MOST_CHARACTERS = 12_000_000
-"""Text that makes a page of about ten megabytes, which a phone still opens."""
+"""The most text in a page: about ten megabytes, which a phone still opens."""
 
 CONTEXT = 400
-"""Characters carried on each side of a span where whole documents are not."""
+"""Characters carried on each side of a span if whole documents do not fit."""
 
 
 def merged(ranges: Ranges) -> Ranges:
     """Sort by document and start, and join ranges that overlap or touch."""
-    # All documents on one line with a position between them: one sort and one pass merge them all.
+    # All documents in a row with a position between them: one sort and one pass merge them all.
     size = int(ranges.max(initial=0)) + 1
     start, end = ranges[:, 0] * size + ranges[:, 1], ranges[:, 0] * size + ranges[:, 2]
     order = np.argsort(start, kind="stable")
@@ -34,28 +34,28 @@ def merged(ranges: Ranges) -> Ranges:
 
 
 def touching(ranges: Ranges, others: Ranges) -> Counts:
-    """The numbers of the ranges that share a character with one of ``others``, which are merged."""
+    """Return the numbers of the ranges that share a character with one of ``others``, which are merged."""
     size = int(max(ranges.max(initial=0), others.max(initial=0))) + 1
     begins = np.append(others[:, 0] * size + others[:, 1], np.iinfo(np.int64).max)
     after = np.searchsorted(others[:, 0] * size + others[:, 2], ranges[:, 0] * size + ranges[:, 1], side="right")
-    # Documents that are not looked at have the number -1.
+    # Unknown documents have the number -1.
     return np.flatnonzero((ranges[:, 0] >= 0) & (begins[after] < ranges[:, 0] * size + ranges[:, 2]))
 
 
 def choose_texts(
     lengths: Counts, truth: Ranges, hits: Ranges, most: int = MOST_CHARACTERS
 ) -> tuple[Ranges, Sequence[str]]:
-    """Choose the text to carry for these spans, at most about ``most`` characters; and a note where some is left out.
+    """Choose about ``most`` characters of text to carry for these spans, and a note if some is left out.
 
     All documents with a span if they fit; else the text around truth and hits; else around truth alone; else around as
-    many spans of the truth, in the order given, as fit. What is chosen is sorted, and nothing overlaps.
+    many spans of the truth as fit. The ranges are sorted and do not overlap.
     """
     spans = np.concatenate([truth, hits])
     documents = np.unique(spans[:, 0])
     total = int(lengths[documents].sum())
     if total <= most:
         return np.stack([documents, np.zeros_like(documents), lengths[documents]], axis=1), []
-    about = f"The documents concerned have {total:,} characters, too many for one page: only the text around"
+    about = f"The documents have {total:,} characters, too many for one page: only the text around"
     fits = int(np.searchsorted(np.cumsum(truth[:, 2] - truth[:, 1] + 2 * CONTEXT), most, side="right"))
     some = f"the first {fits:,} of {len(truth):,} spans of truth"
     for chosen, what in ((spans, "truth and hits"), (truth, "truth"), (truth[:fits], some)):
@@ -68,7 +68,7 @@ def choose_texts(
 
 
 def cut_texts(contents: pa.ChunkedArray, ranges: Ranges) -> list[bytes]:
-    """The text of each range, in UTF-8."""
+    """Return the text of each range, in UTF-8."""
     texts: list[bytes] = []
     current, content = -1, ""
     for number, start, end in ranges.tolist():

@@ -41,7 +41,7 @@ def test_kinds_are_what_tells_questions_apart() -> None:
 def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:
     kept = affordable(questions, most_hits=72 * 10 * 3)
     assert [side.name for side in kept.configurations] == [side.name for side in questions.configurations[:3]]
-    assert kept.notes == ["The questions of the best 3 of 12 configurations are shown."]
+    assert kept.notes == ["The questions show the best 3 of 12 configurations."]
 
 
 def test_of_too_many_scores_those_of_the_ranking_stay(questions: Questions) -> None:
@@ -51,4 +51,4 @@ def test_of_too_many_scores_those_of_the_ranking_stay(questions: Questions) -> N
     assert len(at_cut.notes) == 1
     alone = affordable(questions, most_scores=100)
     assert list(alone.metrics) == ["span_recall@5"]
-    assert alone.notes[-1] == "Of each question's scores the page carries span_recall@5."
+    assert alone.notes[-1] == "The questions show these scores only: span_recall@5."

@@ -61,7 +61,7 @@ def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
         (2, 0, 40),
     ]
     assert notes == [
-        "The documents concerned have 105,040 characters, too many for one page: "
+        "The documents have 105,040 characters, too many for one page: "
         "only the text around truth and hits is shown."
     ]
 
