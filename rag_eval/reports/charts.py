@@ -1,12 +1,11 @@
 """The numbers behind a page's charts, from a run's scores and tables. What was not measured is None."""
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pyarrow.compute as pc
 
-from rag_eval.formatting import counted
 from rag_eval.metrics.formulas import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import Values, higher_is_better, split_name
@@ -68,7 +67,6 @@ def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, object]:
         "curves": {"budgets": strip.budgets if strip else [], "lines": strip.lines(names) if strip else []},
         "strip": strip.lanes(names[0]) if strip else [],
         "safe": strip and strip.safe_budgets(names[0], verdict.budget),
-        "lossesAt": counted(*losses_cut(outcome)),
         "losses": losses_of_run(workspace, outcome, configurations),
         "meanings": LOSS_MEANINGS,
         "sizes": chunk_sizes(workspace, outcome, configurations),
@@ -77,21 +75,17 @@ def charts_of(workspace: Workspace, verdict: RunVerdict) -> dict[str, object]:
 
 def losses_of_run(
     workspace: Workspace, outcome: BenchmarkOutcome, configurations: Sequence[ConfigurationOutcome]
-) -> dict[str, list[list[float] | None]]:
-    """Return the mean share that each part of each configuration loses, by cut: that of the objective, and each k.
+) -> list[list[float] | None]:
+    """Return the mean share that each part of each configuration loses at the cut of the objective.
 
     None for a whole system, which shows no stages. With the recall the shares add up to 1.
     """
     size, kind = losses_cut(outcome)
-    cuts: list[tuple[Literal["hits", "tokens"], list[int]]] = [("tokens", [size])] if kind == "tokens" else []
-    shares: dict[str, list[list[float] | None]] = {}
-    for unit, ks in [*cuts, ("hits", outcome.config.k)]:
-        for configuration in configurations:
-            losses = configuration_losses(workspace, outcome, configuration, ks, unit)
-            means = [None] * len(ks) if losses is None else average_losses(losses.parts).to_pylist()
-            for k, row in zip(ks, means, strict=True):
-                parts = None if row is None else [round(row[part], 5) for part in LOSS_PARTS]
-                shares.setdefault(counted(k, unit), []).append(parts)
+    shares: list[list[float] | None] = []
+    for configuration in configurations:
+        losses = configuration_losses(workspace, outcome, configuration, [size], kind)
+        means = [] if losses is None else average_losses(losses.parts).to_pylist()
+        shares.append([round(means[0][part], 5) for part in LOSS_PARTS] if means else None)
     return shares
 
 

@@ -134,7 +134,7 @@ def test_every_chart_is_drawn_and_says_what_it_found(budget_run: Kept, open_repo
     )
     # Every cause of a loss is there, those without a loss in one row; they add up.
     losses = page.locator("#losses")
-    assert "missed most is:" in losses.locator("h3").inner_text()
+    assert "Most of what is missed is" in losses.locator("h3").inner_text()
     words = losses.locator("tbody").inner_text()
     for cause in ("uncovered", "boundary", "search", "index", "fusion", "selection", "reranker", "return"):
         assert cause in words

@@ -61,8 +61,7 @@ def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
         (2, 0, 40),
     ]
     assert notes == [
-        "The documents have 105,040 characters, too many for one page: "
-        "only the text around truth and hits is shown."
+        "The documents have 105,040 characters, too many for one page: only the text around truth and hits is shown."
     ]
 
 

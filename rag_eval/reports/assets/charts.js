@@ -1,4 +1,4 @@
-// The charts, drawn as SVG by hand: direct labels, no legends, and no line through a value that was not measured.
+// The charts, drawn as SVG: direct labels, no legends, and no line through a value that was not measured.
 
 const charts = manifest.charts;
 const AXIS = [0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999];
@@ -9,7 +9,7 @@ const ROLES = [
   ["cheap", "cheap", "cheapest"],
 ];
 
-/** An SVG element with attributes and children; strings become text. */
+/** Make an SVG element with attributes and children; strings become text. */
 function shape(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -19,15 +19,15 @@ function shape(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The last tick, 0.999, is that of all above it. */
+/** Label a tick; the last one, 0.999, stands for 100 %. */
 const tickLabel = (share) => `${Math.round(100 * share)}\u00a0%`;
 const rule = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
 const words = (x, y, text, kind = "", anchor = "start") => shape("text", { x, y, class: kind, "text-anchor": anchor }, text);
-/** A name in so many characters, of which its end keeps some. */
+/** Shorten a name to so many characters, some of them from its end. */
 const shortened = (name, most, end = Math.max(0, Math.floor((most - 1) / 2))) =>
   name.length > most ? `${name.slice(0, Math.max(0, most - 1 - end))}…${end ? name.slice(-end) : ""}` : name;
 
-/** Names in so many characters, all cut at one place: the nearest to the middle where the most stay distinct. */
+/** Shorten names, all at the same place: the one nearest to the middle that keeps most names distinct. */
 function toldApart(names, most) {
   const middle = Math.floor((most - 1) / 2);
   const ends = [...Array(most).keys()].sort((x, y) => Math.abs(x - middle) - Math.abs(y - middle));
@@ -36,20 +36,20 @@ function toldApart(names, most) {
   return new Map(names.map((name) => [name, shortened(name, most, best)]));
 }
 
-/** A name in one row, or in two where it is longer: divided after a comma if it can be, else after a word. */
+/** Split a long name into two rows, after a comma if possible, else after a word. */
 function rowsOf(name, most) {
   const cuts = [", ", " "].map((mark) => name.lastIndexOf(mark, most - mark.length) + mark.length).filter((cut, i) => cut > 1 - i && name.length - cut <= most);
   const cut = cuts[0] ?? Math.ceil(name.length / 2);
   return name.length > most ? [name.slice(0, cut).trim(), shortened(name.slice(cut), most)] : [name];
 }
 
-/** The mark of a role: a dot, a ring or a square. */
+/** Draw the mark of a role: a dot, a ring or a square. */
 const marker = (role, x, y, size = 5) =>
   role === "cheap"
     ? shape("rect", { class: "m-cheap", x: x - size + 0.5, y: y - size + 0.5, width: 2 * size - 1, height: 2 * size - 1 })
     : shape("circle", { class: `m-${role}`, cx: x, cy: y, r: size });
 
-/** A path through points, [x, y] or null: it ends and begins anew where there is none. */
+/** Return a path through points, [x, y] or null for a gap. */
 function line(points) {
   let path = "";
   let isOn = false;
@@ -60,11 +60,11 @@ function line(points) {
   return path;
 }
 
-/** An empty drawing of a size, with what a screen reader says of it. */
+/** Make an empty drawing with a label for screen readers. */
 const sheet = (width, height, label) =>
   shape("svg", { viewBox: `0 0 ${Math.round(width)} ${Math.round(height)}`, width, height, role: "img", "aria-label": label });
 
-/** Shares on a scale that is stretched towards 1, so that differences near it are seen; up to the first tick above all. */
+/** Return a scale for shares that is stretched towards 1, up to the first tick above all values. */
 function shareScale(values, top, bottom, begin = 0) {
   const most = values.reduce((x, y) => Math.max(x, y), 0);
   const end = [0.8, 0.9, 0.95, 0.98, 0.99].find((tick) => tick >= most) ?? 0.999;
@@ -79,7 +79,7 @@ function shareScale(values, top, bottom, begin = 0) {
   return { place, ticks: apart };
 }
 
-/** The configurations that have a role: [role, class, word, number]; one that has two is named once, with both. */
+/** Return the configurations with a role: [role, class, word, number]; one with two roles is named once. */
 function roles() {
   const found = new Map();
   for (const [name, kind, word] of ROLES) {
@@ -94,7 +94,7 @@ function roles() {
   return [...found.values()];
 }
 
-/** Objective against context: a line for each configuration, the strip of winners above it. */
+/** Draw recall against tokens, a line for each configuration, with the strip of winners above. */
 function frontier(width) {
   const { budgets, lines } = charts.curves;
   const isNarrow = width < 620;
@@ -108,7 +108,7 @@ function frontier(width) {
   const above = 20 * named.length + 8;
   const top = laneTop + lanes.length * step + (lanes.length ? 20 : 12) + above;
   const bottom = top + (isNarrow ? 260 : 280);
-  const drawing = sheet(width, bottom + 44, `${charts.unit} found against tokens of context, for ${many(lines.length, "configuration")}; the numbers are in the table below.`);
+  const drawing = sheet(width, bottom + 44, `${charts.unit} found against tokens of context, for ${many(lines.length, "configuration")}; the numbers are in a table beside it.`);
   const [low, high] = [Math.log2(budgets[0]), Math.log2(budgets.at(-1))];
   const across = width - left - right;
   const x = (budget) => left + (across * (Math.log2(budget) - low)) / (high - low || 1);
@@ -194,13 +194,13 @@ function frontier(width) {
   return drawing;
 }
 
-/** The configuration that finds most at the largest budget. */
+/** Return the configuration that finds most at the largest budget. */
 function lastOf(lines) {
   const ends = lines.map((points) => points.at(-1)?.[0] ?? -1);
   return ends.indexOf(Math.max(...ends));
 }
 
-/** The name of the line that ends highest, unless it has a role, and what the thin lines are. */
+/** Label the line that ends highest, unless it has a role, and the thin lines. */
 function endLabels(drawing, lines, named, { left, y, top }) {
   const best = lastOf(lines);
   const others = lines.length - named.length;
@@ -217,7 +217,7 @@ function endLabels(drawing, lines, named, { left, y, top }) {
   }
 }
 
-/** The area between two edges, [x, low, high] or null; apart where there is a gap. */
+/** Return the area between two edges, [x, low, high] or null for a gap. */
 function band(edges) {
   const stretches = [[]];
   edges.forEach((edge) => (edge ? stretches.at(-1).push(edge) : stretches.push([])));
@@ -227,7 +227,7 @@ function band(edges) {
   return shape("path", { class: "band", d: path.join("") });
 }
 
-/** The slider below the frontier: a reading at any budget, in a sentence. */
+/** Start the slider that reads the chart at any budget. */
 function startReading() {
   const { budgets, lines } = charts.curves;
   const slider = byId("read");
@@ -253,7 +253,7 @@ function startReading() {
   read();
 }
 
-/** How long the chunks are: a row of bars for each chunker, scaled to its most frequent length. */
+/** Draw the lengths of chunks, a row of bars for each chunker, scaled to its most frequent length. */
 function sizes(width) {
   const rows = charts.sizes.slice(0, 24);
   const isNarrow = width < 520;
@@ -285,7 +285,7 @@ function sizes(width) {
   return drawing;
 }
 
-/** A title that is a finding: over which budgets nothing is significantly better than the first. */
+/** Return a title: the budgets over which nothing is significantly better than the first. */
 function frontierFinding() {
   const name = charts.configurations[charts.roles.ship];
   if (!charts.safe) {
@@ -295,7 +295,7 @@ function frontierFinding() {
   return `From ${from} to ${to} tokens nothing is significantly better than ${name}`;
 }
 
-/** Whether what is found is known by budget. */
+/** Return whether there are scores at budgets. */
 const hasCurves = () => charts.curves.lines.some((points) => points.filter(Boolean).length > 1);
 
 const isOfShipped = (chunker) => `${charts.configurations[charts.roles?.ship ?? 0]},`.startsWith(`${chunker},`);

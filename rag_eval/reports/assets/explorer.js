@@ -1,4 +1,4 @@
-// The questions of the report: choose sides, filter, sort, open one. All that is chosen stands in the address.
+// The explorer of questions: choose sides, filter, sort, open one. The address holds the selection.
 
 const [FIRST, SECOND] = overlay.opened ?? [0, -1];
 const PRESET = {
@@ -22,7 +22,7 @@ let pushes = false;
 const cutName = ({ kind, size }) => (kind === "tokens" ? `${size}t` : String(size));
 const cutLabel = ({ kind, size }) => (kind === "tokens" ? `${whole.format(size)} tokens` : `first ${many(size, "hit")}`);
 
-/** The metrics that can be looked at with the cut that is chosen, those without one included: their places. */
+/** Return the places of the metrics that fit the chosen cut, with those without a cut. */
 function metricsOffered() {
   const { kind, size } = overlay.cuts[chosen.cut];
   const all = overlay.metrics.map((_, place) => place);
@@ -33,7 +33,7 @@ function metricsOffered() {
   return fitting.length ? fitting : [0];
 }
 
-/** The place of the metric that is looked at. */
+/** Return the place of the chosen metric. */
 function metricPlace() {
   const offered = metricsOffered();
   return offered.find((place) => overlay.metrics[place].label === chosen.metric) ?? offered[0];
@@ -51,14 +51,14 @@ async function startExplorer() {
   addEventListener("popstate", follow);
   addEventListener("hashchange", follow);
   addEventListener("keydown", pressed);
-  // Who follows a link to a question wants to see it; who reloads the page stays where they are.
+  // A link to a question scrolls to it; a reload stays where it is.
   const [visit] = performance.getEntriesByType("navigation");
   if (location.hash.includes("=") && visit?.type === "navigate") {
     byId("questions").scrollIntoView({ behavior: "instant" });
   }
 }
 
-/** What is chosen as it stands in an address; what is as it was at first is left out. */
+/** Return the selection as an address, without defaults. */
 function addressOf() {
   const { a, b, cut, metric, question, shown, order, search, document, tag } = chosen;
   const said = {
@@ -77,7 +77,7 @@ function addressOf() {
   return new URLSearchParams(kept.map(([name, [value]]) => [name, value]));
 }
 
-/** Take what is chosen from the address; a link to a part of the page says nothing about it. True when it changed. */
+/** Read the selection from the address, unless it is a link to a section. Return whether it changed. */
 function readAddress() {
   const hash = location.hash.slice(1);
   if (hash && !hash.includes("=")) {
@@ -106,7 +106,7 @@ function readAddress() {
   return JSON.stringify(chosen) !== before;
 }
 
-/** Put what is chosen into the address, once the reader rests: browsers refuse many changes in a row. */
+/** Write the selection to the address after a pause: browsers refuse many changes in a row. */
 function writeAddress(isStep = true) {
   pushes ||= isStep;
   clearTimeout(writing);
@@ -122,7 +122,7 @@ function writeNow() {
   pushes = false;
 }
 
-/** The reader went back, or followed a link within the page. */
+/** Follow the address after the reader went back or followed a link. */
 async function follow() {
   if (!readAddress() && !location.hash.includes("=")) {
     return;
@@ -133,7 +133,7 @@ async function follow() {
   }
 }
 
-/** Change what is chosen. */
+/** Change the selection. */
 async function choose(change, isStep = true) {
   Object.assign(chosen, change);
   await show();
@@ -187,18 +187,18 @@ function pressed(event) {
   }
 }
 
-/** Open all that is folded in the open question, or fold the hits again. */
+/** Unfold the open question, or fold its hits again. */
 function unfold() {
   const details = [...byId("question").querySelectorAll("details")];
   const isOpen = details.length > 0 && details.every((one) => one.open);
   details.forEach((one) => (one.open = !isOpen));
   if (!isOpen) {
-    // The hits come when their line opens, a moment later.
+    // Hits are added a moment after their line opens.
     setTimeout(() => byId("question").querySelectorAll(".fold").forEach((button) => button.click()));
   }
 }
 
-/** Show what is chosen: the controls, the list, the question, and where the two sides differ. */
+/** Show the selection: the controls, the list, the question, and where the two sides differ. */
 async function show() {
   const wanted = chosen.b >= 0 ? [chosen.a, chosen.b] : [chosen.a];
   const loaded = await Promise.all(wanted.map(loadSide));
@@ -215,7 +215,7 @@ async function show() {
   const all = places.queries.ids.length;
   const some = questions.length === all ? "" : `${whole.format(questions.length)} of `;
   byId("count").textContent = `${some}${many(all, "question")}`;
-  // List and question never disagree: what is not in the list is not open.
+  // A question that is not in the list is not open.
   if (!questions.includes(chosen.question)) {
     chosen.question = questions[0] ?? -1;
   }
@@ -227,7 +227,7 @@ async function show() {
   showWhy(values, metric);
 }
 
-/** Fill the controls; what would match nothing or mean nothing is not offered, and no longer chosen. */
+/** Fill the controls; options that match nothing are left out and deselected. */
 function showControls(values, metric) {
   const isPair = chosen.b >= 0;
   const names = overlay.configurations.map((side, i) => [i, side.name]);
@@ -272,7 +272,7 @@ function open(number) {
   writeAddress();
 }
 
-/** Show the open question, unless it stands there as it is; its first relevant text is in sight. */
+/** Draw the open question if it changed, and scroll to its first relevant text. */
 function drawQuestion() {
   const { question: number, a, b, cut } = chosen;
   const pane = byId("question");
@@ -298,7 +298,7 @@ function drawQuestion() {
   pane.dataset.drawn = drawing;
 }
 
-/** In the place of a question where none passes the filters. */
+/** Return the message shown if no question passes the filters. */
 function nothingShown() {
   const said = chosen.search ? `No question contains “${chosen.search}”. ` : "No question passes these filters. ";
   const clear = () => choose({ search: "", shown: "all", document: -1, tag: -1 });
@@ -329,7 +329,7 @@ function questionHead(number) {
   );
 }
 
-/** The name of a side, its score, what it found, missed and brought along, and what was searched. */
+/** Return the head of a side: its name, score, counts and searches. */
 function sideHead(side, i, number) {
   const { total, within } = findings(side, number, chosen.cut);
   const place = metricPlace();

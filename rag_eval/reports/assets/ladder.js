@@ -1,5 +1,5 @@
-// One question: the hits of a side in the order of their ranks, with what is relevant in them, down to where the context
-// ends; then what came too late, and what was not found at all.
+// One question: the hits of a side by rank with their relevant text, down to where the context ends; then the relevant
+// text that came too late, and the text that was not found.
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const decoded = new Map();
@@ -7,7 +7,7 @@ const LONG = 260;
 const KEPT = 90;
 const AROUND = 120;
 
-/** The carried text of a document: pieces by place, decoded when first shown. */
+/** Return the carried text of a document in pieces, decoded when first shown. */
 function piecesOf(document) {
   if (!decoded.has(document)) {
     const pieces = [];
@@ -22,7 +22,7 @@ function piecesOf(document) {
   return decoded.get(document);
 }
 
-/** The text between two places as runs: {start, end, text}, text null where the report does not carry it. */
+/** Return the text between two places as runs {start, end, text}; text is null if the report does not carry it. */
 function textBetween(document, from, to) {
   const runs = [];
   let place = from;
@@ -43,7 +43,7 @@ function textBetween(document, from, to) {
   return runs;
 }
 
-/** What a side found of a question: hits, the truth that counts, and how many characters are found, missed, surplus. */
+/** Return what a side found of a question: its hits, and the text found, missed and surplus. */
 function findings(side, question, cut) {
   const truth = truthOf(question);
   const hits = hitsOf(side, question, cut);
@@ -68,13 +68,13 @@ function findings(side, question, cut) {
   return { hits, within: within.length, total, found, missed };
 }
 
-/** The parts of intervals within a stretch. */
+/** Clip intervals to a stretch. */
 const clipped = (intervals, from, to) =>
   intervals.map(([start, end]) => [Math.max(start, from), Math.min(end, to)]).filter(([start, end]) => start < end);
 
 const lengthOf = (intervals) => intervals.reduce((sum, [start, end]) => sum + end - start, 0);
 
-/** Intervals without those that others cover. */
+/** Subtract intervals from others. */
 function without(intervals, others) {
   let left = intervals;
   for (const [from, to] of others) {
@@ -86,7 +86,7 @@ function without(intervals, others) {
   return left;
 }
 
-/** A text that is not relevant: what is long is folded to its ends, or to the one that is beside something relevant. */
+/** Return irrelevant text; long text is folded to the ends that touch relevant text. */
 function surplus(text, keepsStart, keepsEnd) {
   const letters = [...text];
   if (letters.length <= LONG) {
@@ -101,7 +101,7 @@ function surplus(text, keepsStart, keepsEnd) {
   return [head, button, tail];
 }
 
-/** The text of a stretch with marks on what is relevant in it. */
+/** Return the text of a stretch with its relevant parts marked. */
 function stretch(document, from, to, marks, kind) {
   const box = make("div", { className: "text", dir: "auto", dataset: { at: [document, from, to].join(":") } });
   const note = (start, end, relevant) => {
@@ -127,28 +127,28 @@ function stretch(document, from, to, marks, kind) {
   return box;
 }
 
-/** The page or other place that a stretch is in, or the first and the last; "" where the document has none. */
+/** Return the page or other place of a stretch, or the first and the last; "" if the document has none. */
 function placeOf(document, start, end) {
   const told = places.documents.places?.[document] ?? [];
   const [first, last] = [start, Math.max(start, end - 1)].map((at) => told.find(([from, to]) => from <= at && at < to)?.[2]);
   return first === last ? (first ?? "") : [first, last].filter(Boolean).join(" to ");
 }
 
-/** Where a stretch is from: its document, and the place in it. */
+/** Return the document and the place of a stretch. */
 function titleOf(document, start, end) {
   const title = make("bdi", {}, places.documents.titles[document]);
   const place = placeOf(document, start, end);
   return make("span", {}, title, ...(place ? [" · ", make("bdi", {}, place)] : []));
 }
 
-/** A line above a hit: what it is, where it is from, what it costs and what it brings. */
+/** Return the line above a hit: its rank, source, tokens and gain. */
 function whereabouts(said, hit, spent, brings) {
   const tokens = hit.tokens >= 0 ? `${whole.format(hit.tokens)} tokens${spent >= 0 ? `, up to ${whole.format(spent)}` : ""}` : "";
   const parts = [titleOf(hit.document, hit.start, hit.end), tokens, brings].filter(Boolean);
   return make("div", { className: "where" }, make("b", {}, said), ...parts.flatMap((part) => [" · ", part]));
 }
 
-/** Hits in a row in which nothing is relevant: one line that opens. */
+/** Return consecutive hits without relevant text, folded to one line. */
 function idleHits(hits) {
   const ranks = hits.length === 1 ? `hit ${hits[0].rank}` : `hits ${hits[0].rank} to ${hits.at(-1).rank}`;
   const known = hits.every((hit) => hit.tokens >= 0);
@@ -167,14 +167,14 @@ function idleHits(hits) {
   return make("li", {}, details);
 }
 
-/** Where the context ends. */
+/** Return the line where the context ends. */
 function cutLine(cut, within) {
   const { kind, size } = overlay.cuts[cut];
   const end = kind === "tokens" ? `${whole.format(size)} tokens` : `first ${many(size, "hit")}`;
   return make("li", { className: "cut" }, within ? `${end}: the context ends here` : `${end}: no hit fits`);
 }
 
-/** All that is shown of one side. */
+/** Return the hits of one side of a question. */
 function ladder(side, question, cut) {
   const { hits, within, found, missed } = findings(side, question, cut);
   const list = make("ol", { className: "hits", dataset: { side: side.number } });
@@ -239,7 +239,7 @@ function ladder(side, question, cut) {
 // Offsets of the report count code points; JavaScript's strings count UTF-16 units. They differ after every character
 // outside the basic plane, such as an emoji.
 
-/** The places, in code points, of the characters that take two units. */
+/** Return the places, in code points, of the characters that take two units. */
 function doublePlaces(text) {
   const places = [];
   for (let unit = 0, point = 0; unit < text.length; unit++, point++) {
@@ -252,7 +252,7 @@ function doublePlaces(text) {
   return places;
 }
 
-/** How many numbers of a sorted list are below a value. */
+/** Count the numbers of a sorted list below a value. */
 function countBelow(sorted, value) {
   let low = 0;
   let high = sorted.length;
@@ -267,7 +267,7 @@ function countBelow(sorted, value) {
   return low;
 }
 
-/** The text between two places in code points. */
+/** Return the text between two places in code points. */
 function sliceByPoints(text, doubles, from, to) {
   return text.slice(from + countBelow(doubles, from), to + countBelow(doubles, to));
 }

@@ -1,8 +1,8 @@
-// The list of questions: only the rows in sight are in the page, however many questions there are.
+// The list of questions. Only the visible rows are in the page, however many questions there are.
 
 const ROW_HEIGHT = 76;
 
-/** A list box of many rows: arrow keys move, and what is active is opened. */
+/** A list box of many rows; arrow keys open the next one. */
 class QuestionList {
   constructor(box, opened) {
     this.box = box;
@@ -11,7 +11,7 @@ class QuestionList {
     this.active = -1;
     this.rows = make("div", { className: "rows" });
     box.replaceChildren(this.rows);
-    // Known from events: to ask the box after every change would make the browser lay out the page again and again.
+    // Kept from events: reading them from the box after every change would force a layout each time.
     this.top = 0;
     this.height = box.clientHeight;
     box.addEventListener("scroll", () => this.scrolled());
@@ -37,8 +37,8 @@ class QuestionList {
     }
   }
 
-  /** Show these questions, of which one may be open; `values` gives the numbers of a question on each side, `full` is the
-   * number of a full bar, and `written` writes a number. */
+  /** Show questions. `values` returns the scores of a question on each side, `full` is the score of a full bar, `written`
+   * formats a score. */
   show(questions, values, full, written, open) {
     const same = questions.length === this.questions.length && questions.every((one, i) => one === this.questions[i]);
     this.questions = questions;
@@ -59,7 +59,7 @@ class QuestionList {
     this.draw();
   }
 
-  /** Bring the open question into sight. */
+  /** Scroll to the open question. */
   reveal() {
     const top = this.active * ROW_HEIGHT;
     if (this.active >= 0 && (top < this.top || top + ROW_HEIGHT > this.top + this.height)) {
@@ -67,7 +67,7 @@ class QuestionList {
     }
   }
 
-  /** Open the question so many rows further. */
+  /** Open the question that is so many rows further. */
   step(rows) {
     const place = Math.min(this.questions.length - 1, Math.max(0, this.active + rows));
     if (place >= 0 && place !== this.active) {

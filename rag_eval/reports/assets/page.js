@@ -1,6 +1,6 @@
-// Small helpers. All text goes through textContent: what a document or a model wrote stays text.
+// Helpers. All text goes through textContent, so that what a document or a model wrote stays text.
 
-/** An element with properties, data-… values and children; strings become text. */
+/** Make an element with properties, data-… values and children; strings become text. */
 function make(tag, { dataset = {}, attributes = {}, ...properties } = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   Object.assign(element.dataset, dataset);
@@ -14,7 +14,7 @@ function make(tag, { dataset = {}, attributes = {}, ...properties } = {}, ...chi
 const byId = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en-GB");
 
-/** A metric's value: three decimals, or a whole number where it is a count. */
+/** Write a value of a metric: three decimals, or a whole number from 10 on. */
 function inShort(value) {
   if (Number.isNaN(value)) {
     return "–";
@@ -22,17 +22,17 @@ function inShort(value) {
   return Math.abs(value) < 10 ? value.toFixed(3) : whole.format(Math.round(value));
 }
 
-/** A share in per cent, with one decimal unless it is all or nothing. */
+/** Write a share in per cent, with one decimal unless it is 0 or 1. */
 const percent = (share) => `${share === 0 || share === 1 ? 100 * share : (100 * share).toFixed(1)}\u00a0%`;
 
-/** A number with its sign, a minus for a hyphen. */
+/** Write a number with its sign. */
 const signed = (value, decimals = 1) =>
   Math.abs(value) < 0.5 * 10 ** -decimals ? "±0" : `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(decimals)}`;
 
-/** One thing or several: 1 character, 2 characters. */
+/** Write a count with its noun: 1 character, 2 characters. */
 const many = (count, noun) => `${whole.format(count)} ${noun}${count === 1 ? "" : "s"}`;
 
-/** The words of a search, in small letters. */
+/** Return the words of a search in lower case. */
 const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
 /** Fill a select with options: [value, label]. */
@@ -42,14 +42,14 @@ function fill(select, options, chosen) {
   );
 }
 
-/** Give the reader a file. */
+/** Download a file. */
 function download(name, type, content) {
   const address = URL.createObjectURL(new Blob([content], { type }));
   make("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** Rows as a file for a spreadsheet; a text that would be taken for a formula begins with an apostrophe. */
+/** Download rows as CSV; an apostrophe keeps a spreadsheet from running a text as a formula. */
 function downloadTable(name, rows) {
   const cell = (value) => {
     const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
@@ -58,7 +58,7 @@ function downloadTable(name, rows) {
   download(name, "text/csv", rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n");
 }
 
-/** Put a text on the clipboard; an old way serves where the new one is refused. */
+/** Copy a text to the clipboard, also on pages without a secure origin. */
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -71,7 +71,7 @@ async function copyText(text) {
   }
 }
 
-/** Copy where the page is, once what is chosen stands in the address, and say so. */
+/** Copy the address of the page, and confirm it on the button. */
 async function copyLink() {
   await copyText(location.href);
   const button = byId("copy");
@@ -79,7 +79,7 @@ async function copyLink() {
   setTimeout(() => (button.textContent = "Copy link"), 1500);
 }
 
-/** The switch between light and dark; what was chosen is kept where there is storage. */
+/** Switch between light and dark, and remember the choice if there is storage. */
 function startColours() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
@@ -92,7 +92,7 @@ function startColours() {
     try {
       localStorage.setItem("rag-eval-theme", root.dataset.theme);
     } catch {
-      // it is forgotten with the page
+      // without storage the choice lasts as long as the page
     }
     name();
   });
@@ -100,7 +100,7 @@ function startColours() {
   name();
 }
 
-/** Sort the rows of a table by a column, within their groups: a row of class "group" begins one. */
+/** Sort the rows of a table by a column, within groups that start with a row of class "group". */
 function sortBy(heading, descending = heading.getAttribute("aria-sort") !== "descending") {
   const body = heading.closest("table").tBodies[0];
   const place = [...heading.parentElement.children].indexOf(heading);
@@ -128,6 +128,6 @@ function sortBy(heading, descending = heading.getAttribute("aria-sort") !== "des
   body.replaceChildren(...sorted.flat());
 }
 
-/** Whether keys are for a field just now, or for the browser. */
+/** Return whether a key is meant for a field or the browser. */
 const isTyping = (event) =>
   event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);

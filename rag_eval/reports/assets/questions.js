@@ -1,11 +1,10 @@
-// The report's numbers: the small ones stand in the page as JSON, the large ones packed, and are unpacked when first
-// asked for, so that a page with many questions opens at once.
+// The report's data. Small data is JSON in the page; large sections are packed, and unpacked when first needed.
 
 const manifest = JSON.parse(document.getElementById("manifest").textContent);
 const TYPES = { int32: Int32Array, float32: Float32Array, bytes: Uint8Array };
 const unpacked = new Map();
 
-/** A packed section: a typed array, or what its JSON holds. */
+/** Return a section: a typed array, or its JSON. */
 function section(name) {
   if (!unpacked.has(name)) {
     unpacked.set(name, unpack(name));
@@ -27,12 +26,12 @@ async function unpack(name) {
   return kind === "json" ? JSON.parse(new TextDecoder("utf-8").decode(plain)) : new TYPES[kind](plain);
 }
 
-// The questions: what is known about each, and in which order they are looked at.
+// The questions, and how they are filtered and sorted.
 
 const overlay = manifest.overlay;
 const places = { truth: null, documents: null, queries: null, pieces: null, texts: null };
 
-/** Load what every question needs. */
+/** Load the data that every question needs. */
 async function loadQuestions() {
   const names = Object.keys(places);
   const loaded = await Promise.all(names.map(section));
@@ -46,7 +45,7 @@ async function loadQuestions() {
 
 const loadedSides = new Map();
 
-/** The hits, chunks and scores of a side, unpacked once. */
+/** Return the hits, chunks and scores of a side, unpacked once. */
 function loadSide(number) {
   if (!loadedSides.has(number)) {
     loadedSides.set(number, unpackSide(number));
@@ -75,13 +74,13 @@ async function unpackSide(number) {
   return side;
 }
 
-/** The scores of a side by one metric, by its place, a value for each question; NaN where there is none. */
+/** Return the scores of a side by a metric, one for each question; NaN where there is none. */
 function scoresOf(side, place) {
   const count = places.queries.ids.length;
   return side.scores.subarray(place * count, (place + 1) * count);
 }
 
-/** The truth of a question: [document, start, end, group]; the members of a group say the same. */
+/** Return the truth of a question: [document, start, end, group]; members of a group are alternatives. */
 function truthOf(question) {
   const rows = [];
   const { offsets } = places.queries;
@@ -91,8 +90,8 @@ function truthOf(question) {
   return rows;
 }
 
-/** The hits of a question that the page carries: {rank, document, start, end, tokens, counts}; `counts` is whether they
- * are within a cut, by its place. Those without a place in the documents are left out. */
+/** Return the hits of a question: {rank, document, start, end, tokens, counts}; `counts` if they are within the cut. Hits
+ * without a place in the documents are left out. */
 function hitsOf(side, question, cut) {
   const reach = side.reach[cut * places.queries.ids.length + question];
   const found = [];
@@ -111,7 +110,7 @@ function hitsOf(side, question, cut) {
   return found;
 }
 
-// Keys and tests see the negative of a cost, so that more is better everywhere.
+// Keys and tests get the negative of a cost, so that more is always better.
 const ORDERS = {
   worst: { label: "worst of A first", key: (a) => a },
   differ: { label: "largest difference", key: (a, b) => -Math.abs(a - b), pair: true },
@@ -131,16 +130,16 @@ const SHOWN = {
   unanswerable: { label: "Declared unanswerable", test: (a, b, question) => places.queries.unanswerable[question] > 0 },
 };
 
-/** The scores as keys and tests see them. */
+/** Return scores of which more is better. */
 const asGains = (scores, metric) => (metric.cost ? scores.map((value) => -value) : scores);
 
-/** The orders that mean something for as many sides as there are: [name, label]. */
+/** Return the orders for one or two sides: [name, label]. */
 const ordersFor = (isPair) =>
   Object.entries(ORDERS)
     .filter(([, choice]) => isPair || !choice.pair)
     .map(([name, choice]) => [name, choice.label]);
 
-/** The filters that some question passes, with how many do: [name, label]. */
+/** Return the filters that some question passes, with the count: [name, label]. */
 function filtersFor(scoresA, scoresB, metric, isPair) {
   const [a, b] = [scoresA, scoresB].map((scores) => asGains(scores, metric));
   const options = [];
@@ -159,7 +158,7 @@ function filtersFor(scoresA, scoresB, metric, isPair) {
   return options;
 }
 
-/** The questions that pass the filters, in the order asked for. */
+/** Return the questions that pass the filters, sorted. */
 function chosenQuestions(scoresA, scoresB, metric, { shown, order, search, document, tag }) {
   const [a, b] = [scoresA, scoresB].map((scores) => asGains(scores, metric));
   const { ids, texts, searchable, documents, tags, unanswerable } = places.queries;
@@ -176,7 +175,7 @@ function chosenQuestions(scoresA, scoresB, metric, { shown, order, search, docum
     }
   }
   const key = Float64Array.from(texts, (_, question) => ORDERS[order].key(a[question], b[question], question));
-  // What has no score comes last; equal ones stay as in the dataset.
+  // Questions without a score come last; equal ones stay as in the dataset.
   const rank = (question) => (unanswerable[question] || Number.isNaN(key[question]) ? Infinity : key[question]);
   const compare = (x, y) => {
     const difference = rank(x) - rank(y);

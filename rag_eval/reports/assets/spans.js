@@ -1,6 +1,6 @@
-// What of a document was found, missed or brought along.
+// Which parts of a document were found, missed or surplus.
 
-/** Intervals [start, end) by start; those that overlap or touch become one. */
+/** Sort intervals [start, end) by start and merge those that overlap or touch. */
 function merged(intervals) {
   const result = [];
   for (const [start, end] of [...intervals].sort((a, b) => a[0] - b[0])) {
@@ -14,7 +14,7 @@ function merged(intervals) {
   return result;
 }
 
-/** The stretches of a document that are truth, retrieved, or both: {start, end, kind}, by start, none overlapping. */
+/** Return the stretches of a document that are relevant, retrieved or both: {start, end, kind}, by start. */
 function marksOf(truth, hits) {
   const sides = [merged(truth), merged(hits)];
   const borders = [...new Set(sides.flat(2))].sort((a, b) => a - b);
@@ -36,8 +36,8 @@ function marksOf(truth, hits) {
   return marks;
 }
 
-/** The truth that counts beside hits, as [document, start, end]: of each group the member that is covered best, of the
- * others, such as copies, what was retrieved: it is found too, and what is left of them is not missed. */
+/** Return the truth that counts for these hits, as [document, start, end]: of each group the best covered member, and
+ * of the others, such as copies, only what was retrieved. */
 function evidenceOf(truth, hits) {
   const groups = new Map();
   for (const [document, start, end, group] of truth) {
@@ -53,7 +53,7 @@ function evidenceOf(truth, hits) {
   });
 }
 
-/** How many characters are found, missed and surplus. */
+/** Count the characters found, missed and surplus. */
 function countMarks(marks) {
   const counts = { found: 0, missed: 0, surplus: 0 };
   for (const { start, end, kind } of marks) {

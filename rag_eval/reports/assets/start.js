@@ -1,4 +1,4 @@
-// Bring the page to life: the ranking is filtered and sorted, the colours switch, charts and questions appear.
+// Start the page: filter and sort the ranking, switch colours, draw charts and questions.
 
 const MANY = 30;
 const SOME = 10;
@@ -29,16 +29,16 @@ function startRanking() {
   filterRanking();
 }
 
-/** Show the rows that have all the words; of many that are worse, the first few. */
+/** Show the rows with all the words; of many significantly worse ones, only the first few. */
 function filterRanking() {
-  const asked = wordsOf(byId("find").value);
+  const queryWords = wordsOf(byId("find").value);
   const table = document.querySelector(".ranking");
   const rows = [...table.querySelectorAll("tbody tr[data-name]")];
-  const isAsked = (row) => asked.every((word) => row.dataset.name.toLowerCase().includes(word));
-  const found = rows.filter(isAsked);
+  const isMatch = (row) => queryWords.every((word) => row.dataset.name.toLowerCase().includes(word));
+  const found = rows.filter(isMatch);
   const worse = found.filter((row) => row.dataset.group === "worse");
   const folded = found.length > MANY && !showsWorse ? new Set(worse.slice(SOME)) : new Set();
-  rows.forEach((row) => (row.hidden = !isAsked(row) || folded.has(row)));
+  rows.forEach((row) => (row.hidden = !isMatch(row) || folded.has(row)));
   for (const head of table.querySelectorAll("tr.group")) {
     head.hidden = !rows.some((row) => !row.hidden && row.dataset.group === head.dataset.group);
   }
@@ -48,7 +48,7 @@ function filterRanking() {
   byId("all-worse").textContent = `Show all ${worse.length} that are worse`;
 }
 
-/** The ranking as it is shown, for a spreadsheet. */
+/** Download the visible ranking as CSV. */
 function downloadRanking(table) {
   const heads = [...table.tHead.rows[0].cells];
   const kept = heads.map((head, i) => [head, i]).filter(([head]) => !head.dataset.drawn);
@@ -69,7 +69,6 @@ async function start() {
   byId("why").hidden = overlay.configurations.length === 0;
   startCharts();
   if (overlay.configurations.length) {
-    startLosses();
     await startExplorer();
   } else {
     byId("copy").addEventListener("click", copyLink);

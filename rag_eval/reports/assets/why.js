@@ -1,9 +1,8 @@
-// Why one side is better than the other: where each loses, and on which documents and kinds of questions they differ.
+// Why one side is better: where each loses recall, and on which documents and kinds of questions they differ.
 
 const ENOUGH = 20;
 const FEW = 3;
 const FEWEST_DOCUMENTS = 6;
-let lossesAt = null;
 let showsAll = false;
 
 /** Show both tables for the sides that are open. */
@@ -14,21 +13,10 @@ function showWhy(values, metric) {
   showSlices(values, metric);
 }
 
-/** The losses of a side: a share for each cause, or null; those of an earlier run are not known. */
-const lossesOf = (side) => charts.losses?.[lossesAt]?.[side.number] ?? null;
+/** Return the losses of a side, a share for each cause; null for an earlier run. */
+const lossesOf = (side) => charts.losses?.[side.number] ?? null;
 
-function startLosses() {
-  const cuts = Object.keys(charts.losses ?? {});
-  lossesAt = cuts.includes(charts.lossesAt) ? charts.lossesAt : cuts[0];
-  fill(byId("losses-at"), cuts.map((cut) => [cut, `first ${cut}`]), lossesAt);
-  byId("losses-at").closest("label").hidden = cuts.length < 2;
-  byId("losses-at").addEventListener("input", (event) => {
-    lossesAt = event.target.value;
-    showLosses();
-  });
-}
-
-/** A row for each cause, in the order in which a passage can be lost, bars on one scale. */
+/** Show a row for each cause, in the order in which a passage can be lost. */
 function showLosses() {
   const figure = byId("losses");
   const shown = sides.filter((side) => lossesOf(side));
@@ -44,7 +32,7 @@ function showLosses() {
   const own = losses[0];
   const worst = own.indexOf(Math.max(...own));
   const total = own.reduce((sum, share) => sum + share, 0);
-  const title = total < 5e-5 ? "Nothing is missed" : `Of what is missed most is: ${charts.meanings[causes[worst]]}`;
+  const title = total < 5e-5 ? "Nothing is missed" : `Most of what is missed is ${charts.meanings[causes[worst]]}`;
   figure.querySelector("h3").textContent = title;
   const head = make("tr", {}, make("th", { scope: "col" }, "lost where"), ...shown.map((side) => make("th", { scope: "col" }, side.name)));
   const isPair = shown.length > 1;
@@ -68,7 +56,7 @@ function showLosses() {
   figure.querySelector(".table").replaceChildren(make("table", { className: "losses" }, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
-/** The quantile of the normal distribution, by Acklam's tail formula, for shares above 0.975. */
+/** Return a quantile of the normal distribution, by Acklam's tail formula, for shares above 0.975. */
 function tailQuantile(share) {
   const q = Math.sqrt(-2 * Math.log(1 - share));
   const c = [-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968, 2.938163982698783];
@@ -77,7 +65,7 @@ function tailQuantile(share) {
   return -above / (d.reduce((sum, one) => sum * q + one, 0) * q + 1);
 }
 
-/** Documents and kinds of questions: how many questions, and the mean of each side over them. */
+/** Return documents and kinds of questions, with their questions' count and the mean of each side. */
 function slicesOf(values) {
   const { documents, tags, unanswerable } = places.queries;
   const found = { document: new Map(), kind: new Map() };
@@ -108,7 +96,7 @@ function slicesOf(values) {
   );
 }
 
-/** The standard error of a mean: by documents, since questions about one go together, or by questions where they are few. */
+/** Return the standard error of a mean over documents, or over questions if there are few documents. */
 function errorOf(questions, stray) {
   const sums = new Map();
   const add = (unit, question) => sums.set(unit, (sums.get(unit) ?? 0) + stray(question));
@@ -121,7 +109,7 @@ function errorOf(questions, stray) {
   return Math.sqrt((squares * sums.size) / Math.max(1, sums.size - 1)) / questions.length;
 }
 
-/** The slices with the largest differences, counts always; a click on a count opens its questions. */
+/** Show the slices with the largest differences; a click on a count opens its questions. */
 function showSlices(values, metric) {
   const figure = byId("slices");
   const all = slicesOf(values);
@@ -139,12 +127,12 @@ function showSlices(values, metric) {
     if (!isPair) {
       return "By document and kind of question";
     }
-    // The first two by the objective were tested when the page was written; of others the intervals are all there is.
+    // The first two were tested by the objective when the page was written; other pairs have intervals only.
     if (chosen.a === 0 && chosen.b === charts.roles.second && metric.name === charts.objective) {
       return charts.finding.replace(/\.$/, "");
     }
     if (!sure.length) {
-      return large.length ? "No slice of the two is apart by more than its interval" : `No document or kind has ${ENOUGH} questions`;
+      return large.length ? "No slice differs by more than its interval" : `No document or kind has ${ENOUGH} questions`;
     }
     const first = sure.toSorted((one, other) => Math.abs(other.apart) - Math.abs(one.apart))[0];
     const isBetter = first.apart > 0 !== metric.cost;
@@ -154,7 +142,7 @@ function showSlices(values, metric) {
   figure.querySelector(".note").textContent =
     `${metric.name}, mean over the questions. Intervals are 95 %${large.length > 1 ? `, for all ${large.length} slices of ${ENOUGH} or more questions together` : ""}, by documents where there are ${FEWEST_DOCUMENTS}.`;
   const reach = Math.max(...large.map(({ apart, error }) => Math.abs(apart) + z * error), 1e-6);
-  const heads = ["slice", "questions", ...sides.map((_, i) => "AB"[i]), ...(isPair ? [metric.share ? "points" : "apart", ""] : [])];
+  const heads = ["slice", "questions", ...sides.map((_, i) => "AB"[i]), ...(isPair ? [metric.share ? "points" : "difference", ""] : [])];
   const head = make("tr", {}, ...heads.map((name, i) => {
     const cell = make("th", { scope: "col", className: i === 0 ? "" : i === heads.length - 1 && isPair ? "drawn" : i > 1 && i < 2 + sides.length ? "number each" : "number" });
     cell.append(name ? make("button", { type: "button", onclick: () => sortBy(cell) }, name) : make("span", { className: "hidden" }, "drawn"));
@@ -191,7 +179,7 @@ function sliceRow({ group, number, name, count, means, apart, error }, { isPair,
   return row;
 }
 
-/** A difference with its interval about zero. */
+/** Draw a difference with its interval. */
 function interval(apart, half, reach) {
   const [width, middle] = [174, 87];
   const x = (value) => middle + (82 * value) / reach;
