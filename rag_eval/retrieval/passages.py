@@ -1,8 +1,8 @@
-"""Passages: what a model would be given for a hit, where that is more than the chunk that was found.
+"""Passages: the text that a model is given for a hit, if that is more than the chunk.
 
-A passage belongs to the hit that brings it. **A cut counts hits**: at k = 5 the passages of the first five hits are
-returned, and a budget of tokens takes passages in the order of their hits as long as they fit. Passages that overlap or
-touch are one, at the rank of its best hit: no character is returned, paid for or counted twice.
+**A cut counts hits**: at k = 5 the passages of the first five hits are returned, and a budget of tokens takes passages
+in the order of their hits as long as they fit. Passages that overlap or touch are merged at the rank of the best hit,
+so no character is returned, paid for or counted twice.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ Place = tuple[int, int]
 
 
 class Passages(Protocol):
-    """Gives the place of what is returned for a hit."""
+    """Finds the passage of a hit."""
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit, of chunks by number; None where it is beyond a limit."""
+        """Return the place of the passage of each hit, a number of a chunk; None if it is too long."""
 
 
 @part
@@ -36,26 +36,25 @@ class WindowPassage:
     count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        found: dict[int, Place | None] = {}
-        for hit in hits:
-            near = chunks[max(0, hit - self.count) : hit + self.count + 1]
-            found[hit] = min(start for start, _ in near), max(end for _, end in near)
-        return found
+        windows = {hit: chunks[max(0, hit - self.count) : hit + self.count + 1] for hit in hits}
+        return {
+            hit: (min(start for start, _ in window), max(end for _, end in window)) for hit, window in windows.items()
+        }
 
 
 MOST_TOKENS = 2_000
 ENCODING = "cl100k_base"
-"""What counts the tokens of a limit."""
+"""The tiktoken encoding that counts the tokens of a limit."""
 
 
 @part
 class SectionPassage:
-    """The section that the chunk is in, from its heading to the next; of a chunk that spans several, all of them."""
+    """The section of the chunk, from its heading to the next; all sections if the chunk spans several."""
 
     max_tokens: Annotated[
-        OptionalCount, Shown, Field(description="The most tokens of a section; of a longer one the hit is returned.")
+        OptionalCount, Shown, Field(description="The most tokens of a section; for a longer one the hit is returned.")
     ] = MOST_TOKENS
-    level: Annotated[Count, Field(le=6, description="The lowest level of a heading that begins a section.")] = 6
+    level: Annotated[Count, Field(le=6, description="The lowest heading level that starts a section.")] = 6
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
         outline = Outline(document)
@@ -66,10 +65,10 @@ class SectionPassage:
 
 @part
 class DocumentPassage:
-    """The whole document that the chunk is in."""
+    """The whole document of the chunk."""
 
     max_tokens: Annotated[
-        OptionalCount, Shown, Field(description="The most tokens of a document; of a longer one the hit is returned.")
+        OptionalCount, Shown, Field(description="The most tokens of a document; for a longer one the hit is returned.")
     ] = MOST_TOKENS
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
@@ -79,10 +78,10 @@ class DocumentPassage:
 
 
 class ForeignPassage(ForeignFunction):
-    """A function of a chunk, or of a chunk and its document, that gives the place of what is returned for it.
+    """A function of a chunk, or of a chunk and its document, that returns the place of the passage.
 
-    A place is (start, end) in the document, or a span of it; None returns the chunk. Raises ``ConfigurationError`` when
-    the object cannot be called.
+    A place is (start, end) in the document, or a span of it; None is the chunk. Raises ``ConfigurationError`` if the
+    object cannot be called.
     """
 
     kind = "passage"
@@ -91,31 +90,31 @@ class ForeignPassage(ForeignFunction):
     section = "returns"
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit; raises ``ConfigurationError`` on what is none."""
+        """Return the place of the passage of each hit; raises ``ConfigurationError`` on an invalid place."""
         return {hit: self._of(document, *chunks[hit]) for hit in hits}
 
     def _of(self, document: Document, start: int, end: int) -> Place:
-        given = self.ask_about(document.chunk_at(start, end), document)
-        if given is None:
+        answer = self.ask_about(document.chunk_at(start, end), document)
+        if answer is None:
             return start, end
-        place = (given.start, given.end) if isinstance(given, CharacterSpan | PositionAwareChunk) else given
+        place = (answer.start, answer.end) if isinstance(answer, CharacterSpan | PositionAwareChunk) else answer
         is_pair = isinstance(place, list | tuple) and len(place) == 2 and all(type(offset) is int for offset in place)
-        if not is_pair or getattr(given, "doc_id", document.id) != document.id:
+        if not is_pair or getattr(answer, "doc_id", document.id) != document.id:
             raise ConfigurationError(
-                f"the {self.label} gave {preview(repr(given))} for a chunk of {document.id!r}: give (start, end) in "
-                "the document, a span of it, or None"
+                f"the {self.label} returned {preview(repr(answer))} for a chunk of {document.id!r}: return "
+                "(start, end) in the document, a span of it, or None"
             )
         if not 0 <= place[0] < place[1] <= len(document.content):
             raise ConfigurationError(
-                f"the {self.label} gave [{place[0]}, {place[1]}) of {document.id!r}, which has "
-                f"{len(document.content)} characters: give a place in the document"
+                f"the {self.label} returned [{place[0]}, {place[1]}) of {document.id!r}, which has "
+                f"{len(document.content)} characters: return a place in the document"
             )
-        if isinstance(given, CharacterSpan):
-            document.check_span(given)
+        if isinstance(answer, CharacterSpan):
+            document.check_span(answer)
         return place[0], place[1]
 
 
 def _fits(document: Document, place: Place, max_tokens: int | None) -> bool:
-    # A token is at least a character's byte: a short text need not be counted.
+    # A token has at least one byte: a short text need not be counted.
     text = document.content[slice(*place)]
     return max_tokens is None or len(text.encode()) <= max_tokens or count_tokens(text, ENCODING) <= max_tokens

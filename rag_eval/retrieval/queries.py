@@ -1,4 +1,4 @@
-"""Searches: what is really searched for a question, where that is not the question as it is asked."""
+"""Rewriters: the texts to search in the place of a question."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
@@ -16,11 +16,11 @@ from rag_eval.retrieval.fusion import Fusion, ReciprocalRankFusion
 
 
 class Rewriter(Protocol):
-    """Gives what is searched in the place of a question."""
+    """Returns the texts to search in the place of a question."""
 
     @property
     def fusion(self) -> Fusion | None:
-        """What fuses the hits of the texts; None where a question has one text."""
+        """The fusion of the texts' hits; None if every question has one text."""
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question."""
@@ -28,21 +28,21 @@ class Rewriter(Protocol):
 
 @part
 class RewrittenQueries(TextWriter):
-    """Each question as a model rewrites it for a search; as asked, and counted, where the model gives nothing."""
+    """Each question as a model rewrites it for a search; if the model returns nothing, as it is asked, and counted."""
 
     prompt = "rewritten"
     fusion: ClassVar[Fusion | None] = None
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question; raises as ``Answers.of``."""
-        asked = [(text, self.request(WrittenText, question=text)) for text in questions]
-        given = answers.of(self, asked, WrittenText)
-        return [[answer.text.strip() if answer else text] for answer, text in zip(given, questions, strict=True)]
+        requests = [(text, self.request(WrittenText, question=text)) for text in questions]
+        written = answers.of(self, requests, WrittenText)
+        return [[answer.text.strip() if answer else text] for answer, text in zip(written, questions, strict=True)]
 
 
 @part
 class HypotheticalAnswers(RewrittenQueries):
-    """The answer that a model imagines, in the place of each question (HyDE).
+    """An answer that a model imagines, in the place of each question (HyDE).
 
     L. Gao et al., *Precise Zero-Shot Dense Retrieval without Relevance Labels*, 2022.
     """
@@ -52,29 +52,29 @@ class HypotheticalAnswers(RewrittenQueries):
 
 @part
 class QueryVariants(TextWriter):
-    """Each question with other wordings of a model beside it; their hits are fused by their ranks."""
+    """Each question and other wordings of it by a model; their hits are fused by rank."""
 
     prompt = "variants"
 
-    count: Annotated[Count, Shown, Field(le=20, description="How many wordings beside the question.")] = 3
+    count: Annotated[Count, Shown, Field(le=20, description="The number of other wordings.")] = 3
     _: KW_ONLY
-    fusion: Annotated[Any, PartOf(FUSION), Field(description="How the rankings of the wordings become one.")] = Field(
+    fusion: Annotated[Any, PartOf(FUSION), Field(description="How the rankings of the wordings are fused.")] = Field(
         default_factory=ReciprocalRankFusion
     )
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question, its own first; raises as ``Answers.of``."""
-        asked = [(text, self.request(WrittenTexts, count=self.count, question=text)) for text in questions]
-        found = [
-            usable(answer.texts)[: self.count] if answer else [] for answer in answers.of(self, asked, WrittenTexts)
-        ]
-        return [list(dict.fromkeys([text, *others])) for text, others in zip(questions, found, strict=True)]
+        requests = [(text, self.request(WrittenTexts, count=self.count, question=text)) for text in questions]
+        written = answers.of(self, requests, WrittenTexts)
+        wordings = [usable(answer.texts)[: self.count] if answer else [] for answer in written]
+        return [list(dict.fromkeys([text, *others])) for text, others in zip(questions, wordings, strict=True)]
 
 
 class ForeignQueries(ForeignFunction):
-    """A function of a question that gives the text to search, or a list of texts whose hits are fused.
+    """A function of a question that returns the text to search, or a list of texts whose hits are fused.
 
-    Nothing leaves the question as it is asked. Raises ``ConfigurationError`` when the object cannot be called.
+    If it returns nothing, the question is searched as it is asked. Raises ``ConfigurationError`` if the object cannot
+    be called.
     """
 
     kind = "rewriter"
@@ -84,14 +84,14 @@ class ForeignQueries(ForeignFunction):
     fusion = ReciprocalRankFusion()
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
-        """Return the texts to search for each question; raises ``ConfigurationError`` on anything but texts."""
+        """Return the texts to search for each question; raises ``ConfigurationError`` unless they are texts."""
         return [self._of(question, answers) for question in questions]
 
     def _of(self, question: str, answers: Answers) -> list[str]:
-        given = self.ask(self._call, question)
-        texts = [given] if isinstance(given, str) else [] if given is None else given
+        answer = self.ask(self._call, question)
+        texts = [answer] if isinstance(answer, str) else [] if answer is None else answer
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or a list of texts")
+            raise ConfigurationError(f"the {self.label} returned {preview(repr(answer))}: return a text or a list")
         answers.total += 1
         answers.fresh += 1
         answers.missing += not usable(texts)

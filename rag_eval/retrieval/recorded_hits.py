@@ -1,4 +1,4 @@
-"""Hits that were recorded elsewhere, measured as a system: JSON lines, retriever runs of LangSmith, or a TREC run."""
+"""Recorded hits of another system: JSON lines, retriever runs of LangSmith, or a TREC run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 
 class RecordedQuery(BaseModel):
-    """A line of JSON: a query, by its text or its id, and what was retrieved for it, best first."""
+    """A line of JSON: a query, by its text or id, and its hits, best first."""
 
     query_id: str | None = None
     query: str | None = Field(None, validation_alias=AliasChoices("query", "user_input", AliasPath("inputs", "query")))
@@ -32,7 +32,7 @@ class RecordedQuery(BaseModel):
 
     @property
     def answers(self) -> list[str | dict[str, Any]]:
-        """The hits, with LangChain's name for a text replaced by ours."""
+        """The hits, with LangChain's ``page_content`` as ``text``."""
         return [
             {"text": hit["page_content"]} if "page_content" in hit and isinstance(hit, dict) else hit
             for hit in self.hits
@@ -91,9 +91,9 @@ def _check_file(path: Path) -> Path:
 
 @part
 class RecordedHits:
-    """Hits that another system found: each query is answered with what the file has for its id or its text.
+    """Hits of another system, recorded in a file by the id or text of each query.
 
-    Raises ``ConfigurationError`` when the file has nothing for a query, as that is not known to find nothing.
+    Raises ``ConfigurationError`` if the file has no entry for a query.
     """
 
     path: Annotated[
@@ -119,12 +119,12 @@ class RecordedHits:
         return read(read_text(self.path).removeprefix("\ufeff"), self.path)
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[list[Any]]:
-        """Return what was recorded for every query."""
+        """Return the recorded hits of every query."""
         found = [self._by_query.get(query.id, self._by_query.get(query.text.strip())) for query in queries]
         missing = [query.text for query, hits in zip(queries, found, strict=True) if hits is None]
         if missing:
-            of = f"{counted(len(missing), 'questions')} of {len(queries):,}, first {preview(missing[0])}"
+            questions = f"{counted(len(missing), 'questions')} of {len(queries):,}, first {preview(missing[0])}"
             raise ConfigurationError(
-                f"{self.label} has nothing for {of}: record these too, or leave them out of the ground truth"
+                f"{self.label} has nothing for {questions}: record these too, or remove them from the ground truth"
             )
         return [hits[:k] for hits in found if hits is not None]

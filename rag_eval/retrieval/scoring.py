@@ -1,7 +1,7 @@
-"""The scores that a retriever has for any chunk, and their mean and deviation over all chunks.
+"""The scores of any chunk, and their mean and deviation over all chunks.
 
-Sums are exact: scores and vectors are rounded to whole numbers of a small step first, whose sums no order of adding
-changes. So every store and every number of shards gives the same moments, bit for bit.
+Sums are exact: scores and vectors are first rounded to multiples of a small step, whose sums do not depend on their
+order. So every store and every number of shards gives the same moments, bit for bit.
 """
 
 import math
@@ -22,31 +22,31 @@ from rag_eval.tables import vector_sums_schema
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation of a search's scores over all chunks."""
+    """The mean and standard deviation of a search's scores over all chunks."""
 
     mean: float
     deviation: float
 
 
 class Scoring(Protocol):
-    """One retriever's score of any chunk for any search, both by number."""
+    """One retriever's scores of any chunks for any search, both by number."""
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks, NaN for one that the retriever does not have."""
+        """Return the scores of some chunks, NaN for chunks that the retriever does not have."""
 
     def moments(self, search: int) -> Moments:
-        """Return mean and deviation of the scores of all chunks that the retriever has."""
+        """Return mean and deviation of the scores of all the retriever's chunks."""
 
 
 SCORE_BITS = 18
 
 
 def moments_of(scores: Scores) -> Moments:
-    """Return mean and deviation of scores, rounded to 2⁻¹⁸ of the highest; 0 and 0 of none."""
+    """Return mean and deviation of scores, rounded to 2⁻¹⁸ of the highest; 0 and 0 without scores."""
     step = math.frexp(float(np.abs(scores).max(initial=0)))[1] - SCORE_BITS
     whole = np.rint(np.ldexp(scores[scores != 0], -step)).astype(np.int64)
     count, total, squares = max(1, len(scores)), int(whole.sum()), int((whole * whole).sum())
-    variance = (count * squares - total * total) / (count * count)  # of whole numbers, which have no limit here
+    variance = (count * squares - total * total) / (count * count)  # of Python integers, which have no limit
     return Moments(math.ldexp(total / count, step), math.ldexp(math.sqrt(variance), step))
 
 
@@ -68,7 +68,7 @@ class VectorSums:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[Vectors, Numbers]]) -> "VectorSums":
-        """Sum up unit vectors, each as many times as is said; raises ``TableError`` without any."""
+        """Sum up unit vectors, each so many times; raises ``TableError`` without vectors."""
         total: VectorSums | None = None
         for vectors, times in parts:
             for begin in range(0, max(1, len(vectors)), VECTORS_AT_ONCE):
@@ -76,7 +76,7 @@ class VectorSums:
                 part_sums = cls._of_some(vectors[part], times[part])
                 total = part_sums if total is None else total.plus(part_sums)
         if total is None:
-            raise TableError("there is no vector to sum up: embed the chunks first")
+            raise TableError("there are no vectors to sum up: embed the chunks first")
         return total
 
     @classmethod
@@ -87,11 +87,11 @@ class VectorSums:
         return cls(int(times.sum()), sums.astype(np.int64), products.astype(np.int64))
 
     def plus(self, other: "VectorSums") -> "VectorSums":
-        """Return the sums over the vectors of both."""
+        """Return the sums over both."""
         return VectorSums(self.count + other.count, self.sums + other.sums, self.products + other.products)
 
     def to_table(self) -> pa.Table:
-        """Return a row a dimension."""
+        """Return a row for each dimension."""
         dimension = len(self.sums)
         schema = vector_sums_schema(dimension)
         products = pa.FixedSizeListArray.from_arrays(
@@ -102,7 +102,7 @@ class VectorSums:
 
     @classmethod
     def from_tables(cls, tables: Sequence[pa.Table]) -> "VectorSums":
-        """Read them from tables, of each shard one."""
+        """Read the sums from a table for each shard."""
         read = []
         for table in tables:
             products = table.column("products").combine_chunks()
@@ -125,14 +125,14 @@ class VectorSums:
 
 
 MOST_HELD = 2**24
-"""Up to how many numbers all vectors have, they are read once and stay in memory."""
+"""Vectors with at most so many numbers together are read once and stay in memory."""
 
 
 @dataclass(frozen=True)
 class VectorScoring:
-    """Cosine similarities to the searches' unit vectors, whatever the store of the chunks compares by.
+    """Cosine similarities to the searches' unit vectors, whatever the store is.
 
-    ``vectors`` gives the unit vectors of chunks by number, of which there are ``count``.
+    ``vectors`` returns the unit vectors of chunks by number; there are ``count`` chunks.
     """
 
     searches: Vectors
@@ -141,7 +141,7 @@ class VectorScoring:
     count: int
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks, as exact search has them."""
+        """Return the scores of some chunks, as in exact search."""
         if not len(chunks):
             return np.empty(0)
         units = self._all[chunks] if self.count * self.searches.shape[1] <= MOST_HELD else self.vectors(chunks)
@@ -159,13 +159,13 @@ class VectorScoring:
 
 @dataclass(frozen=True)
 class Renumbered:
-    """A scoring under other numbers of chunks: ``rows`` has its own number of each, -1 where it has no such chunk."""
+    """A scoring under other numbers: ``rows`` has the scoring's number of each chunk, -1 if it does not have it."""
 
     scoring: Scoring
     rows: Numbers
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks; NaN for those that it has not."""
+        """Return the scores of some chunks; NaN for chunks that it does not have."""
         rows = self.rows[chunks]
         scores = np.full(len(rows), np.nan)
         scores[rows >= 0] = self.scoring.scores(search, rows[rows >= 0])

@@ -1,4 +1,4 @@
-"""How a benchmark searches its chunks: by vectors, by words, by a user's retriever, or by several of them fused."""
+"""The searches of a benchmark: by vectors, by words, by a user's retriever, or by several of them fused."""
 
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
@@ -21,12 +21,12 @@ class VectorSearch:
 
 @part
 class WordSearch:
-    """The chunks that share most words with the query, by BM25 with the statistics of all chunks."""
+    """The chunks that share the most words with the query, by BM25 with the statistics of all chunks."""
 
     k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
     b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
     _: KW_ONLY
-    tokenizer: Annotated[Tokenizer, PartOf(TOKENIZER), Field(description="What gives the words of a text.")] = Field(
+    tokenizer: Annotated[Tokenizer, PartOf(TOKENIZER), Field(description="Splits a text into words.")] = Field(
         default_factory=WordTokenizer
     )
 
@@ -36,18 +36,18 @@ class HybridSearch:
     """Several retrievers, fused."""
 
     _: KW_ONLY
-    retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="What is fused, two or more.")] = Field(
-        default_factory=lambda: [VectorSearch(), WordSearch()]
+    retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="The retrievers to fuse, two or more.")] = (
+        Field(default_factory=lambda: [VectorSearch(), WordSearch()])
     )
-    fusion: Annotated[Fusion, PartOf(FUSION), Field(description="How rankings become one.")] = Field(
+    fusion: Annotated[Fusion, PartOf(FUSION), Field(description="How the rankings are fused.")] = Field(
         default_factory=ZScoreFusion
     )
 
     def __post_init__(self) -> None:
         if len(self.retrievers) < 2 or any(isinstance(retriever, HybridSearch) for retriever in self.retrievers):
-            raise ConfigurationError("a hybrid needs two retrievers or more, none of them a hybrid itself")
+            raise ConfigurationError("a hybrid needs two or more retrievers, none of them a hybrid")
         if len(set(self.retrievers)) < len(self.retrievers):
-            raise ConfigurationError("a hybrid has a retriever twice: name each once")
+            raise ConfigurationError("a hybrid has a retriever twice: remove one")
         weights = getattr(self.fusion, "weights", [])
         if weights and len(weights) != len(self.retrievers):
             raise ConfigurationError(
@@ -56,18 +56,18 @@ class HybridSearch:
 
     @property
     def label(self) -> str:
-        """Its settings, the fusion by its own label, and which retrievers are fused by rank for want of scores."""
+        """The settings, the label of the fusion, and the retrievers without scores, which are fused by rank."""
         ranked = [label(retriever) for retriever in self.retrievers if not self.fuses_scores_of(retriever)]
         named = settings_label(self).replace(f"fusion=({label(self.fusion)})", label(self.fusion))
         return f"{named} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else named
 
     def fuses_scores_of(self, retriever: object) -> bool:
-        """Return whether a retriever is fused by the scores that it has for any chunk."""
+        """Return whether a retriever is fused by score rather than by rank."""
         return self.fusion.reads_scores and isinstance(retriever, VectorSearch | WordSearch)
 
 
 SingleSearch = VectorSearch | WordSearch | ForeignRetriever
-"""A search of one ranking."""
+"""A search with one ranking."""
 
 
 def searches_by_vector(retrieval: object) -> bool:

@@ -1,4 +1,4 @@
-"""Tokenizers of lexical search: the words of a text, as they are, stemmed for a language, or by a user's function."""
+"""Tokenizers of BM25: the words of a text, their stems, or by a user's function."""
 
 import re
 import threading
@@ -17,7 +17,7 @@ from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.part_settings import Name
 
-# Scripts that are written without spaces are taken in overlapping pairs of characters, as search engines do.
+# Scripts without spaces are split into overlapping pairs of characters, as search engines do.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _UNSPACED_BEYOND = "\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED}{_UNSPACED_BEYOND}]+|[^\W{_UNSPACED}{_UNSPACED_BEYOND}]+")
@@ -26,12 +26,12 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
-    if text.isascii():  # most texts, for which the rules below come to this
+    """Return the words of a text, without case, in one Unicode form; Chinese, Japanese, Thai and the like as pairs."""
+    if text.isascii():  # most texts; the rules below give the same
         return _ASCII_WORD.findall(text.lower())
-    evened = unicodedata.normalize("NFKC", text).casefold()
-    found: list[str] = _WORD.findall(evened)
-    if not _UNSPACED_START.search(evened):
+    normalised = unicodedata.normalize("NFKC", text).casefold()
+    found: list[str] = _WORD.findall(normalised)
+    if not _UNSPACED_START.search(normalised):
         return found
     pairs: list[str] = []
     for word in found:
@@ -43,11 +43,11 @@ def words(text: str) -> list[str]:
 
 
 RUN = 3
-"""So many words in a row that are in another text too are copied from it."""
+"""So many consecutive words that are in another text too are copied from it."""
 
 
 def leakage(question: str, *excerpts: str) -> float:
-    """Return the share of the question's words that stand in a run of three or more which an excerpt holds too; 0 to 1.
+    """Return the share, 0 to 1, of the question's words in runs of three or more that an excerpt has too.
 
     0 for a question without words. Scripts without spaces count pairs of characters as words.
     """
@@ -59,16 +59,16 @@ def leakage(question: str, *excerpts: str) -> float:
 
 
 LEAKAGE_KINDS = {"none": 0.0, "up to 25 %": 0.25, "25 to 50 %": 0.5, "more than 50 %": 1.0}
-"""The kinds of questions by the share of their words that is copied, with the largest share of each."""
+"""The kinds of questions by the share of their words that is copied, with the largest share."""
 
 
 def leakage_kind(share: float) -> str:
-    """Return the kind of a question of whose words such a share is copied."""
+    """Return the kind of a question by the share of its words that is copied."""
     return next(kind for kind, most in LEAKAGE_KINDS.items() if share <= most)
 
 
 class Tokenizer(Protocol):
-    """Gives the words of a text."""
+    """Splits a text into words."""
 
     def words(self, text: str) -> list[str]:
         """Return the words, in their order."""
@@ -76,7 +76,7 @@ class Tokenizer(Protocol):
 
 @part
 class WordTokenizer:
-    """Runs of letters and digits, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
+    """Runs of letters and digits, without case, in one Unicode form; Chinese, Japanese, Thai and the like as pairs."""
 
     def words(self, text: str) -> list[str]:
         return words(text)
@@ -84,28 +84,27 @@ class WordTokenizer:
 
 @cache
 def stop_words() -> dict[str, frozenset[str]]:
-    """Return the words that carry no topic, by language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
+    """Return the stop words of each language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
     lines = resources.files("rag_eval.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
     return {language: frozenset(listed.split()) for language, _, listed in (line.partition(":") for line in lines)}
 
 
-# A stemmer works in place, and configurations that are evaluated side by side share a tokenizer.
+# A stemmer has state, and configurations that run in parallel share a tokenizer.
 _stemming = threading.Lock()
 
 
 @part
 class StemmedTokenizer:
-    """The stems of the words by a language's Snowball stemmer, without its stop words (extra ``stemming``).
+    """The stems of the words by a language's Snowball stemmer, without stop words (extra ``stemming``).
 
-    Raises ``ConfigurationError`` on a language without a stemmer, or without a list of stop words where these are to
-    be left out.
+    Raises ``ConfigurationError`` on a language without a stemmer, or without stop words unless they are kept.
     """
 
     extra = ("stemming", "snowballstemmer")
     packages = ("snowballstemmer",)
 
     language: Annotated[Name, Shown, Field(description="The language's English name, such as german.")] = "english"
-    stop_words: Annotated[StrictBool, Field(description="Whether stop words are left out.")] = True
+    stop_words: Annotated[StrictBool, Field(description="Omit stop words.")] = True
 
     def __post_init__(self) -> None:
         listed = stop_words()
@@ -139,9 +138,9 @@ class StemmedTokenizer:
 
 
 class ForeignTokenizer(ForeignFunction):
-    """A function that gives the words of a text, or an object with ``words`` or ``tokenize``.
+    """A function that splits a text into words, or an object with ``words`` or ``tokenize``.
 
-    Raises ``ConfigurationError`` when the object cannot be asked.
+    Raises ``ConfigurationError`` if the object cannot be called.
     """
 
     kind = "tokenizer"
@@ -149,9 +148,11 @@ class ForeignTokenizer(ForeignFunction):
     wanted = "a function of a text"
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text; raises ``ConfigurationError`` on anything but a list of texts."""
-        given = self.ask(self._call, text)
-        found = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else None
+        """Return the words of a text; raises ``ConfigurationError`` unless they are a list of texts."""
+        answer = self.ask(self._call, text)
+        found = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else None
         if found is None or not all(isinstance(word, str) for word in found):
-            raise ConfigurationError(f"the tokenizer {self.label} gave {preview(repr(given))}: give a list of words")
+            raise ConfigurationError(
+                f"the tokenizer {self.label} returned {preview(repr(answer))}: return a list of words"
+            )
         return [word for word in found if word]
