@@ -1,7 +1,7 @@
-"""Ground truth that a model writes into a file, which grows with the documents and is never written anew.
+"""A file of generated ground truth that grows with the documents, and is never written anew.
 
-Documents that are new are asked about, and what people have changed, added or rejected in the file stays. Which
-documents were asked about is noted beside it, so that questions that were removed do not come back.
+New documents are asked about; what people have changed, added or rejected stays. A file next to it records the
+documents that were asked about, so that removed questions do not come back.
 """
 
 import logging
@@ -40,16 +40,16 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 MOST_OUTPUT_TOKENS = 8_192
 STEPS = 10
-"""How often the log says how many requests are answered."""
+"""The log messages about progress per generation."""
 
 logger = logging.getLogger("rag_eval.generation")
 
 
 class AskedDocuments(BaseModel):
-    """Which documents were asked about, each with the sha256 of what it said then.
+    """The documents that were asked about, with the sha256 of their contents then.
 
-    ``totals`` says that the questions about several documents and those without an answer were asked too; ``stopped``
-    that the limit of the cost left some of it for later.
+    ``totals``: cross-document and unanswerable questions were asked for, too. ``stopped``: the cost limit left some
+    questions for later.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,33 +61,33 @@ class AskedDocuments(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "AskedDocuments":
-        """Read the file, if it is there; raises ``GroundTruthError`` when it cannot be read."""
+        """Read the file, if it exists; raise ``GroundTruthError`` if it is damaged."""
         if not path.is_file():
             return cls()
         try:
             return cls.model_validate_json(path.read_bytes(), strict=True)
         except (OSError, ValidationError):
             raise GroundTruthError(
-                f"{str(path)!r} does not say which documents were asked about: restore it, or remove it"
+                f"{str(path)!r}, the list of documents that were asked about, is damaged: restore it, or remove it"
             ) from None
 
     def write(self, path: Path) -> None:
-        """Write the file unless it says the same; raises ``ArtifactError``."""
+        """Write the file if it has changed; raise ``ArtifactError`` if that fails."""
         text = f"{self.model_dump_json(indent=2)}\n".encode()
         if not path.is_file() or path.read_bytes() != text:
             write_atomically(path, text)
 
 
 def asked_path(truth: Path) -> Path:
-    """Return the file of the documents that were asked about: ``truth.asked.json`` beside ``truth.jsonl``."""
+    """Return the record of the documents that were asked about: ``truth.asked.json`` for ``truth.jsonl``."""
     return truth.with_name(f"{truth.stem}.asked.json")
 
 
 @part
 class GeneratedTruth(AsksModel):
-    """Questions that a model writes about the documents, into a file that grows with them.
+    """Questions that a model writes about the documents, in a file that grows with them.
 
-    Chunk-level with a ``chunker``, token-level without. The key of the model's service is read from OPENAI_API_KEY.
+    Chunk-level with a ``chunker``, else token-level. The API key is read from OPENAI_API_KEY.
     """
 
     queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
@@ -118,24 +118,24 @@ class GeneratedTruth(AsksModel):
 
     @property
     def report(self) -> GenerationReport | None:
-        """What became of the last reading; None where nothing was asked."""
+        """The report of the last reading; None if nothing was asked."""
         report: GenerationReport | None = getattr(self, "_report", None)
         return report
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
-        """Describe what a run will ask; raises ``ConfigurationError``, of the file ``GroundTruthError``."""
+        """Describe what a run will ask; raise ``ConfigurationError``, or ``GroundTruthError`` about the file."""
         self._check_level(level)
         growing = Growing(self, corpus, Storage(Path()))
         if growing.is_done:
-            return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, and none to be asked"
-        _ = growing.generator  # which checks the settings
+            return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, none left to ask"
+        _ = growing.generator  # checks the settings
         self.client.connect()
         left = counted(len(growing.queries), "questions") if self.queries else counted(len(growing.left), "documents")
         known = counted(len(growing.known), "questions")
-        return f"{self.title}: the run asks about {left}, beside {known} that are there"
+        return f"{self.title}: the run asks about {left}, in addition to {known}"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """Return the digest of the settings, the file and what was asked; always another while questions are left."""
+        """Return the digest of the settings and files; a new one every time while the cost limit left questions."""
         self._check_level(level)
         asked = asked_path(self.file)
         files = [self.file, asked, *([self.queries] if self.queries else [])]
@@ -146,10 +146,12 @@ class GeneratedTruth(AsksModel):
     def read(
         self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
     ) -> Reading:
-        """Ask about the documents that are new, add what is kept to the file, and return it as it fits the documents.
+        """Ask about new documents, add the questions to the file, and return those that match the documents.
 
-        Raises ``ServiceError`` when the service fails for good, after which reading again continues from there;
-        ``GroundTruthError`` when there is no question, ``ArtifactError`` when the file cannot be written.
+        Raises:
+            ServiceError: If the service fails; reading again continues with the cached answers.
+            GroundTruthError: If there is no question.
+            ArtifactError: If the file cannot be written.
         """
         self._check_level(level)
         storage = around.storage
@@ -183,7 +185,7 @@ class GeneratedTruth(AsksModel):
 
 
 def log_progress(title: str) -> OnProgress:
-    """Return a callback that logs how many requests are answered, every so often."""
+    """Return a callback that logs the progress."""
 
     def log(done: int, total: int) -> None:
         if done * STEPS // total != (done - 1) * STEPS // total:
@@ -193,9 +195,9 @@ def log_progress(title: str) -> OnProgress:
 
 
 class Growing:
-    """One generation that adds to a file: what is there, what is left to ask, and what comes of it.
+    """One generation that adds to a file.
 
-    With ``anew`` all documents are asked about, whatever is in the file. ``spent`` is what the same run paid before.
+    ``anew`` ignores the file and asks about all documents. ``spent`` is what earlier attempts of the run paid.
     """
 
     def __init__(
@@ -214,19 +216,18 @@ class Growing:
         self._level: EvaluationType = "token-level" if self._chunker is None else "chunk-level"
         self._anew = anew
         self.known = self._read(source.file)
-        """The questions of the file."""
         self.asked = AskedDocuments.read(asked_path(source.file)) if self.known else AskedDocuments()
-        self.left = [one.id for one in corpus if one.id not in self.asked.documents and one.content.strip()]
+        self.left = [doc.id for doc in corpus if doc.id not in self.asked.documents and doc.content.strip()]
         """The documents that were not asked about."""
         taken = {key for item in (*self.known, *self._rejected()) for key in _keys(item)}
         real = read_queries(source.queries) if source.queries else []
-        self.queries = [one for one in real if not taken & {one.id, " ".join(one.text.casefold().split())}]
+        self.queries = [query for query in real if not taken & {query.id, " ".join(query.text.casefold().split())}]
         """The real questions that are not in the file."""
         self._is_begun = False
 
     @cached_property
     def generator(self) -> SyntheticDatasetGenerator[Any]:
-        """The generator; raises ``ConfigurationError`` on settings that cannot be used."""
+        """The generator; raises ``ConfigurationError`` if a setting cannot be used."""
         source, options = self._source, self._source.options
         if options.max_output_tokens is None:
             options = options.model_copy(update={"max_output_tokens": MOST_OUTPUT_TOKENS})
@@ -247,12 +248,12 @@ class Growing:
 
     @property
     def report(self) -> GenerationReport | None:
-        """What became of it so far; None where nothing was left to ask."""
+        """The report so far; None if nothing was left to ask."""
         return self.generator.report if self._is_begun else None
 
     @property
     def paid(self) -> float:
-        """What it paid so far, in US dollars, at most; 0 where the prices are not known."""
+        """The most US dollars that were paid so far; 0 if the prices are unknown."""
         return self.generator.asker.budget.spent if self._is_begun else 0.0
 
     @property
@@ -265,13 +266,12 @@ class Growing:
         return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
 
     def ask(self) -> list[Truth]:
-        """Return new ground truth about what is left, and note what was asked about."""
+        """Return ground truth about what is left, and record what was asked about."""
         source, totals = self._source, self.asked.totals
         has_totals = bool(source.options.cross_document or source.options.unanswerable) and not totals
         if source.queries and not self.queries:
             return []
         if not source.queries and not (self.left and source.queries_per_doc) and not has_totals:
-            # A document without a question is asked about nothing.
             self._note(self.left, totals=True, stopped=False)
             return []
         self._is_begun = True
@@ -293,13 +293,16 @@ class Growing:
         added: Sequence[Truth],
         carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] | None = None,
     ) -> list[Truth]:
-        """Add to the file what is not in it, carry its spans over, and return what fits the documents.
+        """Add new questions to the file, re-anchor its spans, and return the questions that match the documents.
 
-        A question that lost a span stays in the file as it was, in case its document comes back. Raises
-        ``GroundTruthError`` when there is no question, ``ArtifactError`` when a file cannot be written.
+        A question that lost a span stays in the file unchanged, in case its document comes back.
+
+        Raises:
+            GroundTruthError: If there is no question.
+            ArtifactError: If a file cannot be written.
         """
         path = self._source.file
-        # As it is now, and under the lock of a review: people may have reviewed it while the model was asked.
+        # People may have reviewed the file since it was read.
         with wait_for_lock(lock_path(path)):
             there = self._read(path)
             taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
@@ -320,19 +323,18 @@ class Growing:
         return fitting
 
     def _read(self, path: Path) -> list[Truth]:
-        """Read the questions of a file that is there already; none where all is asked anew."""
+        """Read the questions of a file, unless it does not exist or is ignored."""
         return [] if self._anew or not path.exists() else list(read_truth(path, self._level, self._corpus.by_id))
 
     def _rejected(self) -> list[Truth]:
         return self._read(rejected_path(self._source.file))
 
     def _nothing(self) -> str:
-        """Describe why there is no question."""
         dropped, bad_answers = (self.report.dropped, self.report.bad_answers) if self.report else ({}, {})
-        reasons = ", ".join(f"{reason} ({one.count:,})" for reason, one in dropped.items())
-        faults = ", ".join(f"{fault} ({one.count:,})" for fault, one in bad_answers.items())
+        reasons = ", ".join(f"{reason} ({questions.count:,})" for reason, questions in dropped.items())
+        faults = ", ".join(f"{fault} ({answers.count:,})" for fault, answers in bad_answers.items())
         why = f", because of: {reasons}" if reasons else ""
-        why += f"; answers that could not be used: {faults}" if faults else ""
+        why += f"; unusable answers: {faults}" if faults else ""
         return (
             f"{self._source.title}: no question was kept, and {str(self._source.file)!r} was not written{why}: "
             "change the model or its options"
@@ -340,5 +342,5 @@ class Growing:
 
 
 def _keys(item: Truth) -> set[str]:
-    """Return what tells a question from others: its id and its words."""
+    """Return the id and the words of a question, each of which identifies it."""
     return {item.query.id, words_of(item)}

@@ -159,7 +159,7 @@ def test_the_check_of_a_benchmark_asks_no_service(
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
     assert "the questions of the LangSmith dataset 'reviewed' are pulled when it runs" in text
-    assert "generate tiny: the run asks about 4 documents, beside 0 questions that are there" in text
+    assert "generate tiny: the run asks about 4 documents, in addition to 0 questions" in text
     assert (server.requests, len(reviewed.requests)) == ([], before)
     monkeypatch.delenv("LANGSMITH_API_KEY")
     refused = CliRunner().invoke(app, ["validate", str(file)])

@@ -286,5 +286,5 @@ def test_files_that_cannot_be_used_are_named(load: Load, docs: Path, tmp_path: P
         load(file=tmp_path / "nowhere" / "truth.jsonl")
     load()
     asked_path(tmp_path / "truth.jsonl").write_text("{")
-    with pytest.raises(GroundTruthError, match="does not say which documents were asked about: restore it, or remove"):
+    with pytest.raises(GroundTruthError, match="is damaged: restore it, or remove"):
         load()
