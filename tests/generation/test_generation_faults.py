@@ -172,22 +172,6 @@ def test_stopping_keeps_what_is_under_way(token_level: Make, server: OpenAIServe
     assert (generator.report.unasked, generator.report.kept) == (2, 2)
 
 
-def test_two_generations_at_once_pay_every_request_once(token_level: Make, server: OpenAIServer) -> None:
-    server.seconds = 0.05
-    made: list[object] = []
-
-    def generate() -> None:
-        made.append(token_level(harbours()).generate(3, upload_to_langsmith=False))
-
-    threads = [threading.Thread(target=generate) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert made[0] == made[1] == made[2]
-    assert len(server.requests) == len(set(bodies(server))) == 4
-
-
 def test_a_server_that_was_never_there_is_not_asked_again(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

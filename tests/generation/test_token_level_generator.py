@@ -16,7 +16,6 @@ from rag_eval import (
     QueryId,
     QueryText,
     RecursiveTokenChunker,
-    TokenLevelDataGenerator,
     TokenLevelEvaluation,
     TokenLevelGroundTruth,
     TokenLevelSyntheticDatasetGenerator,
@@ -75,14 +74,6 @@ def test_kinds_of_questions_reach_the_prompt_and_the_metadata(token_level: Make,
     assert metadata[0]["generation_model"] == "tiny"
     assert (metadata[0]["difficulty"], metadata[0]["seed"]) == ("hard", 11)
     assert len(str(metadata[0]["prompt_hash"])) == 16
-
-
-def test_only_three_arguments_are_sent_unless_more_are_set(token_level: Make, server: OpenAIServer) -> None:
-    generator = token_level(harbours("Storvåg"))
-    (item, *_) = generator.generate(1, upload_to_langsmith=False)
-    assert set(server.requests[0].body) == {"model", "messages", "response_format"}
-    assert "persona" not in item.query.metadata
-    assert item.query.metadata["seed"] is None
 
 
 def test_what_comes_out_does_not_depend_on_the_number_of_requests_at_once(
@@ -251,16 +242,6 @@ def test_a_real_question_that_the_check_answers_takes_the_passage_of_the_check(
     assert generator.report.dropped["excerpt not found"].count == 1
 
 
-def test_replaced_prompts_are_used(token_level: Make, server: OpenAIServer, tmp_path: Path) -> None:
-    folder = tmp_path / "prompts"
-    folder.mkdir()
-    (folder / "token_level.md").write_text("Mine! ${briefs}\n${documents}\nThe numbers ${numbers}.")
-    mine, ours = token_level(harbours("Storvåg"), prompts=folder), token_level(harbours("Storvåg"))
-    changed, usual = mine.generate(1, False)[0], ours.generate(1, False)[0]
-    assert prompt_of(server.requests[0].body).startswith("Mine! 1. kind")
-    assert changed.query.metadata["prompt_hash"] != usual.query.metadata["prompt_hash"]
-
-
 @pytest.mark.parametrize(
     ("corpus", "settings", "count", "told"),
     [
@@ -288,7 +269,3 @@ def test_what_cannot_be_used_is_said_before_anything_is_asked(
     with pytest.raises(ConfigurationError, match=told):
         token_level(corpus, **settings).generate(count, upload_to_langsmith=False)
     assert server.requests == []
-
-
-def test_the_short_name_is_the_same_generator() -> None:
-    assert TokenLevelDataGenerator is TokenLevelSyntheticDatasetGenerator

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
-from strategies import known_texts, nasty_texts
+from strategies import nasty_texts
 
 from rag_eval import Document, DocumentId
 from rag_eval.ground_truth.folding import FoldedText, folded_form
@@ -55,8 +55,3 @@ def test_the_folded_form_with_places_is_the_folded_form(content: str) -> None:
     assert len(folded.source_index) == len(folded.form)
     for char, place in zip(folded.form, folded.source_index.tolist(), strict=True):
         assert char in folded_form(content[place])
-
-
-def test_the_known_ugly_texts_are_mapped_in_full() -> None:
-    for content in known_texts().values():
-        assert FoldedText.of(content).form == folded_form(content)
