@@ -226,36 +226,18 @@ def review_app(session: ReviewSession, guard: Guard) -> Starlette:
     """Return the application that shows and changes a session, one request at a time."""
     lock = threading.Lock()
 
-    def answer(make: Callable[[], Data]) -> Response:
-        try:
-            with lock:
-                return JSONResponse(make())
-        except ReviewConflictError as error:
-            return _problem(CONFLICT, str(error))
-        except RagEvalError as error:
-            return _problem(IMPOSSIBLE, str(error))
-        except UnicodeEncodeError:
-            return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
-        except ValidationError as error:
-            return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
-
     def read(name: str) -> Route:
         def respond(request: Request) -> Response:
-            return answer(lambda: READS[name](session, request.query_params.get("id", "")))
+            return _answered(lock, lambda: READS[name](session, request.query_params.get("id", "")))
 
         return Route(f"/api/{name}", respond)
 
     def change(name: str) -> Route:
         async def respond(request: Request) -> Response:
-            body = b""
-            try:
-                async for part in request.stream():
-                    body += part
-                    if len(body) > LARGEST_BODY:
-                        return _problem(413, "this is too much for one decision")
-            except ClientDisconnect:
-                return _problem(400, "the request was not finished")
-            return await run_in_threadpool(answer, lambda: CHANGES[name](session, body))
+            body = await _body(request)
+            if isinstance(body, Response):
+                return body
+            return await run_in_threadpool(_answered, lock, lambda: CHANGES[name](session, body))
 
         return Route(f"/api/{name}", respond, methods=["POST"])
 
@@ -271,14 +253,38 @@ def review_app(session: ReviewSession, guard: Guard) -> Starlette:
         except RagEvalError as error:
             return _problem(IMPOSSIBLE, str(error))
 
-    def page(_: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
-
-    routes = [Route("/", page), *map(read, READS), *map(change, CHANGES), Route("/api/picture", picture)]
+    page = Route("/", lambda _: FileResponse(STATIC / "index.html"))
+    routes = [page, *map(read, READS), *map(change, CHANGES), Route("/api/picture", picture)]
     return Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
     )
+
+
+def _answered(lock: threading.Lock, make: Callable[[], Data]) -> Response:
+    try:
+        with lock:
+            return JSONResponse(make())
+    except ReviewConflictError as error:
+        return _problem(CONFLICT, str(error))
+    except RagEvalError as error:
+        return _problem(IMPOSSIBLE, str(error))
+    except UnicodeEncodeError:
+        return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
+    except ValidationError as error:
+        return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
+
+
+async def _body(request: Request) -> bytes | Response:
+    body = b""
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_BODY:
+                return _problem(413, "this is too much for one decision")
+    except ClientDisconnect:
+        return _problem(400, "the request was not finished")
+    return body
 
 
 def _problem(status: int, sentence: str) -> Response:
