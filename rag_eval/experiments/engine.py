@@ -19,6 +19,8 @@ from rag_eval.experiments.results import Call, ItemError, ItemResult, Row, Runni
 from rag_eval.retry import RetryPolicy
 
 LONGEST_MESSAGE = 2_000
+MOST_ABANDONED = 10
+"""A run ends if more calls than this, and than may run at once, still run after their time-out."""
 AWAITED_CANCELLED = "CancelledError: something that it awaited was cancelled"
 CANCEL_SECONDS = 5.0
 """How long a cancelled coroutine may take to clean up before the next call."""
@@ -192,14 +194,14 @@ class Engine:
 
         Raises:
             DataError: The rows cannot be read, or there are none.
-            ExperimentError: As many calls as may run at once have timed out and cannot be stopped.
+            ExperimentError: Too many calls still run after their time-out.
         """
         abandoned: list[CallThread] = []
         callers = [Caller(timeout, retry, abandoned) for _ in range(concurrency)]
         try:
             async with asyncio.TaskGroup() as workers:
                 for caller in callers:
-                    workers.create_task(self._work(rows, caller, abandoned, concurrency))
+                    workers.create_task(self._work(rows, caller, abandoned, max(concurrency, MOST_ABANDONED)))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group.exceptions[0].__cause__
         finally:
@@ -215,7 +217,7 @@ class Engine:
             item = self._log.finished(index, row)
             if item is None:
                 abandoned[:] = [thread for thread in abandoned if thread.is_alive]
-                if len(abandoned) >= limit:
+                if len(abandoned) > limit:
                     raise ExperimentError(
                         f"{len(abandoned)} calls still run after their time-out and cannot be stopped: "
                         "make the task async, or give the client it uses a time-out"

@@ -85,8 +85,8 @@ def test_a_run_ends_when_too_many_calls_cannot_be_stopped() -> None:
     def hangs(row: Any) -> bool:
         return end.wait(60)
 
-    with pytest.raises(ExperimentError, match="2 calls still run after their time-out"):
-        quietly("hung", data=HELLO * 5, tasks=[hangs], timeout=0.05, concurrency=2)
+    with pytest.raises(ExperimentError, match="11 calls still run after their time-out"):
+        quietly("hung", data=HELLO * 30, tasks=[hangs], timeout=0.05, concurrency=1)
     end.set()
 
 
