@@ -211,7 +211,7 @@ def _evaluate(
 
     quiet = ExitStack()
 
-    def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
+    def retrieve(inputs: dict[str, str]) -> dict[str, list[str]]:
         quiet.close()  # parts and metrics may print
         (hits,) = retriever.retrieve([Query.from_text(inputs["query"])], k)
         return {"retrieved_chunk_ids": [hit.chunk.id for hit in hits]}

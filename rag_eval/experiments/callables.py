@@ -91,7 +91,7 @@ def named_evaluators(evaluators: Iterable[object]) -> list[NamedCall]:
     return _named("evaluator", evaluators, _evaluator)
 
 
-def _named(kind: str, values: Iterable[object], read: Callable[[Any, int], NamedCall]) -> list[NamedCall]:
+def _named(kind: str, values: Iterable[object], read: Callable[[object, int], NamedCall]) -> list[NamedCall]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(f"{kind}s is a {type(values).__name__}: give a list of callables")
     named = [read(value, number) for number, value in enumerate(values, 1)]

@@ -25,7 +25,7 @@ from rag_eval.retry import RetryPolicy
 LOOK_SECONDS = 0.2
 
 
-def evaluatorq(name: str | Experiment, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
+def evaluatorq(name: str | Experiment, parts: Mapping[str, object] | None = None, **options: Any) -> ExperimentResult:
     """Run an experiment and wait for it, inside a running event loop too; the arguments are those of ``experiment``.
 
     Example:
@@ -45,7 +45,7 @@ Evaluatorq = evaluatorq
 
 async def experiment(
     name: str | Experiment,
-    parts: Mapping[str, Any] | None = None,
+    parts: Mapping[str, object] | None = None,
     *,
     data: Data | None = None,
     tasks: Sequence[object] | None = None,
@@ -192,7 +192,7 @@ async def _awaited(value: Awaitable[object]) -> object:
     return await value
 
 
-def _chosen(name: str | Experiment, parts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Experiment:
+def _chosen(name: str | Experiment, parts: Mapping[str, object], arguments: Mapping[str, object]) -> Experiment:
     """Return the experiment of a name with its parts, given as a mapping or as arguments."""
     given = {part: value for part, value in arguments.items() if value is not None}
     if isinstance(name, Experiment):
@@ -203,14 +203,14 @@ def _chosen(name: str | Experiment, parts: Mapping[str, Any], arguments: Mapping
         raise ConfigurationError(f"{name}: unknown {', '.join(sorted(unknown))}: give {', '.join(arguments)}")
     if twice := set(given) & set(parts):
         raise ConfigurationError(f"{name}: {min(twice)} is given twice, as an argument and in the mapping")
-    chosen = {"evaluators": [], **parts, **given}
+    chosen: dict[str, Any] = {"evaluators": [], **parts, **given}
     if missing := [part for part in arguments if part not in chosen]:
         raise ConfigurationError(f"{name}: {missing[0]} is missing: an experiment has {', '.join(arguments)}")
     return Experiment(name, **chosen)
 
 
 def _run_in_thread(
-    name: str | Experiment, parts: Mapping[str, Any] | None, options: Mapping[str, Any]
+    name: str | Experiment, parts: Mapping[str, object] | None, options: Mapping[str, Any]
 ) -> ExperimentResult:
     """Run in a loop on another thread, since a notebook's loop cannot be waited for from within."""
     running: list[asyncio.Task[ExperimentResult]] = []

@@ -84,7 +84,7 @@ class LangSmithService:
             ServiceError: LangSmith does not answer.
         """
 
-        def client(info: dict[str, Any]) -> "Client":
+        def client(info: dict[str, object]) -> "Client":
             from urllib3.util import Retry
 
             seconds = (min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
@@ -136,7 +136,7 @@ class LangSmithService:
         self.client.close()
 
 
-def _info(client: "Client") -> dict[str, Any]:
+def _info(client: "Client") -> dict[str, object]:
     from langsmith.utils import LangSmithNotFoundError
 
     try:

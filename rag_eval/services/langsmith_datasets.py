@@ -30,8 +30,8 @@ class ExampleRecord(TypedDict):
     """An example as plain data; its metadata has the ``query_id``."""
 
     inputs: dict[str, str]
-    outputs: dict[str, Any]
-    metadata: dict[str, Any]
+    outputs: dict[str, object]
+    metadata: dict[str, object]
 
 
 RELEVANT_CHUNK_IDS = ("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
@@ -399,8 +399,8 @@ def _create(service: LangSmithService, name: str, level: EvaluationType, digest:
 def _write(
     service: LangSmithService,
     dataset: "Dataset",
-    created: Sequence[dict[str, Any]],
-    updated: Sequence[dict[str, Any]],
+    created: Sequence[dict[str, object]],
+    updated: Sequence[dict[str, object]],
     deleted: "Sequence[UUID]",
 ) -> None:
     from langsmith.utils import LangSmithConflictError
