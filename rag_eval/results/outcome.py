@@ -62,13 +62,7 @@ class _Outcome(BaseModel):
 
 
 class StepRecord(_Outcome):
-    """A step of a run: whether it was computed or cached, and what it took.
-
-    Attributes:
-        state: Whether this run computed it, or found it in the cache.
-        effort: What computing it took, in this run or in the earlier one that cached it.
-        seconds: How long this run computed.
-    """
+    """A step of a run: whether it was computed or cached, what computing it took, and how long in this run."""
 
     state: StepState
     effort: Effort | None
@@ -76,7 +70,7 @@ class StepRecord(_Outcome):
 
 
 class ChunkStatistics(_Outcome):
-    """How many chunks there are, how long they are in characters, and how many pieces were left out besides."""
+    """The number of chunks, their lengths in characters, and the number left out."""
 
     count: int
     mean: float
@@ -102,21 +96,14 @@ LEAST_RECALL = 0.95
 
 
 class ConfigurationOutcome(_Outcome):
-    """One configuration: its averages, its tables, and the work it took.
+    """One configuration: its means by metric over so many queries, its tables, and the work it took.
 
-    Attributes:
-        metrics: The means by full name, such as ``span_recall@5``.
-        queries: How many queries they are over.
-        indexes: One for each shard that has its own; none for BM25.
-        hits: The hits of the last stage.
-        latency_ms: The mean time of a query in search and reranking when they were computed, without embedding the
-            query, with all queries asked in one go; None without queries.
-        tokens: What its steps used when they were computed, cached vectors being free; None if a part does not tell.
-        cost: The same in US dollars.
-        unplaced: How many answers of a system have no sure place in the documents.
-        searches: What was searched; None for the questions as asked.
-        passages: What was returned; None for the hits.
-        allowed: The documents that the filters of the searches leave.
+    ``latency_ms`` is the mean time of a query in search and reranking when they were computed, without embedding it,
+    all queries asked in one go. ``tokens`` and ``cost`` (US dollars) are what the steps used when they were computed,
+    cached vectors being free; None if a part does not tell. ``indexes`` has one for each shard that has its own.
+    ``hits`` are those of the last stage. ``searches`` are what was searched, None for the questions as asked, and
+    ``allowed`` the documents that their filters leave. ``passages`` are what was returned, None for the hits.
+    ``unplaced`` counts answers of a system without a sure place in the documents.
     """
 
     name: str
@@ -175,12 +162,9 @@ class ConfigurationFailure(_Outcome):
 class BenchmarkOutcome(_Outcome):
     """One run of a benchmark, with every configuration in the order given.
 
-    Attributes:
-        copied_spans: How many spans of the truth, in ``copied_questions``, have copies that count as evidence.
-        failures: The configurations that failed, by name.
-        steps: The steps that all configurations share.
-        search: How the configurations were chosen; None if all were evaluated.
-        fingerprint: The digest of what the run depends on, by which a command knows that nothing has changed.
+    ``copied_spans`` of the truth, in ``copied_questions``, have copies that count as evidence. ``failures`` are the
+    configurations that failed, by name; ``steps`` are those that all share. ``search`` says how the configurations were
+    chosen, None if all were evaluated. ``fingerprint`` is the digest of what the run depends on.
     """
 
     schema_version: Literal[3] = 3
