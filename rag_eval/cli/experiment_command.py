@@ -1,4 +1,4 @@
-"""``rag-eval experiment``: run the experiments of a Python file, or answers from what a run found."""
+"""``rag-eval experiment``: run the experiments of a Python file, or answer questions from the passages of a run."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from rag_eval.formatting import counted
 
 LOOK_MILLISECONDS = 200
 OWN_END_SECONDS = 2.0
-"""How long a run is given to end by itself: Ctrl-C at a terminal reached it too."""
+"""How long a run may take to end by itself after Ctrl-C, which reaches it too."""
 
 
 def _run(command: list[str]) -> None:
@@ -34,17 +34,19 @@ def _run(command: list[str]) -> None:
             raise
 
 
-app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
+app = typer.Typer(help="Run experiments: any task on any data with any evaluators.", no_args_is_help=True)
 
 FileArgument = Annotated[Path, typer.Argument(help="Python file that runs one or more experiments.")]
 ConcurrencyOption = Annotated[
-    int | None, typer.Option(min=1, help="Maximum number of concurrent calls, overriding the file's.")
+    int | None, typer.Option(min=1, help="Maximum number of concurrent calls.", show_default="set in the file")
 ]
 FailUnderOption = Annotated[
     list[str] | None,
-    typer.Option("--fail-under", help="metric=value; exit code 3 if the average is below; may be repeated."),
+    typer.Option("--fail-under", help="Minimum as metric=value; exit code 3 below it; repeatable."),
 ]
-OutputDirOption = Annotated[Path | None, typer.Option(help="Folder for the results, overriding the settings.")]
+OutputDirOption = Annotated[
+    Path | None, typer.Option(help="Folder for results.", show_default="set in the project file")
+]
 
 
 @app.command()
@@ -55,7 +57,7 @@ def run(
     output_dir: OutputDirOption = None,
     as_json: options.JsonOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai without sending it.")
+        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai, and send nothing.")
     ] = False,
 ) -> None:
     """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
@@ -65,15 +67,15 @@ def run(
 
     minimums = parse_minimums(fail_under or [])
     outputs: list[OutputHandler] | None = None
-    if dry_run:  # the results here, and on standard output what orq.ai would get
+    if dry_run:
         from rag_eval.experiments.service_outputs import OrqOutput
 
         settings = load_settings().updated({"output_dir": output_dir})
         outputs = [JsonOutput(settings.output_dir), OrqOutput(settings.orq, dry_run=sys.stdout)]
     opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False)
-    # What the file itself prints must not stand between the JSON.
+    # The output of the file itself must not mix with the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
-    with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
+    with aside, leaving("finished samples are saved, and the same command continues from there"), as_interrupts():
         results = run_file(file, opened)
     if as_json:
         records = [
@@ -95,17 +97,17 @@ def answers(
     run: options.RunArgument = "latest",
     configuration: Annotated[
         list[str] | None,
-        typer.Option(help="Configuration whose passages are read; repeatable. Without it, the best and the last."),
+        typer.Option(help="Configuration to answer from; repeatable.", show_default="the best and the last"),
     ] = None,
     model: Annotated[str, typer.Option(help="Model that answers.")] = "gpt-4.1-mini",
-    judge: Annotated[str | None, typer.Option(help="Model that judges; by default the one that answers.")] = None,
-    questions: Annotated[int, typer.Option(min=1, help="How many questions are answered, evenly spread.")] = 50,
+    judge: Annotated[str | None, typer.Option(help="Model that judges.", show_default="the one that answers")] = None,
+    questions: Annotated[int, typer.Option(min=1, help="Number of questions, evenly spread.")] = 50,
     base_url: options.BaseUrlOption = None,
     concurrency: ConcurrencyOption = None,
     output_dir: OutputDirOption = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
-    """Have a model answer from what configurations of a run found, and compare the answers."""
+    """Answer questions with a model from the passages of a run, and compare the answers."""
     from rag_eval.experiments.answers import answer_experiment
     from rag_eval.experiments.running import evaluatorq
     from rag_eval.llm.chat import ChatService
@@ -120,10 +122,10 @@ def answers(
         questions=questions,
         base_url=base_url,
     )
-    ChatService(base_url).connect()  # without a key that is said before anything is asked
+    ChatService(base_url).connect()  # fails on a missing key before anything is asked
     calls = counted(len(chosen.tasks) * len(chosen.data), "answers")
     say(Console(stderr=True), f"{calls} by {model}, each judged by {judge or model}")
-    with leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
+    with leaving("finished samples are saved, and the same command continues from there"), as_interrupts():
         evaluatorq(chosen, concurrency=concurrency, output_dir=output_dir)
 
 
@@ -136,7 +138,7 @@ def watch(
 ) -> None:
     """Run the experiments of a file now and whenever a Python file in its folder changes."""
     if not file.is_file():
-        raise ExperimentError(f"the file {str(file)!r} is not there: give a Python file that runs an experiment")
+        raise ExperimentError(f"there is no file {str(file)!r}: give a Python file that runs an experiment")
     command = [sys.executable, "-m", "rag_eval.cli", "experiment", "run", str(file)]
     command += ["--concurrency", str(concurrency)] if concurrency else []
     command += [word for text in fail_under or [] for word in ("--fail-under", text)]
@@ -145,8 +147,8 @@ def watch(
     changes = watchfiles.watch(
         folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
     )
-    with leaving("finished samples are kept"), as_interrupts():
-        next(changes)  # from here on changes are seen, those that are saved during the first run too
+    with leaving("finished samples are saved"), as_interrupts():
+        next(changes)  # from here on changes are seen, even during the first run
         _run(command)
         say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
         for changed in changes:

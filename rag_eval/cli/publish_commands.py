@@ -1,4 +1,4 @@
-"""``rag-eval publish`` sends a run or an experiment to a service, ``rag-eval truth push`` ground truth."""
+"""``rag-eval publish`` for runs and experiments, and ``rag-eval truth push`` for ground truth."""
 
 from collections import Counter
 from contextlib import closing
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.publishing import Publication
 
-CONSEQUENCE = "the same command goes on from there"
+CONSEQUENCE = "the same command continues from there"
 
 
 def publish(
@@ -30,19 +30,19 @@ def publish(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Run, by its name or the start of it; or an experiment's JSON file, or a folder of them.",
+            help="Run: latest, or the start of its name; or the JSON file of an experiment, or a folder of them.",
         ),
     ] = "latest",
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="LangSmith dataset. Default: that of the benchmark; an experiment goes to orq.ai without one."
+            help="LangSmith dataset.", show_default="that of the benchmark; without one experiments go to orq.ai"
         ),
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Send a run or an experiment to LangSmith or orq.ai; exit code 1 if something was not sent."""
+    """Publish a run or experiments to LangSmith or orq.ai; exit code 1 if something was not sent."""
     if Path(target).exists():
         is_complete = _publish_experiments(Path(target), dataset, as_json=as_json)
     else:
@@ -60,7 +60,7 @@ def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_js
     named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
     datasets = [dataset] if dataset else list(dict.fromkeys(named))
     if not datasets:
-        raise ConfigurationError(f"the run {outcome.run} names no LangSmith dataset: give --dataset")
+        raise ConfigurationError(f"the benchmark of run {outcome.run} has no LangSmith dataset: give --dataset")
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
         reasons = watched(lambda: publish_run(workspace, outcome, datasets))
@@ -86,7 +86,7 @@ def _publish_experiments(path: Path, dataset: str | None, *, as_json: bool) -> b
 
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise ExperimentError(f"the folder {str(path)!r} has no results of an experiment: give one with JSON files")
+        raise ExperimentError(f"the folder {str(path)!r} has no JSON files: give the results of an experiment")
     rows: list[dict[str, str | None]] = []
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
         for file in files:
@@ -103,29 +103,33 @@ def _publish_experiments(path: Path, dataset: str | None, *, as_json: bool) -> b
 
 
 def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
-    """Print where the experiments of a run are, or why they were not sent."""
+    """Print the addresses of published experiments, and why others were not sent."""
     for dataset in dict.fromkeys(publication.dataset for publication in publications):
         sent = [publication for publication in publications if publication.dataset == dataset and publication.url]
         if sent:
-            from rag_eval.services.langsmith_experiments import comparison_url  # here: most runs publish nothing
+            from rag_eval.services.langsmith_experiments import comparison_url
 
             url = comparison_url([str(publication.url) for publication in sent])
             say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
             if absent := max(publication.absent for publication in sent):
                 queries = counted(absent, "queries")
-                say(console, f"The dataset {dataset!r} does not have {queries} of the run: push them", "yellow")
+                say(
+                    console,
+                    f"The dataset {dataset!r} lacks {queries} of the run: add them with rag-eval truth push",
+                    "yellow",
+                )
     reasons = Counter(publication.reason for publication in publications if publication.url is None)
     for reason, count in reasons.items():
         say(console, f"Not sent: {counted(count, 'experiments')} ({reason}); rag-eval publish sends the rest", "yellow")
 
 
 def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
-    """Return what the attempts to publish a run came to; what is wrong with the note is said, and prevents nothing."""
+    """Return where a run was published; print an error in that record, and go on without it."""
     from rag_eval.results.outcome import PUBLISHED
 
     if not workspace.fetch_newest(workspace.runs / run / PUBLISHED).exists():
         return []
-    from rag_eval.results.publishing import read_publications  # here: most runs publish nothing
+    from rag_eval.results.publishing import read_publications
 
     try:
         return read_publications(workspace, run)
@@ -138,14 +142,14 @@ def push(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
     dataset: Annotated[
         str | None,
-        typer.Option(help="Name of the dataset; by default rag-eval-token-level-v1 or rag-eval-chunk-level-v1."),
+        typer.Option(help="Dataset.", show_default="rag-eval-token-level-v1 or rag-eval-chunk-level-v1"),
     ] = None,
     delete_others: Annotated[
-        bool, typer.Option("--delete-others", help="Delete examples that are not in the ground truth.")
+        bool, typer.Option("--delete-others", help="Delete examples that are not in the file.")
     ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Create or update a LangSmith dataset with this ground truth."""
+    """Create or update a LangSmith dataset with the ground truth of a file."""
     from rag_eval.ground_truth.truth_files import read_chunk_level, read_token_level, read_truth_text, truth_type
     from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
@@ -153,7 +157,7 @@ def push(
     level = truth_type(read_truth_text(truth))
     items = read_token_level(truth) if level == "token-level" else read_chunk_level(truth)
     name = dataset or DEFAULT_DATASETS[level]
-    with closing(LangSmithService.connect()) as service, leaving("the same command completes the dataset"):
+    with closing(LangSmithService.connect()) as service, leaving("the same command continues from there"):
         report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
     console = Console()
     if as_json:
@@ -162,8 +166,8 @@ def push(
     counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
     counts |= {"deleted": report.deleted} if report.deleted else {}
     changes = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {changes}.")
+    say(console, f"Pushed to the LangSmith dataset {report.dataset!r}: {changes}.")
     if report.others:
-        say(console, f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
+        say(console, f"It has {counted(report.others, 'other examples')}, which --delete-others deletes.")
     if report.url:
         say(console, report.url)

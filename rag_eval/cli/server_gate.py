@@ -1,9 +1,8 @@
-"""Who may talk to a Prefect server of ours: programs with its key, and the user's own browser on its own pages.
+"""Restrict a Prefect server of ours to programs with its key, and to its own pages in the user's browser.
 
-A server on loopback is reached by every web page that the user opens, and by every user of the machine.
-``LoopbackGate`` turns other pages away, whatever they send; the key (see ``prefect_home``) turns other users away. The
-pages themselves may ask nobody but this server: Prefect's dashboard loads settings of a statistics service whether
-statistics are off or not.
+Every web page that the user opens can reach a server on loopback, and so can every user of the machine.
+``LoopbackGate`` refuses other pages, whatever they send; the key (see ``prefect_home``) keeps out other users. Pages of
+the server may call no other: Prefect's dashboard would contact a statistics service even with statistics off.
 """
 
 import base64
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
 OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 OWN_PAGES = ("none", "same-origin")
 POLICY_VIOLATION = 1008
-# The dashboard has scripts and styles in its pages, and makes functions from text.
+# The dashboard uses inline scripts and styles, and eval.
 OWN_CONTENT = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; form-action 'self'; frame-ancestors 'none'"
 
 
 class LoopbackGate:
-    """The app, for requests that no page of another origin can have sent: others get 403, websockets are refused.
+    """The app behind a check of every request: those that a page of another origin may have sent get 403.
 
-    A name that resolves to this machine is not this machine's name, so that rebinding does not pass either. A link on
-    any page may open a page here, though not in a frame, and nothing of the API.
+    Only loopback names are accepted as Host, which prevents DNS rebinding. A link on any page may open a page here, but
+    not in a frame and not below /api. Websockets are refused alike.
     """
 
     def __init__(self, app: "ASGIApp") -> None:
@@ -57,7 +56,7 @@ class LoopbackGate:
 
 
 def is_own(scope: "Scope") -> bool:
-    """Tell whether a request is from a program, the address bar, a page of this server, or a link to such a page."""
+    """Tell whether a request comes from a program, the address bar, a page of this server, or a link to one."""
     headers = Headers(scope=scope)
     hosts, origins, sites = (headers.getlist(name) for name in ("host", "origin", "sec-fetch-site"))
     if len(hosts) != 1 or not OWN_HOST.fullmatch(hosts[0]):
@@ -73,7 +72,7 @@ def _is_followed_link(scope: "Scope", headers: Headers) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and is_page and not in_api
 
 
-# The key is after the #, which a browser sends to nobody. One that the server does not take replaces none that it does.
+# Browsers do not send the part after #. A key that the server refuses does not replace a stored one.
 SCRIPT = f"""
 const token = btoa("{USER}:" + location.hash.slice(1));
 history.replaceState(null, "", location.pathname);
@@ -83,7 +82,7 @@ fetch("/api/admin/version", {{headers: {{Authorization: "Basic " + token}}}}).th
     location.replace("/");
   }} else {{
     document.body.textContent =
-      "This address is of an earlier start: open the one that rag-eval up gave last.";
+      "This address is of an earlier start: open the latest one that rag-eval up printed.";
   }}
 }});
 """
@@ -98,5 +97,5 @@ SIGN_IN_HEADERS = {
 
 
 def sign_in(request: "Request") -> "Response":
-    """Return the page that takes the key from its address, keeps it for the dashboard, and goes there."""
+    """Return the page that stores the key from its address for the dashboard, and opens the dashboard."""
     return HTMLResponse(SIGN_IN_PAGE, headers=SIGN_IN_HEADERS)

@@ -3,13 +3,11 @@
 import io
 import logging
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 from rag_eval.cli.console import Notes, visible
-from rag_eval.formatting import counted
 
 
 @settings(deadline=None, derandomize=True)
@@ -18,19 +16,6 @@ def test_nothing_that_is_visible_steers_a_terminal(text: str) -> None:
     assert visible(text).isprintable()
     if text.isprintable():
         assert visible(text) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "plural", "words"),
-    [
-        (1, "queries", "1 query"),
-        (0, "queries", "0 queries"),
-        (1, "documents", "1 document"),
-        (1200, "texts", "1,200 texts"),
-    ],
-)
-def test_one_is_singular(number: int, plural: str, words: str) -> None:
-    assert counted(number, plural) == words
 
 
 def test_a_warning_that_was_said_is_not_noted_again() -> None:

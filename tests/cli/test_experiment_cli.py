@@ -177,7 +177,7 @@ def test_a_run_that_is_stopped_says_what_is_kept(folder: Path, number: int, code
     process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == code
-    assert told == "rag-eval: stopped; finished samples are kept, and the same command goes on from there\n"
+    assert told == "rag-eval: stopped; finished samples are saved, and the same command continues from there\n"
 
 
 def test_watching_runs_again_after_a_change_and_ends_with_ctrl_c(folder: Path) -> None:
@@ -192,7 +192,7 @@ def test_watching_runs_again_after_a_change_and_ends_with_ctrl_c(folder: Path) -
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "rag-eval: stopped; finished samples are kept"
+    assert told.splitlines()[-1] == "rag-eval: stopped; finished samples are saved"
     assert "Watching" in told
     assert len(list(folder.glob("evaluations/good-*.json"))) == 1
     assert len(list(folder.glob("evaluations/better-*.json"))) == 1

@@ -19,7 +19,7 @@ from rag_eval.cli.processes import ChildProcess, descendants
 from rag_eval.cli.service_commands import WORKER_SETTINGS
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
-from tests.cli.commands import rag_eval, wait_for
+from tests.cli.commands import in_process, rag_eval, wait_for
 from tests.cli.daily import BENCHMARK, ENDED, Daily, come_up
 from tests.doubles.loopback import LoopbackServer, Request
 from tests.doubles.openai_server import OpenAIServer, Status
@@ -310,7 +310,7 @@ def test_secrets_are_in_no_file_message_or_log(service: Service) -> None:
 def test_a_target_that_is_none_is_said(tmp_path: Path) -> None:
     folder_of(tmp_path, 1)
     (tmp_path / "b.yaml").write_text(f"{BENCHMARK}notify: http://127.0.0.1/{HOOK}\n")
-    done = rag_eval("validate", "b.yaml", cwd=tmp_path)
+    done = in_process("validate", "b.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert "b.yaml, notify: expected the name of an environment variable" in done.stderr
+    assert "expected the name of an environment variable" in done.stderr
     assert HOOK not in done.stderr

@@ -159,7 +159,7 @@ def test_a_run_can_go_to_another_dataset_and_queries_it_does_not_have_are_counte
     run = outcome_of(workspace).run
     sent = rag_eval("publish", run[:13], "--dataset", "boats", workspace=workspace)
     assert sent.exit_code == 0, sent.output
-    assert "The dataset 'boats' does not have 1 query of the run: push them" in sent.output
+    assert "The dataset 'boats' lacks 1 query of the run" in sent.output
     assert {one.dataset for one in read_publications(workspace, run)} == {"ships", "boats"}
 
 
@@ -180,7 +180,7 @@ def test_a_run_without_a_dataset_asks_for_one_and_missing_tables_are_named(
     summary = workspace.runs / outcome.run / "summary.json"
     summary.write_text(summary.read_text().replace('"ships"', "null"))
     asked = rag_eval("publish", outcome.run, workspace=workspace)
-    assert "names no LangSmith dataset: give --dataset" in str(asked.exception)
+    assert "has no LangSmith dataset: give --dataset" in str(asked.exception)
     clear(workspace)
     gone = rag_eval("publish", "--dataset", "boats", workspace=workspace)
     assert "is missing from the workspace" in str(gone.exception)

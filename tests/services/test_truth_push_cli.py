@@ -34,7 +34,7 @@ def test_both_types_go_there_and_come_back_the_same(server: LangSmithServer, tmp
     assert names == {"rag-eval-token-level-v1", "rag-eval-chunk-level-v1"}
     pulled = rag_eval("pull", "rag-eval-token-level-v1", "--output", tmp_path / "spans2.jsonl")
     assert "Imported 3 queries (1 unanswerable) with" in pulled.output
-    assert "The ground truth is in" in pulled.output
+    assert "Ground truth: " in pulled.output
     assert read_token_level(tmp_path / "spans2.jsonl") == token_level()
     rag_eval("pull", "rag-eval-chunk-level-v1", "--output", tmp_path / "chunks2.jsonl")
     assert read_chunk_level(tmp_path / "chunks2.jsonl") == chunk_level()
@@ -50,7 +50,7 @@ def test_pushing_again_says_what_changed_and_deletes_only_when_asked(server: Lan
     write_token_level(truth, [one])
     again = rag_eval("push", truth, "--dataset", "mine")
     assert "0 created, 0 updated, 1 unchanged" in again.output
-    assert "It has 1 example more, which --delete-others would delete." in again.output
+    assert "It has 1 other example, which --delete-others deletes." in again.output
     told = json.loads(rag_eval("push", truth, "--dataset", "mine", "--delete-others", "--json").output)
     assert (told["deleted"], told["others"], len(server.api.examples)) == (1, 0, 1)
 
