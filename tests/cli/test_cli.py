@@ -270,10 +270,9 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n")
     missing = in_process("validate", "good.yaml", cwd=tmp_path)
     assert missing.returncode == 2
-    assert [line.partition(" is not there")[0].rpartition("/")[2] for line in missing.stderr.splitlines()] == [
-        "docs'",
-        "t.jsonl'",
-    ]
+    first, second = missing.stderr.splitlines()
+    assert "docs'" in first
+    assert "t.jsonl'" in second
 
 
 @pytest.mark.skipif(find_spec("sentence_transformers") is not None, reason="the extra is installed")
