@@ -39,18 +39,18 @@ Copies = Literal["exact", "off"] | NearCopies
 """Which copies count as evidence."""
 
 
-def read_copies(given: object) -> Copies:
+def read_copies(value: object) -> Copies:
     """Parse the setting; raise ``ValueError`` if it is invalid."""
-    if isinstance(given, bool):  # as YAML reads the word off
-        return "exact" if given else "off"
-    if given == "exact" or given == "off" or isinstance(given, NearCopies):
-        return given
-    near = given.get("near") if isinstance(given, Mapping) and len(given) == 1 else None
+    if isinstance(value, bool):  # as YAML reads the word off
+        return "exact" if value else "off"
+    if value == "exact" or value == "off" or isinstance(value, NearCopies):
+        return value
+    near = value.get("near") if isinstance(value, Mapping) and len(value) == 1 else None
     if isinstance(near, int | float) and not isinstance(near, bool) and 0.5 < near <= 1:
         return NearCopies(near=near)
     raise ValueError(
         "expected exact, off, or {near: 0.9} for a similarity above 0.5 and up to 1, "
-        f"found {preview(repr(given)) if isinstance(given, Mapping) else value_in_words(given)}"
+        f"found {preview(repr(value)) if isinstance(value, Mapping) else value_in_words(value)}"
     )
 
 

@@ -125,9 +125,8 @@ def _pieces(places: Iterable[Place], taken: Mapping[str, list[Interval]]) -> lis
 
 def draw_sample(truth: Sequence[Truth], count: int, seed: int) -> list[Truth]:
     """Draw ``count`` pooled passages for people to judge, replacing an earlier sample."""
-    passages = [judgements(item.query) for item in truth]
     pooled = [
-        (row, number) for row, judged in enumerate(passages) for number, one in enumerate(judged) if one.is_pooled
+        (item.query.id, judged.passage) for item in truth for judged in judgements(item.query) if judged.is_pooled
     ]
     is_drawn = np.random.default_rng(seed).permutation(len(pooled)) < count
     drawn = {key for key, mark in zip(pooled, is_drawn, strict=True) if mark}
@@ -135,10 +134,14 @@ def draw_sample(truth: Sequence[Truth], count: int, seed: int) -> list[Truth]:
         replace(
             item,
             query=with_judgements(
-                item.query, [replace(one, sampled=(row, number) in drawn) for number, one in enumerate(judged)]
+                item.query,
+                [
+                    replace(judged, sampled=(item.query.id, judged.passage) in drawn)
+                    for judged in judgements(item.query)
+                ],
             ),
         )
-        for row, (item, judged) in enumerate(zip(truth, passages, strict=True))
+        for item in truth
     ]
 
 
@@ -182,19 +185,19 @@ def judge_passages(
         ServiceError: If the service fails; the answers so far are cached.
     """
     waiting = [
-        (item.query, one)
+        (item.query, judged)
         for item in truth
-        for one in judgements(item.query)
-        if one.is_pooled and judge.model not in one.grades
+        for judged in judgements(item.query)
+        if judged.is_pooled and judge.model not in judged.grades
     ]
     waiting.sort(key=lambda pair: (-pair[1].configurations, pair[1].rank))
     requests = []
-    for query, one in waiting:
-        text = one.passage.text if isinstance(one.passage, CharacterSpan) else texts[one.passage]
+    for query, judged in waiting:
+        text = judged.passage.text if isinstance(judged.passage, CharacterSpan) else texts[judged.passage]
         requests.append((query.text, judge.request(PassageGrade, question=query.text, passage=text)))
     replies = answers.of(judge, requests, PassageGrade, is_partial=True)
     pairs = zip(waiting, replies, strict=True)
-    grades = {(query.id, one.passage): reply for (query, one), reply in pairs if reply is not None}
+    grades = {(query.id, judged.passage): reply for (query, judged), reply in pairs if reply is not None}
     return Judging(grades, len(waiting) - len(grades))
 
 
@@ -210,26 +213,31 @@ def with_grades(truth: Iterable[Truth], judge: str, grades: Grades) -> list[Trut
 
 
 def _graded(item: Truth, judge: str, grades: Mapping[Passage, PassageGrade]) -> Truth:
-    judged = [
-        one.graded(judge, grades[one.passage].grade, grades[one.passage].reason) if one.passage in grades else one
-        for one in judgements(item.query)
+    passages = [
+        passage.graded(judge, grade.grade, grade.reason) if (grade := grades.get(passage.passage)) else passage
+        for passage in judgements(item.query)
     ]
-    verdicts: dict[Any, bool] = {one.passage: one.grade >= RELEVANT_GRADE for one in judged if one.grade is not None}
+    is_relevant: dict[Any, bool] = {
+        passage.passage: passage.grade >= RELEVANT_GRADE for passage in passages if passage.grade is not None
+    }
     groups: list[tuple[Any, ...]] = [
-        group for group in item.groups if verdicts.get(group[0], True) or not _was_added(item, group[0])
+        group for group in item.groups if is_relevant.get(group[0], True) or not _was_added(item, group[0])
     ]
     members = {member for group in groups for member in group}
-    relevant = [one for one in judged if verdicts.get(one.passage) and one.passage not in members]
-    new: dict[Any, str] = {one.passage: f"{ORIGIN}{one.judge}" for one in relevant}
-    groups = [*groups, *((passage,) for passage in new)] or list(item.groups)
+    added: dict[Any, str] = {
+        passage.passage: f"{ORIGIN}{passage.judge}"
+        for passage in passages
+        if is_relevant.get(passage.passage) and passage.passage not in members
+    }
+    groups = [*groups, *((passage,) for passage in added)] or list(item.groups)
     members = {member for group in groups for member in group}
-    origins: dict[Any, str] = {**item.origins, **new}
+    origins: dict[Any, str] = {**item.origins, **added}
     fields: dict[str, Any] = {
         "relevant_spans" if isinstance(item, TokenLevelGroundTruth) else "relevant_chunk_ids": [g[0] for g in groups],
         "alternatives": {group[0]: group[1:] for group in groups if len(group) > 1},
         "origins": {member: origin for member, origin in origins.items() if member in members},
     }
-    return replace(item, query=with_judgements(item.query, judged), **fields)
+    return replace(item, query=with_judgements(item.query, passages), **fields)
 
 
 def _was_added(item: Truth, member: Any) -> bool:

@@ -187,8 +187,8 @@ class Guard:
         if (refusal := self._foreign(request)) is not None:
             response = PlainTextResponse(f"{refusal}\n", status_code=403)
         elif not self.is_token((token or "") if is_first else request.cookies.get(self.cookie, "")):
-            told = "open the address that rag-eval truth review printed: it holds the key to this page\n"
-            response = PlainTextResponse(told, status_code=403)
+            refusal = "open the address that rag-eval truth review printed: it holds the key to this page\n"
+            response = PlainTextResponse(refusal, status_code=403)
         elif is_first:
             # The redirect keeps the token out of the history of the browser.
             response = RedirectResponse("/", status_code=303)

@@ -217,7 +217,7 @@ class ReviewSession:
             is_member = old is not None and old.place in entry.places
             # A span may replace another span. It may not replace an alternative, nor may an alternative move to it.
             is_alternative = is_member and all(group is not old for group in spans)
-            others = [one for group in spans if group is not old for one in group.members[not is_alternative :]]
+            others = [m for group in spans if group is not old for m in group.members[not is_alternative :]]
             if any(other.place == span.place for other in others if other is not old):
                 raise GroundTruthError(
                     f"[{span.start}, {span.end}) of {span.doc_id!r} is an alternative of another span: keep one of them"
@@ -287,8 +287,9 @@ class ReviewSession:
         """Return a group with a member moved; a moved span keeps the alternatives that match their documents."""
         if group.place != old.place:
             plain = AlternativeLine(**new.model_dump(exclude={"alternatives"}))
-            return _with_alternatives(group, [plain if one.place == old.place else one for one in group.alternatives])
-        right = [one for one in _other(group.alternatives, new.place) if self._fault(one) is None]
+            members = [plain if member.place == old.place else member for member in group.alternatives]
+            return _with_alternatives(group, members)
+        right = [member for member in _other(group.alternatives, new.place) if self._fault(member) is None]
         return _with_alternatives(new.model_copy(update={"origin": old.origin}), right)
 
     def _judged(self, judged: Sequence[JudgedPassage], span: AlternativeLine, grade: int) -> list[JudgedPassage]:
