@@ -241,10 +241,10 @@ def paragraphs(chunk: Any, document: Any) -> tuple[int, int]:
         (lambda chunk: [chunk.start, chunk.end + 1], [(8, 13), (0, 3)]),
         (lambda chunk, document: document.span(chunk.start, chunk.end + 2), [(8, 14), (0, 4)]),
         (lambda chunk, document: document.chunk_at(0, chunk.end), [(0, 12), (0, 2)]),
-        (lambda chunk: (0, 99), r"gave \[0, 99\) of 'a.md', which has 17 characters: give a place in the document"),
-        (lambda chunk: (3, 3), r"gave \[3, 3\) of 'a.md'"),
-        (lambda chunk: "text", "gave \"'text'\" for a chunk of 'a.md': give .start, end. in the document"),
-        (lambda chunk: CharacterSpan("b.md", 0, 2, "xx"), "for a chunk of 'a.md': give"),  # type: ignore[arg-type]
+        (lambda chunk: (0, 99), r"returned \[0, 99\) of 'a.md', which has 17 characters: return a place"),
+        (lambda chunk: (3, 3), r"returned \[3, 3\) of 'a.md'"),
+        (lambda chunk: "text", "returned \"'text'\" for a chunk of 'a.md': return .start, end. in the document"),
+        (lambda chunk: CharacterSpan("b.md", 0, 2, "xx"), "for a chunk of 'a.md': return"),  # type: ignore[arg-type]
     ],
 )
 def test_a_function_says_what_is_returned_and_its_places_are_checked(function: Any, places: Any) -> None:

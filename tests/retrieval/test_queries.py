@@ -70,7 +70,7 @@ def test_a_function_rewrites_and_anything_but_texts_is_refused() -> None:
     rows, effort = rewritten(REWRITER.take(lambda text: [text, "ferry"] if text == QUESTIONS[0] else None))
     assert rows == [(0, QUESTIONS[0]), (1, "ferry"), *((0, text) for text in QUESTIONS[1:])]
     assert effort.fallbacks == {AS_ASKED: 3}
-    with pytest.raises(ConfigurationError, match="gave '3': give a text, or a list of texts"):
+    with pytest.raises(ConfigurationError, match="returned '3': return a text or a list"):
         rewritten(REWRITER.take(lambda text: 3))
 
 

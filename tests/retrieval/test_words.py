@@ -72,7 +72,7 @@ def test_a_language_that_is_not_known_is_told(settings: dict[str, object], reaso
 def test_a_function_gives_the_words() -> None:
     letters = TOKENIZER.take(lambda text: [*text.replace(" ", "")])
     assert BM25Index(["ab", "cd"], tokenizer=letters).scores("d").tolist()[0] == 0
-    with pytest.raises(ConfigurationError, match="gave '1': give a list of words"):
+    with pytest.raises(ConfigurationError, match="returned '1': return a list of words"):
         TOKENIZER.take(lambda text: 1).words("a")
     with pytest.raises(ConfigurationError, match="is not a tokenizer: give a function"):
         TOKENIZER.take(object())
