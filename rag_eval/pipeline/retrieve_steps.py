@@ -327,7 +327,7 @@ def ask_system(
         return hits_table(level, queries_asked, found, corpus)
 
     # Without a warm-up: a system may charge for every query.
-    with getattr(system, "turn", None) or nullcontext():
+    with getattr(system, "lock", None) or nullcontext():
         if hasattr(system, "index"):
             system.index(corpus)
         hits, effort = timed(queries, ask)

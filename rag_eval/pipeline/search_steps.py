@@ -286,7 +286,7 @@ def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | 
         return
     used: Any = store if workspace is None else fresh(store)
     # An object of a user's module is shared by all configurations: they take turns.
-    with getattr(used, "turn", None) or nullcontext():
+    with getattr(used, "lock", None) or nullcontext():
         used.clear()
         try:
             if any(shard.num_rows for shard in index["chunks"]):
