@@ -136,10 +136,11 @@ def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | Non
     effort()  # raises if a vector is damaged
     index: dict[str, Any] = {"chunks": [chunks], "vectors": [vectors]}
     if locations(settings.store):
-        built, _ = search_steps.index_vectors([chunks], [vectors], settings.store)
-        settings.store.clear()
-        built.fill(settings.store)
-        index["index"] = settings.store
+        store: Any = settings.store
+        built, _ = search_steps.index_vectors([chunks], [vectors], store)
+        store.clear()
+        built.fill(store)
+        index["index"] = store
     if settings.has_sums:
         index["sums"] = [search_steps.sum_vectors(chunks, vectors)[0]]
     return index

@@ -8,18 +8,22 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from rag_eval.config.models import Configuration
+from rag_eval.embedding.embedder import Embedder
 from rag_eval.parts import Searching, label, locations, without
-from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
+from rag_eval.retrieval.queries import Rewriter
+from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Selection
+from rag_eval.retrieval.tokenizers import Tokenizer
+from rag_eval.stores.store import VectorStore
 
 
 @dataclass(frozen=True)
 class IndexSettings:
     """The index of a retriever: vectors in a store, words of a tokenizer, or none."""
 
-    embedder: Any = None
-    store: Any = None
-    tokenizer: Any = None
+    embedder: Embedder | None = None
+    store: VectorStore | None = None
+    tokenizer: Tokenizer | None = None
     has_sums: bool = False
     """Whether a fusion reads vector scores, and so needs sums of the vectors."""
 
@@ -34,7 +38,7 @@ class IndexSettings:
 class QuerySettings:
     """How queries are prepared: by a rewriter, and by a selection with filters."""
 
-    rewriter: Any = None
+    rewriter: Rewriter | None = None
     selection: Selection | None = None
 
 
@@ -42,11 +46,11 @@ class QuerySettings:
 class SearchSettings:
     """One retriever on one index, and how many hits it fetches."""
 
-    retriever: Any
+    retriever: SingleSearch
     index: IndexSettings
     queries: QuerySettings
-    embedder: Any
-    store: Any
+    embedder: Embedder | None
+    store: VectorStore | None
     depth: int
 
 
@@ -94,13 +98,13 @@ class Chunking(BaseModel):
         return ", ".join(label(part) for part in (self.system, self.chunker, self.context) if part is not None)
 
     @property
-    def embedders(self) -> list[Any]:
+    def embedders(self) -> list[Embedder]:
         """Return the distinct embedders."""
         embedders = dict.fromkeys(configuration.embedder for configuration in self.configurations)
         return [embedder for embedder in embedders if embedder is not None]
 
     @cached_property
-    def _fused_embedders(self) -> set[Any]:
+    def _fused_embedders(self) -> set[Embedder | None]:
         return {configuration.embedder for configuration in self.configurations if fuses_scores(configuration)}
 
     def plan(self, depth: int) -> "SearchPlan":
@@ -122,7 +126,7 @@ class Chunking(BaseModel):
             searches.append(SearchSettings(retriever, index, queries, embedder, store, depth))
         return searches
 
-    def _index(self, retriever: Any, embedder: Any, store: Any) -> IndexSettings:
+    def _index(self, retriever: SingleSearch, embedder: Embedder | None, store: VectorStore | None) -> IndexSettings:
         if isinstance(retriever, WordSearch):
             return IndexSettings(tokenizer=retriever.tokenizer)
         if embedder is None:
