@@ -8,28 +8,27 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from rag_eval.chunking.chunker import BuiltInChunker, PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, as_position_aware
 from rag_eval.documents.reading import FileText, Load, load_file
-from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.errors import UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.parts import digest, is_remote, label, replaced
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.pipeline.caches import cached_embedder, spent
 from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.retrieval.retriever import usable_chunker
+from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import data_sha256
 from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ids import EvaluationType, text_sha256
+from rag_eval.types.ids import text_sha256
 
 logger = logging.getLogger("rag_eval.pipeline")
 
@@ -146,42 +145,26 @@ CUTS = schema_of(
 )
 
 
-class Cuts(NamedTuple):
-    """The chunks that a chunker made of documents, and the effort of cutting them."""
-
-    chunker: str
-    chunks: list[PositionAwareChunk]
-    effort: Effort
-
-
 def cut_documents(
-    workspace: Workspace | None, chunker: Any, documents: Sequence[Document], level: EvaluationType
-) -> Cuts:
+    workspace: Workspace | None, chunker: AnyChunker, name: str, documents: Sequence[Document]
+) -> tuple[list[PositionAwareChunk], Effort]:
     """Return the chunks of all documents in order; in a workspace, each document is cut once by a chunker.
 
     Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place.
     """
-    name = usable_chunker(chunker, level).name
     if workspace is None:
-        return Cuts(name, *_cut_in_memory(chunker, documents))
-    embedder = getattr(chunker, "embedder", None)
-    cached = None
-    # Local vectors are not cached: most chunkers ask for a vector of every sentence, once.
-    if embedder is not None and is_remote(embedder):
-        cached = cached_embedder(workspace, embedder)
-        chunker_used = as_position_aware(replaced(chunker, embedder=cached))
-    else:
-        chunker_used = as_position_aware(chunker)
+        return _cut_in_memory(chunker, documents)
     folder = identity_folder(workspace.root / "cache" / "chunks", f"{digest(chunker)} v{CUTS_VERSION}", name)
     workspace.fetch_missing(folder)
     rows = KeyedRows(folder, CUTS, workspace.storage, workspace.made_since)
-    tokens_read = (lambda: cached.tokens_read) if isinstance(cached, CachedEmbedder) else lambda: 0
-    chunks, fresh, skipped, tokens = cut_once(rows, chunker_used, documents, tokens_read=tokens_read)
-    cost = spent(cached)["cost"] if cached is not None and fresh else 0.0
-    count = len(documents)
-    return Cuts(
-        name, chunks, Effort(fresh=fresh, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
-    )
+    embedder = getattr(chunker, "embedder", None)
+    # Local vectors are not cached: most chunkers ask for a vector of every sentence, once.
+    if embedder is None or not is_remote(embedder):
+        return cut_once(rows, as_position_aware(chunker), documents)
+    cached: Any = cached_embedder(workspace, embedder)
+    position_aware = as_position_aware(replaced(chunker, embedder=cached))
+    chunks, effort = cut_once(rows, position_aware, documents, tokens_read=lambda: cached.tokens_read)
+    return chunks, effort.model_copy(update={"cost": spent(cached)["cost"] if effort.fresh else 0.0})
 
 
 def _cut_in_memory(chunker: Any, documents: Sequence[Document]) -> tuple[list[PositionAwareChunk], Effort]:
@@ -196,26 +179,18 @@ def _cut_in_memory(chunker: Any, documents: Sequence[Document]) -> tuple[list[Po
     return chunks, Effort.of(len(documents), "documents", skipped=skipped)
 
 
-class CutOnce(NamedTuple):
-    """The chunks of documents, and how many documents were cut now and pieces skipped for want of a certain place.
-
-    ``tokens`` is what a model reads for all documents, cached or not; None where that is unknown.
-    """
-
-    chunks: list[PositionAwareChunk]
-    fresh: int
-    skipped: int
-    tokens: int | None
-
-
 def cut_once(
     rows: KeyedRows,
     chunker: PositionAwareChunker,
     documents: Sequence[Document],
     *,
     tokens_read: Callable[[], int | None] = lambda: 0,
-) -> CutOnce:
-    """Cut the documents that are not in ``rows``, and add them; ``tokens_read`` counts what a model has read so far."""
+) -> tuple[list[PositionAwareChunk], Effort]:
+    """Cut the documents that are not in ``rows``, and add them.
+
+    ``tokens_read`` counts what a model has read so far. The tokens of the effort are those of all documents, cached or
+    not; None where that is unknown.
+    """
     digests = [text_sha256(document.content) for document in documents]
     known = rows.get(digests)
     fresh: dict[str, Row] = {}
@@ -233,7 +208,8 @@ def cut_once(
     if fresh:
         check_unchanged(getattr(chunker, "chunker", chunker))
     rows.put(fresh)
-    return CutOnce(chunks, len(fresh), skipped, None if None in tokens else sum(tokens))
+    total = None if None in tokens else sum(tokens)
+    return chunks, Effort(fresh=len(fresh), total=len(documents), unit="documents", skipped=skipped, tokens=total)
 
 
 def _cut(

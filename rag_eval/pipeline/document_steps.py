@@ -35,7 +35,7 @@ from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, TableRef
 from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.retrieval.retriever import in_place_order, without_positions
+from rag_eval.retrieval.retriever import in_place_order, usable_chunker, without_positions
 from rag_eval.storage.files import contents_sha256, file_sha256, files_sha256, kept_sha256, matching_files, unreadable
 from rag_eval.tables import (
     CHUNKS,
@@ -190,15 +190,15 @@ def chunk(
     shard. Raises ``GroundTruthError`` if that ground truth was made with another chunker or on other documents.
     """
     read = documents_from_table(documents)
+    name = usable_chunker(chunker, "token-level" if chunk_truth is None else "chunk-level").name
+    chunks, effort = cut_documents(workspace, chunker, name, read)
     if chunk_truth is None:
-        cuts = cut_documents(workspace, chunker, read, "token-level")
-        return chunks_to_table(in_place_order(cuts.chunks)), cuts.effort
+        return chunks_to_table(in_place_order(chunks)), effort
     truth = truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
-    cuts = cut_documents(workspace, chunker, read, "chunk-level")
-    check_chunker(truth, cuts.chunker)
-    chunks: Sequence[Chunk | PositionAwareChunk] = without_positions(cuts.chunks)
-    check_chunk_ids(truth, list(chunks))
-    return chunks_to_table(chunks), cuts.effort
+    check_chunker(truth, name)
+    bare_chunks = without_positions(chunks)
+    check_chunk_ids(truth, list(bare_chunks))
+    return chunks_to_table(bare_chunks), effort
 
 
 @step(version=1, write=write_chunks)

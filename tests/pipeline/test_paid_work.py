@@ -246,7 +246,7 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
     for folder, first in (("step by step", 1), ("at once", 2)):
         workspace = Workspace(root=tmp_path / folder)
         for count in (first, 2):
-            efforts.append(cut_documents(workspace, chunker, documents[:count], "token-level").effort)
+            efforts.append(cut_documents(workspace, chunker, chunker.name, documents[:count])[1])
     assert efforts[0].tokens
     assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
     assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens
