@@ -37,7 +37,7 @@ def test_a_sure_drop_fails_the_run_and_what_dropped_is_shown(tmp_path: Path) -> 
     choose_baseline(workspace, good.run)
     hold(workspace, make_run(workspace, config))
     assert "**The gate passed.**" in shown()
-    assert "Every question scores as before in" in shown()
+    assert "Every query scores as in the baseline in 2 configurations." in shown()
 
     worse = make_run(workspace, config, lost=0.3)
     with pytest.raises(GateFailedError, match=r"^The gate failed: 2 configurations dropped by more than 0\.02\."):
