@@ -211,9 +211,12 @@ def test_parts_from_everywhere_are_ranked_together_kept_and_computed_anew_where_
         file.write_text("\n".join(line for line in lines if line[:4] != "  - " or any(name in line for name in few)))
         module.write_text(parts.replace("WORDS = 12", "WORDS = 9"))
         edited = run(load_config(file), workspace).configurations
-        states = {one.name.partition(",")[0]: one.steps["chunk"].state for one in edited if "chunk" in one.steps}
-        assert states.pop("my_parts:by_words") == "computed"
-        assert set(states.values()) == {"cached"}
+        cut = {
+            one.name.partition(",")[0]
+            for one in edited
+            if "chunk" in one.steps and one.steps["chunk"].state == "computed"
+        }
+        assert cut == {"my_parts:by_words"}
 
     assert len(first.ranked()) == 9 * 2 + 4
     assert first.documents == 4
