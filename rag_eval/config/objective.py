@@ -29,7 +29,10 @@ from rag_eval.parts.objects import is_reference
 from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
-METRICS: dict[EvaluationType, list[str]] = {level: metric_names(level) for level in ("token-level", "chunk-level")}
+METRICS: dict[EvaluationType, tuple[str, ...]] = {
+    "token-level": metric_names("token-level"),
+    "chunk-level": metric_names("chunk-level"),
+}
 """The built-in metrics of each evaluation type."""
 
 DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
@@ -67,7 +70,7 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
             raise ValueError(
                 f"{preview(text)} is for {other} evaluation and evaluation_type is {level}: {choices(METRICS[level])}"
             )
-        name = parse_metric_name(text, METRICS[level])
+        name = parse_metric_name(text, level)
         if name.unit is not None:
             check_encoding(name.unit)
     except ConfigurationError as error:

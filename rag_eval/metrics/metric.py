@@ -8,9 +8,9 @@ first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -213,6 +213,7 @@ class MetricName:
     cut: Cut = ALL
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> "MetricName":
         """Parse a full name of any metric; raises ``ConfigurationError`` when the text is not a name."""
         match = _NAME.fullmatch(text)
@@ -283,11 +284,13 @@ def metric_of(name: str) -> type[RetrievalMetric]:
     return metric
 
 
-def metric_names(level: EvaluationType) -> list[str]:
+@cache
+def metric_names(level: EvaluationType) -> tuple[str, ...]:
     """Return the built-in metrics of an evaluation type."""
-    return [name for name in METRIC.types if level in metric_of(name).levels]
+    return tuple(name for name in METRIC.types if level in metric_of(name).levels)
 
 
+@lru_cache(maxsize=1024)
 def higher_is_better(name: str) -> bool:
     """Return whether higher values of the metric with this name are better."""
     return metric_of(name).higher_is_better
@@ -309,9 +312,10 @@ def refuse_repeated(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
-    """Parse the name of a ``known`` metric; raises ``ConfigurationError`` on others, and on a wrong unit or cut."""
-    name = MetricName.parse(text)
+@lru_cache(maxsize=1024)
+def parse_metric_name(text: str, level: EvaluationType) -> MetricName:
+    """Parse the name of a metric of a level; raises ``ConfigurationError`` on others, and on a wrong unit or cut."""
+    name, known = MetricName.parse(text), metric_names(level)
     if name.base not in known:
         hint = suggestion(name.base, known)
         raise ConfigurationError(f"there is no metric {name.base!r} here{hint}: {choices(known, name.base)}")
@@ -352,7 +356,7 @@ def largest_hits(metrics: Iterable[Asked]) -> int:
 def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
     """Return a metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
     if isinstance(metric, str):
-        name = parse_metric_name(metric, metric_names(level))
+        name = parse_metric_name(metric, level)
     else:
         column, cut = split_name(column_of(metric))
         name = MetricName(column, None, cut)
@@ -397,7 +401,7 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
 
 def chunk_level_metric(text: str) -> ChunkLevelMetric:
     """Return the built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
-    name = parse_metric_name(text, metric_names("chunk-level"))
+    name = parse_metric_name(text, "chunk-level")
     metric: Any = name.metric
     return cast("ChunkLevelMetric", metric(name.k))
 
@@ -412,6 +416,6 @@ def token_level_metric(
     ``documents`` are needed to count spans in tokens, ``chunks`` (all of the corpus) for ``precision_omega`` and for
     ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.
     """
-    name = parse_metric_name(text, metric_names("token-level"))
+    name = parse_metric_name(text, "token-level")
     metric: Any = name.metric
     return cast("TokenLevelMetric", metric.from_name(name, documents, chunks))

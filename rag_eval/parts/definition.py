@@ -358,7 +358,8 @@ def parts_in(value: object) -> Iterator[Any]:
     origin = getattr(value, "origin", None)
     settings = _values(value, settings_of(type(value))) if origin is None else origin.settings
     for inner in settings.values():
-        if any(map(_is_used_as_part, inner if isinstance(inner, list | tuple) else [inner])):
+        is_plain = inner is None or isinstance(inner, str | int | float)
+        if not is_plain and any(map(_is_used_as_part, inner if isinstance(inner, list | tuple) else [inner])):
             yield from parts_in(inner)
 
 
