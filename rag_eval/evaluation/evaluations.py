@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import TypeVar
 
 from rag_eval.config.models import SECTIONS, Configuration
 from rag_eval.embedding import EMBEDDER
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from langsmith import Client
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
-M = TypeVar("M")
+M = TypeVar("M", default=Any)
 
 
 class BaseEvaluation(Generic[T, M]):

@@ -1,6 +1,5 @@
 """OpenAI's chat protocol: requests, answers with a schema, and the cache of answers."""
 
-import inspect
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_eval.errors import ConfigurationError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
+from rag_eval.parts.objects import settled
 from rag_eval.parts.part_settings import Record
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.storage.bucket import Storage
@@ -195,7 +195,10 @@ REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_e
 
 
 class ChatClient(Protocol):
-    """A client like OpenAI's, with ``client.chat.completions.create(model=, messages=, response_format=)``."""
+    """A client like OpenAI's, with ``client.chat.completions.create(model=, messages=, response_format=)``.
+
+    It may be asynchronous.
+    """
 
     @property
     def chat(self) -> Any:
@@ -238,9 +241,9 @@ def without_retries(client: ChatClient) -> ChatClient:
 
 
 def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | CallFailure:
-    """Return the answer, usable or not, or the failure. Raises ``ConfigurationError`` on an asynchronous client."""
+    """Return the answer, usable or not, or the failure. The client may be asynchronous."""
     try:
-        completion = client.chat.completions.create(**request.arguments(attempt))
+        completion = settled(client.chat.completions.create(**request.arguments(attempt)))
     except Exception as error:
         code = part_of(getattr(error, "body", None), "code")
         if code in REFUSED_TEXTS:
@@ -256,9 +259,6 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
         if failure is None:
             raise
         return failure
-    if inspect.isawaitable(completion):
-        getattr(completion, "close", lambda: None)()
-        raise ConfigurationError("the chat client is asynchronous: use openai.OpenAI(), not AsyncOpenAI()")
     choices = part_of(completion, "choices")
     if not isinstance(choices, list | tuple):
         # Some gateways send errors with the status of a success.

@@ -36,12 +36,12 @@ class LexicalReranker:
         """The parameters of BM25."""
         return f"LexicalReranker(k1={self.k1}, b={self.b})"
 
-    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
+        """Return the chunks, best first, or the ``top_k`` best; equal scores keep their order."""
         return _best(BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query), chunks, top_k)
 
 
-def _best(scores: NDArray[np.float64], chunks: Sequence[C], top_k: int) -> list[C]:
+def _best(scores: NDArray[np.float64], chunks: Sequence[C], top_k: int | None) -> list[C]:
     return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
 
 
@@ -66,8 +66,8 @@ class MaxSimReranker:
         """The weight."""
         return f"MaxSimReranker(weight={self.weight})"
 
-    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
+        """Return the chunks, best first, or the ``top_k`` best; equal scores keep their order."""
         similar = _similarities(query, [chunk.content for chunk in chunks])
         width = np.ptp(similar) if len(similar) else 0
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
@@ -152,11 +152,12 @@ class CohereReranker:
         """The model."""
         return f"CohereReranker({self.model})"
 
-    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; without chunks nothing is sent."""
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
+        """Return the chunks, best first, or the ``top_k`` best; without chunks nothing is sent."""
         if not chunks:
             return []
         texts = [chunk.content for chunk in chunks]
+        top_k = len(chunks) if top_k is None else top_k
         body = {"model": self.model, "query": query, "documents": texts, "top_n": top_k}
         answer = self._connected().ask("POST", f"{(self.base_url or ADDRESS).rstrip('/')}/v2/rerank", body)
         count = min(top_k, len(chunks))
@@ -230,8 +231,8 @@ class CrossEncoderReranker:
         """If it may download the model."""
         return self.allow_download
 
-    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; equal scores keep their order."""
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
+        """Return the chunks, best first, or the ``top_k`` best; equal scores keep their order."""
         pairs = [(query, chunk.content) for chunk in chunks]
         scores = np.asarray(self._predictor().predict(pairs), np.float64).reshape(-1)
         if len(scores) != len(chunks) or not np.isfinite(scores).all():

@@ -41,7 +41,7 @@ class VectorStore(Protocol):
 
 
 class BuiltInStore(ABC):
-    """A built-in store. It stores unit vectors by number, and no chunks.
+    """A built-in store. It stores unit vectors by number; chunks are only remembered for ``search``.
 
     A subclass writes and reads the vectors. Search is exact unless it overrides ``_nearest``.
     """
@@ -50,6 +50,7 @@ class BuiltInStore(ABC):
     """Whether the best chunks are always found, so that shards can be searched separately."""
     _queries_at_once: ClassVar[int] = 256
     _fillings: int = 0
+    _chunks: Sequence[AnyChunk] = ()
     _dimension: int | None
 
     @property
@@ -94,11 +95,14 @@ class BuiltInStore(ABC):
         """
         if len(embeddings) != len(chunks):
             raise TableError(f"there are {len(chunks)} chunks and {len(embeddings)} vectors: give one for each")
+        before = self._chunks[: len(self)]
         self.fill([embeddings])
+        self._chunks = [*before, *chunks]
 
     def fill(self, parts: Iterable[Vectors]) -> None:
         """Add vectors in parts, one at a time in memory; raises as ``add``, and keeps the parts before."""
         self._fillings += 1
+        self._chunks = ()
         for embeddings in parts:
             if len(embeddings):
                 units = unit_vectors(embeddings, "embeddings", self._dimension)
@@ -125,6 +129,13 @@ class BuiltInStore(ABC):
             return zeros
         found = self._nearest(units[~blank], depth, among)
         return Ranking.joined([(np.flatnonzero(~blank), found), (np.flatnonzero(blank), zeros)])
+
+    def search(self, query_embedding: Sequence[float] | Vectors, k: int) -> list[AnyChunk]:
+        """Return the k nearest of the chunks that were added; raises as ``search_many``."""
+        if len(self._chunks) < len(self):
+            raise ConfigurationError(f"{self.name} has vectors without chunks: add the chunks, or use search_many")
+        found = self.search_many(np.asarray([query_embedding], np.float32), k)
+        return [self._chunks[number] for number in found.chunks.tolist()]
 
     def recall(self, vectors: Vectors, depth: int, k: int = RECALL_AT) -> float | None:
         """Return the share of the exact best k chunks that are among the first k of a search for ``depth``.

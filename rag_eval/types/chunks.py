@@ -39,12 +39,7 @@ class CharacterSpan:
                 "use a str, or omit it"
             )
         if self.text and len(self.text) != self.length:
-            unit = length_unit(self.text, self.length)
-            advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
-            raise InvalidSpanError(
-                f"the span [{self.start}, {self.end}) of {self.doc_id!r} is {self.length} characters long, "
-                f"its text {preview(self.text)} is {len(self.text)}: {advice}"
-            )
+            raise InvalidSpanError(length_fault(self.doc_id, self.start, self.end, self.text))
 
     @property
     def length(self) -> int:
@@ -76,6 +71,16 @@ def check_bounds(doc_id: str, start: int, end: int) -> None:
 def bounds_fault(doc_id: str, start: int, end: int) -> str:
     """Return the message for bounds that violate ``0 <= start < end``."""
     return f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
+
+
+def length_fault(doc_id: str, start: int, end: int, text: str) -> str:
+    """Return the message for a text that has another length than its span."""
+    unit = length_unit(text, end - start)
+    advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
+    return (
+        f"the span [{start}, {end}) of {doc_id!r} is {end - start} characters long, "
+        f"its text {preview(text)} is {len(text)}: {advice}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class PositionAwareChunk:
         metadata: Anything else, copied one level deep.
 
     Raises:
-        InvalidSpanError: The bounds are not integers with ``0 <= start < end``.
+        InvalidSpanError: The bounds are not integers with ``0 <= start < end``, or the content has another length.
         ConfigurationError: The content is not a str.
     """
 
@@ -133,10 +138,12 @@ class PositionAwareChunk:
             check_bounds(self.doc_id, self.start, self.end)
         if type(self.content) is not str:
             raise content_fault(f"chunk {self.id!r} of {self.doc_id!r}", self.content)
+        if len(self.content) != self.end - self.start:
+            raise InvalidSpanError(length_fault(self.doc_id, self.start, self.end, self.content))
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def to_span(self) -> CharacterSpan:
-        """Return the position and the text as a span. Raises ``InvalidSpanError`` if they disagree."""
+        """Return the position and the text as a span."""
         return CharacterSpan(self.doc_id, self.start, self.end, self.content)
 
 

@@ -101,6 +101,9 @@ class ChunkLevelGroundTruth:
     origins: Mapping[ChunkId, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.relevant_chunk_ids, str):
+            ids = preview(self.relevant_chunk_ids)
+            raise GroundTruthError(f"{self.query.id}: the relevant chunk ids are the text {ids}: give a list of ids")
         object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
         object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
         object.__setattr__(self, "origins", dict(self.origins))
@@ -305,11 +308,10 @@ class SpanRecord(TypedDict):
     alternatives: NotRequired[list["SpanRecord"]]
 
 
-@dataclass(frozen=True)
-class _DatasetExample:
+class _DatasetExample(TypedDict):
     inputs: Mapping[str, object]
     outputs: Mapping[str, object]
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    metadata: NotRequired[Mapping[str, object]]
 
 
 class ChunkLevelDatasetExample(_DatasetExample):

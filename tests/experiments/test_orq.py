@@ -131,7 +131,7 @@ def test_what_is_no_file_of_results_is_named(orq: OrqServer, content: str) -> No
     assert (published.exit_code, orq.requests) == (1, [])
     assert "is not the JSON file of an experiment" in " ".join(published.output.split())
     Path("empty").mkdir()
-    assert "has no results of an experiment" in str(CliRunner().invoke(app, ["publish", "empty"]).exception)
+    assert "'empty' has no JSON files" in str(CliRunner().invoke(app, ["publish", "empty"]).exception)
 
 
 class ProxiedOrqServer(OrqServer):

@@ -100,10 +100,13 @@ def test_other_objects_are_not_clients(bad: object) -> None:
         check_client(bad)
 
 
-def test_an_asynchronous_client_is_refused_by_name(server: OpenAIServer) -> None:
-    client = openai.AsyncOpenAI(base_url=server.base_url, api_key=KEY)
-    with pytest.raises(ConfigurationError, match="asynchronous"):
-        call(client, request(), 0)  # type: ignore[arg-type]
+def test_an_asynchronous_client_answers_as_a_sync_one_does(server: OpenAIServer) -> None:
+    client = openai.AsyncOpenAI(base_url=server.base_url, api_key=KEY, max_retries=0)
+    expected = call(openai.OpenAI(base_url=server.base_url, api_key=KEY), request(), 0)
+    assert [call(client, request(), 0) for _ in range(2)] == [expected] * 2
+    failed = call(openai.AsyncOpenAI(base_url="http://127.0.0.1:9", api_key=KEY, max_retries=0), request(), 0)
+    assert isinstance(failed, CallFailure)
+    assert failed.may_pass
 
 
 def test_other_errors_of_a_client_are_not_hidden() -> None:

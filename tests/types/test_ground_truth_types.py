@@ -73,7 +73,7 @@ def test_values_can_be_hashed_despite_their_metadata() -> None:
 
 
 def test_examples_and_results_have_the_documented_defaults() -> None:
-    example = TokenLevelDatasetExample({"query": "why?"}, {"relevant_spans": []})
-    assert example.metadata == {}
+    example = TokenLevelDatasetExample(inputs={"query": "why?"}, outputs={"relevant_spans": []})
+    assert example["inputs"] == {"query": "why?"}
     result = EvaluationResult({"span_recall": 0.5})
     assert (result.experiment_url, result.raw_results) == (None, None)
