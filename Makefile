@@ -3,14 +3,14 @@
 # make docs   the documentation as a site, in build/site
 # make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
 # make bench-large  millions of chunks, written to tests/bench/RESULTS-large.md
-# Each sets up .venv first, and only when pyproject.toml or constraints.txt changed.
+# Each installs into .venv first if pyproject.toml or constraints.txt changed.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# Twice as many as there are processors: tests of services spend much of their time waiting.
+# More than the two cores of CI: many tests wait for a server.
 WORKERS ?= 4
-# What was compiled once is kept, and not compiled in each of the processes that tests start.
+# Let the processes that tests start share compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help run test lint types docs bench bench-large clean
@@ -21,7 +21,7 @@ help:
 run: .venv/.ready
 	$(BIN)/rag-eval run
 
-# Types are checked while tests wait, and told of at the end.
+# Types are checked beside the tests; the result is printed at the end.
 test: lint
 	@types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & checked=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tested=$$?; \
@@ -43,12 +43,12 @@ docs: .venv/.ready-docs
 	$(PYTHON) -m venv .venv
 
 .venv/.ready: pyproject.toml constraints.txt | .venv/bin/python
-	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
+	@echo 'Installing rag-eval and its dependencies into .venv; the first time takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/.ready-%: pyproject.toml constraints.txt | .venv/bin/python
-	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
+	@echo 'Installing rag-eval and its dependencies into .venv; the first time takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$*]'
 	@touch $@ .venv/.ready
 

@@ -285,7 +285,7 @@ class CompleteEvidence(MetricOnBoth):
 
 
 class Unjudged(MetricOnBoth):
-    """|retrieved \\ judged| / |retrieved|, judged being the truth and all that was judged; 0 on empty retrieval.
+    """|retrieved − judged| / |retrieved|, judged being the truth and all that was judged; 0 on empty retrieval.
 
     What was retrieved and is not in the truth counts as irrelevant, although mostly nobody has judged it. Let U be the
     unjudged text retrieved within a cut. Every metric has its usual value, with U irrelevant, and one with U relevant,

@@ -33,7 +33,7 @@ def change_text(row: ComparedConfigurations) -> ChangeText:
 
 
 def verdict_sentence(compared: RunComparison) -> str:
-    """Write such as ``Compared with … by span_recall@5: of 12 configurations 1 is better and 2 are worse.``"""
+    """Write such a sentence: ``Compared with … by span_recall@5: of 12 configurations 1 is better and 2 are worse``."""
     metric = compared.metrics[0]
     rows = compared.by_metric(metric)
     verdicts = [row.comparison.verdict for row in rows]

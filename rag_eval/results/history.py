@@ -151,7 +151,7 @@ def _followed(
 
 
 def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
-    """Return a letter for each run, A for the data of the first; after Z come Z1, Z2, …"""
+    """Return a letter for each run, A for the data of the first, and Z1, Z2, and so on after Z."""
     kinds: list[BenchmarkOutcome] = []
     letters = []
     for outcome in outcomes:

@@ -84,7 +84,7 @@ class WordTokenizer:
 
 @cache
 def stop_words() -> dict[str, frozenset[str]]:
-    """Return the stop words of each language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
+    """Return the stop words of each language, as ``words`` writes them: articles, pronouns, auxiliaries."""
     lines = resources.files("rag_eval.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
     return {language: frozenset(listed.split()) for language, _, listed in (line.partition(":") for line in lines)}
 
