@@ -110,7 +110,7 @@ def evaluate_chunking(
     runs = []
     for configuration, searches in plan.configurations:
         ranked = [rankings[search] for search in searches]
-        hits = retrieve.submit(configuration, ranked, queries, documents, inputs.candidates, workspace)
+        hits = retrieve.submit(configuration, ranked, queries, documents, inputs.depth.candidates, workspace)
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, configuration.name)
         embedded = vectors.get(configuration.embedder, ())
         runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, ranked))
@@ -125,7 +125,9 @@ def evaluate_system(
 ) -> list[ConfigurationOutcome]:
     """Ask a whole retrieval system, and score what it returns."""
     documents, truth, system = inputs.documents, inputs.truth, chunking.system
-    hits = ask_system.submit(system, documents, truth.queries, inputs.evaluation_type, inputs.candidates, workspace)
+    hits = ask_system.submit(
+        system, documents, truth.queries, inputs.evaluation_type, inputs.depth.candidates, workspace
+    )
     scores = score.submit(hits, truth, documents, [], inputs.metrics, inputs.ks, workspace, chunking.name)
     runs = ConfigurationRuns(chunking.configurations[0], hits, scores)
     return outcomes_of([runs], recorder, truth.queries.rows)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -149,6 +149,13 @@ class TruthTables:
 
     queries: pa.Table
     answers: pa.Table
+
+
+class PreparedQueries(NamedTuple):
+    """The texts to search (``SEARCHES``), and the documents that filters allow (``ALLOWED``); None without filters."""
+
+    searches: pa.Table
+    allowed: pa.Table | None
 
 
 SHOWN_ROWS = 20

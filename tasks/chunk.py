@@ -46,7 +46,7 @@ def add_context(chunks: ChunksRef, documents: TableRef, context: Any, workspace:
     return steps.add_context.run(workspace, chunks, documents, context)
 
 
-def hits_to_fetch(chunks: Sequence[PrefectFuture[ChunksRef]], chunker: AnyChunker, depth: int | SearchDepth) -> int:
+def hits_to_fetch(chunks: Sequence[PrefectFuture[ChunksRef]], chunker: AnyChunker, depth: SearchDepth) -> int:
     """Wait for the chunks, and return how many hits to fetch from them.
 
     Raises:
@@ -57,4 +57,4 @@ def hits_to_fetch(chunks: Sequence[PrefectFuture[ChunksRef]], chunker: AnyChunke
         efforts = [shard.effort for shard in shards if shard.effort is not None]
         name = getattr(chunker, "label", None) or usable_chunker(chunker, "token-level").name
         raise no_chunks(name, sum(effort.total for effort in efforts), sum(effort.skipped for effort in efforts))
-    return depth if isinstance(depth, int) else depth.hits(shards)
+    return depth.hits(sum(shard.characters for shard in shards), sum(shard.rows for shard in shards))

@@ -1,6 +1,5 @@
 """Index the chunks: LanceDB tables of vectors, and word statistics for BM25."""
 
-from functools import partial
 from typing import Any
 
 from prefect import task, unmapped
@@ -30,7 +29,7 @@ def index_vectors(
         workspace: Where the index is written.
     """
     key = steps.index_vectors.cache_key({"chunks": chunks, "vectors": vectors, "store": store})
-    return steps.index_vectors.run(workspace, chunks, vectors, store, write=partial(steps.write_index, digest=key))
+    return steps.index_vectors.run(workspace, chunks, vectors, store, key)
 
 
 @task(**cached(steps.index_words), tags=["index"], task_run_name=named_by("tokenizer"))

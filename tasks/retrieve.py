@@ -64,9 +64,7 @@ def search(
     Returns:
         The hits of every query, best first.
     """
-    return search_steps.search.run(
-        workspace, retriever, index, queries.searches, queries.allowed, embedder, store, depth, shards
-    )
+    return search_steps.search.run(workspace, retriever, index, queries, depth, embedder, store, shards)
 
 
 class RankingFutures(TypedDict):
@@ -115,20 +113,7 @@ def retrieve(
         candidates: How many of the first hits to rerank.
         workspace: Where tables are read and written.
     """
-    hits, indexes = ([ranking[name] for ranking in rankings] for name in ("hits", "index"))
-    prepared: QueriesRef = rankings[0]["queries"]
-    return retrieve_steps.retrieve.run(
-        workspace,
-        configuration,
-        hits,
-        indexes,
-        queries,
-        prepared.searches,
-        prepared.allowed,
-        documents,
-        rankings[0]["depth"],
-        candidates,
-    )
+    return retrieve_steps.retrieve.run(workspace, configuration, rankings, queries, documents, candidates)
 
 
 @task(**cached(retrieve_steps.ask_system), **RETRIES, tags=["retrieve"], task_run_name=named_by("system"))
@@ -145,4 +130,4 @@ def ask_system(
         depth: How many hits to ask for.
         workspace: Where tables are read and written.
     """
-    return retrieve_steps.ask_system.run(workspace, documents, queries, system, level, depth)
+    return retrieve_steps.ask_system.run(workspace, system, documents, queries, level, depth)

@@ -15,7 +15,7 @@ from rag_eval.metrics.metric import Asked
 from rag_eval.parts import locations
 from rag_eval.pipeline import document_steps, retrieve_steps, search_steps
 from rag_eval.pipeline.plan import Chunking, IndexSettings
-from rag_eval.pipeline.retrieve_steps import Retrieved
+from rag_eval.pipeline.retrieve_steps import Retrieved, SearchHits
 from rag_eval.pipeline.score_steps import score
 from rag_eval.pipeline.search_steps import Index, SearchDepth
 from rag_eval.pipeline.workspace import Workspace
@@ -33,12 +33,7 @@ class InMemoryInputs:
     truth: TruthTables
     metrics: Sequence[Asked]
     ks: list[int]
-    depth: int | SearchDepth
-
-    @property
-    def candidates(self) -> int:
-        """How many of the first hits are reranked."""
-        return self.depth.candidates if isinstance(self.depth, SearchDepth) else self.depth
+    depth: SearchDepth
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,9 @@ def evaluate(
     else:
         system: Any = source.system if isinstance(source, Configuration) else source
         chunks = None
-        retrieved, _ = retrieve_steps.ask_system(documents, queries, system, inputs.evaluation_type, inputs.candidates)
+        retrieved, _ = retrieve_steps.ask_system(
+            system, documents, queries, inputs.evaluation_type, inputs.depth.candidates
+        )
     passages = list(retrieved.stages.values())[-1] if retrieved.passages is None else retrieved.passages
     all_chunks = [] if chunks is None else [chunks]
     scores, _ = score(passages, inputs.truth, documents, all_chunks, inputs.metrics, inputs.ks, workspace=workspace)
@@ -86,42 +83,21 @@ def _retrieved(
 ) -> Retrieved:
     """Embed, index, search and retrieve."""
     lengths = document_steps.chunk_lengths(chunks)
-    depth = inputs.depth
-    if isinstance(depth, SearchDepth):
-        depth = depth.hits_of_length(pc.sum(lengths).as_py() or 0, len(lengths))
+    depth = inputs.depth.hits(pc.sum(lengths).as_py() or 0, len(lengths))
     ((_, searches),) = Chunking.model_construct(configurations=[parts]).plan(depth).configurations
     settings, queries, documents = searches[0].queries, inputs.truth.queries, [inputs.documents]
     prepared, _ = search_steps.prepare_queries(
         queries, settings.rewriter, settings.selection, documents, workspace=workspace
     )
-    hits, indexes = [], []
+    rankings: list[SearchHits] = []
     for search in searches:
         index = _index(search.index, chunks, workspace)
-        results, _ = search_steps.search(
-            search.retriever,
-            index,
-            prepared.searches,
-            prepared.allowed,
-            search.embedder,
-            search.store,
-            search.depth,
-            workspace=workspace,
+        hits, _ = search_steps.search(
+            search.retriever, index, prepared, search.depth, search.embedder, search.store, workspace=workspace
         )
-        hits.append([results])
-        indexes.append(index)
-    retrieved: Retrieved = retrieve_steps.retrieve(
-        parts,
-        hits,
-        indexes,
-        queries,
-        prepared.searches,
-        prepared.allowed,
-        documents,
-        searches[0].depth,
-        inputs.candidates,
-        workspace=workspace,
-    )[0]
-    return retrieved
+        rankings.append({"hits": [hits], "index": index, "queries": prepared, "depth": search.depth})
+    candidates = inputs.depth.candidates
+    return retrieve_steps.retrieve(parts, rankings, queries, documents, candidates, workspace=workspace)[0]
 
 
 def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | None) -> Index:
@@ -134,7 +110,7 @@ def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | Non
     parts, effort = document_steps.embed(chunks, settings.embedder, workspace=workspace)
     vectors = pa.concat_tables(parts)
     effort()  # raises if a vector is damaged
-    index: dict[str, Any] = {"chunks": [chunks], "vectors": [vectors]}
+    index: Index = {"chunks": [chunks], "vectors": [vectors]}
     if locations(settings.store):
         store: Any = settings.store
         built, _ = search_steps.index_vectors([chunks], [vectors], store)

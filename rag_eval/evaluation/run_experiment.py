@@ -286,7 +286,7 @@ def run_experiment(
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
     relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
     deepest = max(*ks, *(_depth(column, relevant) for column in columns.values()))
-    depth: int | SearchDepth = deepest
+    depth = SearchDepth(candidates=deepest)
     if isinstance(retriever, Configuration):
         depth = SearchDepth(candidates=candidates_for(deepest, None), tokens=largest_budget(columns.values()))
         check_level(level, [retriever.returns])

@@ -39,13 +39,11 @@ def measured_metrics(config: BenchmarkConfig) -> list[Any]:
     return measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
 
 
-def search_depth(config: BenchmarkConfig, metrics: list[Any]) -> int | SearchDepth:
+def search_depth(config: BenchmarkConfig, metrics: list[Any]) -> SearchDepth:
     """Return how many hits a benchmark fetches: ``fetch_k``, or as many as its metrics need."""
     requested = requested_metrics(metrics, config.k, config.evaluation_type)
     candidates = candidates_for(max(*config.k, largest_hits(requested)), config.fetch_k)
-    if config.fetch_k is not None:
-        return candidates
-    return SearchDepth(candidates=candidates, tokens=largest_budget(requested))
+    return SearchDepth(candidates=candidates, tokens=0 if config.fetch_k is not None else largest_budget(requested))
 
 
 class BenchmarkInputs(BaseModel):
@@ -58,7 +56,7 @@ class BenchmarkInputs(BaseModel):
     metrics: list[Annotated[Any, PlainSerializer(metric_column, return_type=str), WithJsonSchema({"type": "string"})]]
     """Names of built-in metrics, and metrics of users, which are stored by name."""
     ks: list[int]
-    depth: int | SearchDepth
+    depth: SearchDepth
     """How many hits to fetch: ``fetch_k``, or enough to fuse, to rerank and to fill the largest budget. It is the same
     for all configurations of a chunker, so that they share searches."""
 
@@ -85,8 +83,3 @@ class BenchmarkInputs(BaseModel):
     def chunk_truth(self) -> TruthRef | None:
         """Return the ground truth to check chunks against: chunk-level ground truth."""
         return self.truth if self.evaluation_type == "chunk-level" else None
-
-    @property
-    def candidates(self) -> int:
-        """Return how many of the first hits to rerank."""
-        return self.depth.candidates if isinstance(self.depth, SearchDepth) else self.depth

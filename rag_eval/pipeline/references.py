@@ -87,9 +87,9 @@ class Result(Frozen):
         return iter(())
 
     @property
-    def key_data(self) -> Any:
+    def key_data(self) -> list[str]:
         """Return what of it goes into the cache key of a step that reads it."""
-        return [file.key_data for file in self.files]
+        return [file.digest for file in self.files]
 
     @property
     def files(self) -> "list[FileRef]":
@@ -105,10 +105,6 @@ class FileRef(Result):
     digest: str
     uri: WorkspaceUri
     rows: int
-
-    @property
-    def key_data(self) -> Any:
-        return {"digest": self.digest}
 
     @property
     def files(self) -> "list[FileRef]":
@@ -150,10 +146,6 @@ class ChunksRef(Result):
     def rows(self) -> int:
         return self.table.rows
 
-    @property
-    def key_data(self) -> Any:
-        return self.table.key_data
-
 
 class TruthRef(Result):
     """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
@@ -162,10 +154,6 @@ class TruthRef(Result):
     evaluation_type: EvaluationType
     queries: TableRef
     answers: TableRef
-
-    @property
-    def key_data(self) -> Any:
-        return {"queries": self.queries.key_data, "answers": self.answers.key_data, "level": self.evaluation_type}
 
 
 class QueriesRef(Result):
@@ -199,7 +187,7 @@ class HitsRef(Result):
         return self.last if self.passages is None else self.passages
 
     @property
-    def key_data(self) -> Any:
+    def key_data(self) -> list[str]:
         return self.returned.key_data
 
 
@@ -210,10 +198,6 @@ class ScoresRef(Result):
     table: TableRef
     means: dict[str, float]
     queries: int
-
-    @property
-    def key_data(self) -> Any:
-        return self.table.key_data
 
 
 AnyResult = Annotated[

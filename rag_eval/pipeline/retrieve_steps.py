@@ -4,17 +4,17 @@
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.config.models import Configuration
-from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries
+from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.pipeline.caches import CachedReranker, cached_embedder, cached_reranker, spent
 from rag_eval.pipeline.document_steps import StoredDocuments
@@ -44,30 +44,33 @@ from rag_eval.retrieval.selection import Selection
 from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.stores.rankings import Numbers
-from rag_eval.tables import (
-    PASSAGES,
-    PLACE,
-    as_searches,
-    queries_from_table,
-    table_with,
-)
+from rag_eval.tables import PASSAGES, PLACE, PreparedQueries, as_searches, queries_from_table, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import EvaluationType
+
+
+class SearchHits(TypedDict):
+    """The hits of one retriever, with a table for each part of its index, and what was searched."""
+
+    hits: Shards
+    index: Index
+    queries: PreparedQueries
+    depth: int
 
 
 class Retrieved(NamedTuple):
     """The hits by the stage of the retrieval, and the passages if they are more than the hits."""
 
     stages: dict[str, pa.Table]
-    passages: pa.Table | None
+    passages: pa.Table | None = None
 
 
 def write_hits(workspace: Workspace, retrieved: Retrieved) -> HitsRef:
     """Write hits and passages, and return their reference."""
     stages = {name: workspace.write_table("hits", hits) for name, hits in retrieved.stages.items()}
     passages = None if retrieved.passages is None else workspace.write_table("passages", retrieved.passages)
-    return HitsRef(stages=stages, passages=passages, unplaced=unplaced(_last(retrieved.stages)))
+    return HitsRef(stages=stages, passages=passages, unplaced=unplaced(list(retrieved.stages.values())[-1]))
 
 
 def unplaced(hits: pa.Table) -> int:
@@ -76,224 +79,209 @@ def unplaced(hits: pa.Table) -> int:
     return pc.sum(pc.and_(pc.is_null(hits.column("doc_id")), has_text)).as_py() or 0
 
 
-@step(version=2, write=write_hits, packages=("tiktoken",))  # to count the tokens of limits
+@step(version=3, write=write_hits, packages=("tiktoken",))  # to count the tokens of limits
 def retrieve(
-    settings: Configuration,
-    found: Sequence[Shards],
-    indexes: Sequence[Index],
+    configuration: Configuration,
+    rankings: Sequence[SearchHits],
     queries: pa.Table,
-    searches: pa.Table,
-    allowed: pa.Table | None,
     documents: Shards,
-    depth: int,
     candidates: int,
     workspace: Workspace | None = None,
 ) -> tuple[Retrieved, Effort]:
     """Combine the hits of the retrievers: merge shards, fuse, select, rerank, and return passages.
 
     Args:
-        settings: The parts of the configuration.
-        found: The hits of each retriever, with a table for each part of its index.
-        indexes: The index of each retriever.
+        configuration: The parts of the configuration.
+        rankings: The hits of each retriever.
         queries: The queries of the ground truth.
-        searches: The prepared queries.
-        allowed: The documents that filters allow.
         documents: All documents.
-        depth: How many hits were fetched.
         candidates: How many of the first hits are reranked, unless the selection has a ``fetch_k``.
         workspace: Where vectors and rankings are cached; None in memory.
     """
-    asked_queries, stages, efforts = as_searches(queries), dict[str, pa.Table](), list[Effort]()
-
-    def keep(name: str, made: tuple[pa.Table, Effort]) -> None:
-        stages[_unused(name, stages)] = made[0]
-        efforts.append(made[1])
-
-    for retriever, tables, index in zip(settings.searches, found, indexes, strict=True):
-        name = "vector" if isinstance(retriever, VectorSearch) else "words"
-        name = name if isinstance(retriever, VectorSearch | WordSearch) else label(retriever)
-        if len(tables) == 1:
-            stages[_unused(name, stages)] = tables[0]
-        else:
-            keep(name, _merged(settings, tables, index, searches, depth, allowed, workspace))
-    if isinstance(settings.retrieval, HybridSearch):
-        fusion, tables = settings.retrieval.fusion, list(stages.values())
-        keep("fused", _fused(settings, fusion, tables, indexes, searches, depth, workspace))
-    if settings.queries is not None and settings.queries.fusion is not None:
-        keep("variants", _one_ranking(_last(stages), asked_queries, depth, settings.queries.fusion, workspace))
-    if settings.selection is not None and settings.selection.cuts:
-        keep("selected", _selected(_last(stages), indexes[0]["chunks"], asked_queries, settings.selection, workspace))
-    if settings.reranker is not None:
-        chunks = indexes[0]["chunks"]
-        if settings.selection is not None and settings.selection.fetch_k is not None:
-            candidates = settings.selection.fetch_k
-        keep("reranked", _reranked(_last(stages), chunks, asked_queries, settings.reranker, candidates, workspace))
-    passages = None
-    if settings.returns is not None:
-        passages, effort = _returned(_last(stages), indexes[0]["chunks"], documents, settings.returns)
-        efforts.append(effort)
-    count = queries.num_rows
-    total = Effort.total_of([Effort.of(0, "queries"), *efforts])
-    fresh = min([count, *(effort.fresh for effort in efforts if effort.unit == "answers")])
-    return Retrieved(stages, passages), total.model_copy(update={"fresh": fresh, "total": count})
+    selection, retrieval = configuration.selection, configuration.retrieval
+    stages = _Stages(configuration, rankings, queries, workspace)
+    stages.search()
+    if isinstance(retrieval, HybridSearch):
+        stages.fuse(retrieval.fusion)
+    if configuration.queries is not None and configuration.queries.fusion is not None:
+        stages.join_variants(configuration.queries.fusion)
+    if selection is not None and selection.cuts:
+        stages.select(selection)
+    if configuration.reranker is not None:
+        stages.rerank(configuration.reranker, (selection and selection.fetch_k) or candidates)
+    passages = None if configuration.returns is None else stages.passages(configuration.returns, documents)
+    return Retrieved(stages.tables, passages), stages.effort
 
 
-def _last(stages: Mapping[str, pa.Table]) -> pa.Table:
-    return list(stages.values())[-1]
+class _Stages:
+    """The tables of hits of a retrieval by stage; each method adds a stage that is made from the last one."""
 
+    def __init__(
+        self,
+        configuration: Configuration,
+        rankings: Sequence[SearchHits],
+        queries: pa.Table,
+        workspace: Workspace | None,
+    ) -> None:
+        self._configuration, self._rankings, self._workspace = configuration, rankings, workspace
+        self._chunks, self._queries = rankings[0]["index"]["chunks"], as_searches(queries)
+        self._prepared, self._depth = rankings[0]["queries"], rankings[0]["depth"]
+        self._efforts = [Effort.of(0, "queries")]
+        self.tables: dict[str, pa.Table] = {}
 
-def _unused(name: str, used: Mapping[str, object]) -> str:
-    numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
-    return next(stage for stage in [name, *numbered] if stage not in used)
+    @property
+    def last(self) -> pa.Table:
+        return list(self.tables.values())[-1]
 
+    @property
+    def effort(self) -> Effort:
+        """The effort of all stages; fresh are the queries that a reranker answered now."""
+        count = self._queries.num_rows
+        fresh = min([count, *(effort.fresh for effort in self._efforts if effort.unit == "answers")])
+        return Effort.total_of(self._efforts).model_copy(update={"fresh": fresh, "total": count})
 
-def _merged(
-    settings: Configuration,
-    hits: Shards,
-    index: Index,
-    searches: pa.Table,
-    depth: int,
-    allowed: pa.Table | None,
-    workspace: Workspace | None,
-) -> tuple[pa.Table, Effort]:
-    """Merge the nearest chunks of all shards; search a shard again that may have more."""
-    fetched, shards = likely_hits(depth, len(hits)), list(hits)
-    used = cached_embedder(workspace, settings.embedder)
-    embed_queries(used, searches.column("text").to_pylist())
+    def _add(self, name: str, hits: pa.Table) -> None:
+        numbered = (f"{name} {number}" for number in range(2, len(self.tables) + 3))
+        self.tables[next(stage for stage in [name, *numbered] if stage not in self.tables)] = hits
 
-    def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
-        return timed(searches, lambda queries: merge_tables(shards, queries, depth))
+    def _add_timed(
+        self, name: str, searches: pa.Table, answer: Callable[[pa.Table], pa.Table], fallbacks: str = ""
+    ) -> None:
+        """Add the answer to the searches, with its time; ``fallbacks`` says what befell those without an answer."""
+        found, effort = timed(searches, answer, warm_up=self._workspace is not None)
+        if fallbacks:
+            had, left = (len(pc.unique(table.column("query_id"))) for table in (self.last, found))
+            effort = effort.model_copy(update={"fallbacks": fallback_count(fallbacks, had - left)})
+        self._add(name, found)
+        self._efforts.append(effort)
 
-    best, effort = merged()
-    efforts = [effort]
-    for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
-        again = searches.take(pa.array(rows))
-        part = {name: [tables[shard]] for name, tables in index.items() if name in ("chunks", "vectors")}
-        part |= {"index": index["index"][shard]} if index.get("index") else {}
-        deeper, more = nearest(part, again, settings.embedder, settings.store, depth, allowed, workspace)
-        shards[shard] = pa.concat_tables([hits_of(shards[shard], searches, rows), deeper])
-        efforts.append(more)
-    if efforts[1:]:
-        best, more = merged()
-        efforts.append(more)
-    seconds = round(sum(effort.query_seconds for effort in efforts), 6)
-    return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
+    def search(self) -> None:
+        """Add the hits of each retriever, merged if they are from several shards."""
+        for retriever, ranking in zip(self._configuration.searches, self._rankings, strict=True):
+            name = "vector" if isinstance(retriever, VectorSearch) else "words"
+            name = name if isinstance(retriever, VectorSearch | WordSearch) else label(retriever)
+            if len(ranking["hits"]) == 1:
+                self._add(name, ranking["hits"][0])
+                continue
+            hits, effort = self._merged(list(ranking["hits"]), ranking["index"])
+            self._add(name, hits)
+            self._efforts.append(effort)
 
+    def _merged(self, shards: list[pa.Table], index: Index) -> tuple[pa.Table, Effort]:
+        """Merge the nearest chunks of all shards; search a shard again that may have more."""
+        searches, depth, fetched = self._prepared.searches, self._depth, likely_hits(self._depth, len(shards))
+        embedder, store = self._configuration.embedder, self._configuration.store
+        used = cached_embedder(self._workspace, embedder)
+        embed_queries(used, searches.column("text").to_pylist())
 
-def _fused(
-    settings: Configuration,
-    fusion: Fusion,
-    rankings: Shards,
-    indexes: Sequence[Index],
-    searches: pa.Table,
-    depth: int,
-    workspace: Workspace | None,
-) -> tuple[pa.Table, Effort]:
-    """Fuse rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
-    chunks = indexes[0]["chunks"]
-    scorings: list[Scoring | None] = []
-    if fusion.reads_scores:
-        texts = searches.column("text").to_pylist()
-        pairs = zip(settings.searches, indexes, strict=True)
-        scorings = [_scoring(retriever, index, texts, settings.embedder, workspace) for retriever, index in pairs]
-    return timed(
-        searches,
-        lambda queries: fuse_tables(
-            [hits_of(ranking, queries) for ranking in rankings], queries, fusion, depth, "fused", chunks, scorings
-        ),
-        warm_up=workspace is not None,
-    )
+        def merged() -> tuple[tuple[pa.Table, Numbers], Effort]:
+            return timed(searches, lambda queries: merge_tables(shards, queries, depth))
 
+        best, effort = merged()
+        efforts = [effort]
+        for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
+            again = self._prepared._replace(searches=searches.take(pa.array(rows)))
+            part: Index = {"chunks": [index["chunks"][shard]], "vectors": [index["vectors"][shard]]}
+            if index.get("index"):
+                part["index"] = index["index"][shard]
+            deeper, more = nearest(part, again, embedder, store, depth, self._workspace)
+            shards[shard] = pa.concat_tables([hits_of(shards[shard], searches, rows), deeper])
+            efforts.append(more)
+        if efforts[1:]:
+            best, more = merged()
+            efforts.append(more)
+        seconds = round(sum(effort.query_seconds for effort in efforts), 6)
+        return best[0], effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
-def _scoring(
-    retriever: SingleSearch, index: Index, texts: Sequence[str], embedder: Embedder | None, workspace: Workspace | None
-) -> Scoring | None:
-    if isinstance(retriever, WordSearch):
-        return WordScoring(word_index(retriever, index, texts), texts)
-    if not isinstance(retriever, VectorSearch):
-        return None
-    queries = unit_vectors(embed_queries(cached_embedder(workspace, embedder), texts), "query vectors")
-    vectors = ChunkVectors(index["chunks"], index["vectors"])
+    def fuse(self, fusion: Fusion) -> None:
+        """Fuse rankings; a fusion that reads scores gets those of every chunk that any retriever found."""
+        found, searches, scorings = list(self.tables.values()), self._prepared.searches, list[Scoring | None]()
+        if fusion.reads_scores:
+            texts = searches.column("text").to_pylist()
+            pairs = zip(self._configuration.searches, self._rankings, strict=True)
+            scorings = [self._scoring(retriever, ranking["index"], texts) for retriever, ranking in pairs]
 
-    def units(numbers: Numbers) -> Vectors:
-        return unit_vectors(vectors.of(numbers), "embeddings")
+        def fused(batch: pa.Table) -> pa.Table:
+            hits = [hits_of(ranking, batch) for ranking in found]
+            return fuse_tables(hits, batch, fusion, self._depth, "fused", self._chunks, scorings)
 
-    count = sum(shard.num_rows for shard in index["chunks"])
-    return VectorScoring(queries, units, VectorSums.from_tables(index["sums"]), count)
+        self._add_timed("fused", searches, fused)
 
+    def _scoring(self, retriever: SingleSearch, index: Index, texts: Sequence[str]) -> Scoring | None:
+        if isinstance(retriever, WordSearch):
+            return WordScoring(word_index(retriever, index, texts), texts)
+        if not isinstance(retriever, VectorSearch):
+            return None
+        embedder = cached_embedder(self._workspace, self._configuration.embedder)
+        queries = unit_vectors(embed_queries(embedder, texts), "query vectors")
+        vectors = ChunkVectors(index["chunks"], index["vectors"])
 
-def _one_ranking(
-    hits: pa.Table, queries: pa.Table, depth: int, fusion: Fusion, workspace: Workspace | None
-) -> tuple[pa.Table, Effort]:
-    """Fuse the hits of all variants of each query by their ranks."""
-    count = pc.max(hits.column("rank")).as_py() or depth
-    return timed(queries, lambda batch: fuse_variants(hits, batch, fusion, count), warm_up=workspace is not None)
+        def units(numbers: Numbers) -> Vectors:
+            return unit_vectors(vectors.of(numbers), "embeddings")
 
+        count = sum(shard.num_rows for shard in index["chunks"])
+        return VectorScoring(queries, units, VectorSums.from_tables(index["sums"]), count)
 
-def _selected(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, workspace: Workspace | None
-) -> tuple[pa.Table, Effort]:
-    """Keep the hits that reach the threshold and do not repeat a better hit."""
-    table = found_chunks(chunks, hits)
-    found, effort = timed(
-        queries,
-        lambda batch: select_table(hits_of(hits, batch), table, batch, selection),
-        warm_up=workspace is not None,
-    )
-    had, left = (len(pc.unique(table.column("query_id"))) for table in (hits, found))
-    fallback = fallback_count("questions have no hit left: all were below score_threshold", had - left)
-    return found, effort.model_copy(update={"fallbacks": fallback})
+    def join_variants(self, fusion: Fusion) -> None:
+        """Fuse the hits of all variants of each query by their ranks."""
+        hits = self.last
+        depth = pc.max(hits.column("rank")).as_py() or self._depth
+        self._add_timed("variants", self._queries, lambda batch: fuse_variants(hits, batch, fusion, depth))
 
+    def select(self, selection: Selection) -> None:
+        """Keep the hits that reach the threshold and do not repeat a better hit."""
+        hits, chunks = self.last, found_chunks(self._chunks, self.last)
+        self._add_timed(
+            "selected",
+            self._queries,
+            lambda batch: select_table(hits_of(hits, batch), chunks, batch, selection),
+            "questions have no hit left: all were below score_threshold",
+        )
 
-def _reranked(
-    hits: pa.Table, chunks: Shards, queries: pa.Table, reranker: Reranker, first: int, workspace: Workspace | None
-) -> tuple[pa.Table, Effort]:
-    """Rerank the ``first`` hits of every query; the others follow."""
-    table = found_chunks(chunks, hits)
-    with cached_reranker(workspace, reranker) as used:
-        if not isinstance(used, CachedReranker):
-            return timed(
-                queries,
-                lambda batch: rerank_table(hits_of(hits, batch), table, batch, used, first),
-                warm_up=workspace is not None,
+    def rerank(self, reranker: Reranker, first: int) -> None:
+        """Rerank the ``first`` hits of every query; the others follow."""
+        hits, chunks, queries = self.last, found_chunks(self._chunks, self.last), self._queries
+        with cached_reranker(self._workspace, reranker) as used:
+            if not isinstance(used, CachedReranker):
+                self._add_timed(
+                    "reranked", queries, lambda batch: rerank_table(hits_of(hits, batch), chunks, batch, used, first)
+                )
+                return
+            self._add("reranked", rerank_table(hits, chunks, queries, used, first))
+            charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
+            count = queries.num_rows
+            self._efforts.append(
+                Effort(fresh=used.fresh, total=count, unit="answers", query_seconds=seconds, **charged)
             )
-        found = rerank_table(hits, table, queries, used, first)
-        charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
-        effort = Effort(fresh=used.fresh, total=queries.num_rows, unit="answers", query_seconds=seconds, **charged)
-        return found, effort
 
-
-def _returned(hits: pa.Table, chunks: Shards, documents: Shards, returns: Passages) -> tuple[pa.Table, Effort]:
-    """Return the passage of every hit at its rank; the hit itself if the passage exceeds the limit."""
-    doc_ids = pc.unique(hits.column("doc_id"))
-    read = StoredDocuments(documents, doc_ids)
-    started = time.perf_counter()
-    hit_chunks = list(_columns(hits, "doc_id", "ordinal"))
-    ordinals: dict[str, set[int]] = {}
-    for doc_id, ordinal in hit_chunks:
-        ordinals.setdefault(doc_id, set()).add(ordinal)
-    chunk_places: dict[tuple[str, int], tuple[int, int]] = {}
-    passages: dict[str, dict[int, Place | None]] = {}
-    for shard in chunks:
-        near = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
-        for doc_id, rows in groupby(_columns(near, *PLACE), key=itemgetter(0)):
-            places = [(start, end) for _, start, end in rows]
-            chunk_places |= {(doc_id, ordinal): places[ordinal] for ordinal in ordinals[doc_id]}
-            passages[doc_id] = returns.passages(read[doc_id], places, sorted(ordinals[doc_id]))
-    hit_passages = [passages[doc_id][ordinal] for doc_id, ordinal in hit_chunks]
-    returned = [passage or chunk_places[hit] for passage, hit in zip(hit_passages, hit_chunks, strict=True)]
-    starts, ends = zip(*returned, strict=True) if returned else ((), ())
-    columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
-        "start": pa.array(starts, pa.int64()),
-        "end": pa.array(ends, pa.int64()),
-        "hit_ranks": pa.array([[rank] for rank in hits.column("rank").to_pylist()], PASSAGES.field("hit_ranks").type),
-    }
-    seconds = round(time.perf_counter() - started, 6)
-    fallback = fallback_count(
-        "hits are returned as they are: the text around them has over max_tokens", hit_passages.count(None)
-    )
-    effort = Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=fallback)
-    return table_with(PASSAGES, columns, hits.num_rows), effort
+    def passages(self, returns: Passages, documents: Shards) -> pa.Table:
+        """Return the passage of every hit at its rank; the hit itself if the passage exceeds the limit."""
+        hits, started = self.last, time.perf_counter()
+        doc_ids, hit_chunks = pc.unique(hits.column("doc_id")), list(_columns(hits, "doc_id", "ordinal"))
+        ordinals: dict[str, list[int]] = {}
+        for doc_id, ordinal in sorted(set(hit_chunks)):
+            ordinals.setdefault(doc_id, []).append(ordinal)
+        read, passages, too_long = StoredDocuments(documents, doc_ids), dict[tuple[str, int], Place](), set[Any]()
+        for shard in self._chunks:
+            near = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
+            for doc_id, rows in groupby(_columns(near, *PLACE), key=itemgetter(0)):
+                places = [(start, end) for _, start, end in rows]
+                for ordinal, passage in returns.passages(read[doc_id], places, ordinals[doc_id]).items():
+                    passages[doc_id, ordinal] = passage or places[ordinal]
+                    too_long |= set() if passage else {(doc_id, ordinal)}
+        returned = [passages[hit] for hit in hit_chunks]
+        starts, ends = zip(*returned, strict=True) if returned else ((), ())
+        columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
+            "start": pa.array(starts, pa.int64()),
+            "end": pa.array(ends, pa.int64()),
+            "hit_ranks": pa.array(
+                [[rank] for rank in hits.column("rank").to_pylist()], PASSAGES.field("hit_ranks").type
+            ),
+        }
+        seconds, count = round(time.perf_counter() - started, 6), sum(hit in too_long for hit in hit_chunks)
+        fallback = fallback_count("hits are returned as they are: the text around them has over max_tokens", count)
+        self._efforts.append(Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=fallback))
+        return table_with(PASSAGES, columns, hits.num_rows)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -302,9 +290,9 @@ def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 @step(version=2, write=write_hits)
 def ask_system(
+    system: System | Retriever[Any],
     documents: Shards,
     queries: pa.Table,
-    system: System | Retriever[Any],
     level: EvaluationType,
     depth: int,
 ) -> tuple[Retrieved, Effort]:
@@ -331,4 +319,4 @@ def ask_system(
         if hasattr(system, "index"):
             system.index(corpus)
         hits, effort = timed(queries, ask)
-    return Retrieved({"retrieved": hits}, None), effort
+    return Retrieved({"retrieved": hits}), effort

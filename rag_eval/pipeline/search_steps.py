@@ -2,10 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from rag_eval.parts import fresh, label, located
 from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
 from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, effort_of_answers
 from rag_eval.pipeline.hits import IDENTITY, hits_at
-from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, IndexRef, QueriesRef
+from rag_eval.pipeline.references import Effort, Frozen, IndexRef, QueriesRef
 from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import BM25Index, Postings, word_statistics
@@ -32,6 +31,7 @@ from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.tables import (
     CHUNKS,
     SEARCHES,
+    PreparedQueries,
     as_searches,
     chunks_from_table,
     queries_from_table,
@@ -55,13 +55,9 @@ class SearchDepth(Frozen):
     """How many hits to fetch: at least the ``candidates`` to rerank, and enough to fill ``tokens``."""
 
     candidates: int
-    tokens: int
+    tokens: int = 0
 
-    def hits(self, chunks: Sequence[ChunksRef]) -> int:
-        """Return the number of hits to fetch from these chunks."""
-        return self.hits_of_length(sum(shard.characters for shard in chunks), sum(shard.rows for shard in chunks))
-
-    def hits_of_length(self, characters: int, count: int) -> int:
+    def hits(self, characters: int, count: int) -> int:
         """Return the number of hits to fetch from so many chunks with so many characters in total."""
         fitting = math.ceil(CHARACTERS_A_TOKEN * self.tokens / max(1.0, characters / count if count else 1.0))
         return max(self.candidates, min(fitting, MOST_HITS))
@@ -69,29 +65,40 @@ class SearchDepth(Frozen):
 
 T = TypeVar("T")
 
-Index = Mapping[str, Any]
-"""The parts of an index by name: ``chunks``; ``vectors``, ``index`` and ``sums`` of vectors; ``postings`` and
-``statistics`` of words. Lists have a table for each shard."""
+
+class Index(TypedDict, total=False):
+    """What a retriever searches: chunks, with vectors or words; lists have a table for each shard.
+
+    ``index`` is the store of the vectors, or the reference to it, or a list of those with one for each shard.
+    """
+
+    chunks: Shards
+    vectors: Shards
+    index: Any
+    sums: Shards
+    postings: Shards
+    statistics: pa.Table
 
 
 class FilledIndex(NamedTuple):
-    """An index that ``fill`` writes to an empty store."""
+    """An index that ``fill`` writes to an empty store, with the digest of what it is made from."""
 
+    digest: str
     store: VectorStore
     rows: int
     fill: Callable[[VectorStore], None]
 
 
-def write_index(workspace: Workspace, index: FilledIndex, digest: str) -> IndexRef:
-    """Write an index, and return its reference with the digest of what it is made from."""
-    return workspace.write_index(digest, index.rows, lambda folder: index.fill(located(index.store, folder)))
+def write_index(workspace: Workspace, index: FilledIndex) -> IndexRef:
+    """Write an index, and return its reference."""
+    return workspace.write_index(index.digest, index.rows, lambda folder: index.fill(located(index.store, folder)))
 
 
-@step(version=4, write=partial(write_index, digest=""))
-def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore) -> tuple[FilledIndex, Effort]:
+@step(version=4, write=write_index)
+def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore, digest: str = "") -> tuple[FilledIndex, Effort]:
     """Put chunks with their vectors into one store."""
     rows = sum(shard.num_rows for shard in chunks)
-    return FilledIndex(store, rows, lambda empty: _fill(empty, chunks, vectors)), Effort.of(rows, "chunks")
+    return FilledIndex(digest, store, rows, lambda empty: _fill(empty, chunks, vectors)), Effort.of(rows, "chunks")
 
 
 def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
@@ -182,13 +189,6 @@ def sum_words(chunks: Shards, postings: Shards) -> tuple[pa.Table, Effort]:
     return statistics, Effort.of(statistics.num_rows, "words")
 
 
-class PreparedQueries(NamedTuple):
-    """The texts to search, and the documents that filters allow; None without filters."""
-
-    searches: pa.Table
-    allowed: pa.Table | None
-
-
 def write_queries(workspace: Workspace, queries: PreparedQueries) -> QueriesRef:
     """Write prepared queries, and return their reference."""
     allowed = None if queries.allowed is None else workspace.write_table("allowed", queries.allowed)
@@ -243,15 +243,14 @@ def fallback_count(sentence: str, count: int) -> dict[str, int]:
     return {sentence: count} if count else {}
 
 
-@step(version=5, write=as_table("hits"))
+@step(version=6, write=as_table("hits"))
 def search(
     retriever: SingleSearch,
     index: Index,
-    searches: pa.Table,
-    allowed: pa.Table | None,
-    embedder: Embedder | None,
-    store: VectorStore | None,
+    queries: PreparedQueries,
     depth: int,
+    embedder: Embedder | None = None,
+    store: VectorStore | None = None,
     shards: int | None = None,
     workspace: Workspace | None = None,
 ) -> tuple[pa.Table, Effort]:
@@ -260,12 +259,12 @@ def search(
     From one of several ``shards``, fetch only as many hits as are likely to be among the best of all shards.
     """
     if isinstance(retriever, VectorSearch):
-        found, effort = nearest(index, searches, embedder, store, likely_hits(depth, shards), allowed, workspace)
+        found, effort = nearest(index, queries, embedder, store, likely_hits(depth, shards), workspace)
         # The queries are embedded once for all shards; ``retrieve`` counts their tokens.
         return found, effort if shards is None else effort.model_copy(update={"tokens": 0})
     if isinstance(retriever, WordSearch):
-        return _search_words(retriever, index, searches, depth, allowed, workspace)
-    return _search_chunks(retriever, index, searches, depth, allowed)
+        return _search_words(retriever, index, queries, depth, workspace)
+    return _search_chunks(retriever, index, queries, depth)
 
 
 def likely_hits(most: int, shards: int | None) -> int:
@@ -277,15 +276,12 @@ def likely_hits(most: int, shards: int | None) -> int:
 def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | None) -> Iterator[VectorStore]:
     """Yield the store of an index: as it was filled by ``index_vectors``, or filled now and emptied again."""
     built = index.get("index")
-    if isinstance(built, IndexRef) and workspace is not None:
-        opened: Any = located(store, workspace.path(built))
+    if built is not None:
+        opened: Any = located(store, workspace.path(built)) if isinstance(built, IndexRef) and workspace else built
         yield opened
         return
-    if built is not None:
-        yield built
-        return
     used: Any = store if workspace is None else fresh(store)
-    # An object of a user's module is shared by all configurations: they take turns.
+    # An object of a user's module is shared by all configurations.
     with getattr(used, "lock", None) or nullcontext():
         used.clear()
         try:
@@ -314,16 +310,15 @@ def timed(
 
 def nearest(
     index: Index,
-    searches: pa.Table,
+    queries: PreparedQueries,
     embedder: Embedder | None,
     store: VectorStore | None,
     count: int,
-    allowed: pa.Table | None,
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Return the ``count`` nearest chunks of every query."""
-    table = _whole(index["chunks"], IDENTITY)
-    eligible = Eligible.of(searches, allowed, table)
+    table, searches = _whole(index["chunks"], IDENTITY), queries.searches
+    eligible = Eligible.of(searches, queries.allowed, table)
     used = cached_embedder(workspace, embedder)
     vectors = embed_queries(used, searches.column("text").to_pylist())
     with _searchable(store, index, workspace) as filled:
@@ -344,17 +339,13 @@ def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: i
 
 
 def _search_words(
-    bm25: WordSearch,
-    index: Index,
-    searches: pa.Table,
-    depth: int,
-    allowed: pa.Table | None,
-    workspace: Workspace | None,
+    bm25: WordSearch, index: Index, queries: PreparedQueries, depth: int, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
-    chunks, texts = index["chunks"], searches.column("text").to_pylist()
+    chunks, searches = index["chunks"], queries.searches
+    texts = searches.column("text").to_pylist()
     table, words = pa.concat_tables(chunks).select(IDENTITY), word_index(bm25, index, texts)
     order = place_order(chunks) if len(chunks) > 1 else None
-    eligible = Eligible.of(searches, allowed, table)
+    eligible = Eligible.of(searches, queries.allowed, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return words.search((texts[row] for row in rows), depth, among, order)
@@ -370,12 +361,12 @@ def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Inde
 
 
 def _search_chunks(
-    retriever: ForeignRetriever, index: Index, searches: pa.Table, depth: int, allowed: pa.Table | None
+    retriever: ForeignRetriever, index: Index, queries: PreparedQueries, depth: int
 ) -> tuple[pa.Table, Effort]:
     """Ask a retriever of the user; with filters, ask it for more hits."""
-    table = _whole(index["chunks"])
+    table, searches = _whole(index["chunks"]), queries.searches
     read, texts = chunks_from_table(table), searches.column("text").to_pylist()
-    eligible = Eligible.of(searches, allowed, table)
+    eligible = Eligible.of(searches, queries.allowed, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return retriever.search_chunks(read, [texts[row] for row in rows], depth, among)

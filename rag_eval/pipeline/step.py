@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -21,9 +20,10 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.parts import identity, is_part, versions_of
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.pipeline.references import ChunksRef, Effort, Result, ScoresRef, TableRef, TruthRef
+from rag_eval.pipeline.references import ChunksRef, Effort, QueriesRef, Result, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.files import data_sha256
+from rag_eval.tables import PreparedQueries
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,10 +49,6 @@ class Step(Generic[P, T, R]):
     def name(self) -> str:
         return self.function.__name__.replace("_", "-")
 
-    @cached_property
-    def _takes_workspace(self) -> bool:
-        return "workspace" in inspect.signature(self.function).parameters
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name, as a function is."""
         return _named, (self.function.__module__, self.function.__name__)
@@ -64,16 +60,15 @@ class Step(Generic[P, T, R]):
     def cache_key(self, inputs: Mapping[str, object]) -> str:
         """Return the cache key of a run with these inputs, by their names; safe as a file name."""
         named = {name: key_part(value) for name, value in inputs.items() if value is not None}
-        named |= {"packages": versions_of(self.packages)} if self.packages else {}
+        named["packages"] = versions_of(self.packages)
         return f"{self.name}-v{self.version}-{data_sha256(named)[:40]}"
 
-    def run(self, workspace: Workspace, *inputs: object, write: Callable[[Workspace, Any], R] | None = None) -> R:
-        """Run the step on references into a workspace.
+    def run(self, workspace: Workspace, *inputs: object) -> R:
+        """Run the step in a workspace: read the tables of its inputs, and write its result.
 
         Args:
             workspace: Where the inputs are read from and the result is written.
             inputs: References, which are read as tables, parts and settings.
-            write: Writes the result, in place of the step's own function.
 
         Returns:
             The reference to the result, with the time when the step began and its effort.
@@ -82,17 +77,17 @@ class Step(Generic[P, T, R]):
             ConfigurationError: The code of a part changed meanwhile.
         """
         begun, started = datetime.now(UTC), time.perf_counter()
-        function = cast("Callable[..., tuple[Any, Effort | Callable[[], Effort]]]", self.function)
-        where = {"workspace": workspace} if self._takes_workspace else {}
+        function = cast("Callable[..., tuple[object, Effort | Callable[[], Effort]]]", self.function)
+        where = {"workspace": workspace} if "workspace" in inspect.signature(function).parameters else {}
         value, effort = function(*(read(workspace, value) for value in inputs), **where)
-        result = (write or self.write)(workspace, value)
+        result = self.write(workspace, value)
         total = effort() if callable(effort) else effort
         check_unchanged(inputs)
         seconds = round(time.perf_counter() - started, 6)
         return result.model_copy(update={"made": begun, "effort": total.model_copy(update={"seconds": seconds})})
 
 
-def _named(module: str, name: str) -> Any:
+def _named(module: str, name: str) -> object:
     return getattr(import_module(module), name)
 
 
@@ -115,35 +110,34 @@ def as_table(kind: str) -> Callable[[Workspace, pa.Table | Iterable[pa.Table]], 
 
 def key_part(value: object) -> object:
     """Return an input as plain data for a cache key; raises ``ConfigurationError`` on what has no digest."""
-    if isinstance(value, Result):
+    if hasattr(value, "key_data"):
         return value.key_data
-    if is_part(value):
-        return identity(value)
-    if isinstance(value, MetricAtCut):
-        return {"metric": key_part(value.metric), "name": str(value)}
     if isinstance(value, BaseModel):
-        own = getattr(value, "key_data", None)
-        fields = {name: key_part(getattr(value, name)) for name in type(value).model_fields} if own is None else own
-        return {"type": type(value).__name__, "fields": fields}
+        value = {"type": type(value).__name__} | dict(value)
+    if isinstance(value, MetricAtCut):
+        value = {"metric": value.metric, "name": str(value)}
     if isinstance(value, Mapping):
         return {str(name): key_part(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [key_part(part) for part in value]
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str | int | float | None):
         return value
-    if isinstance(getattr(value, "name", None), str):
+    if is_part(value) or isinstance(getattr(value, "name", None), str):
         return identity(value)
     raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")
 
 
-def read(workspace: Workspace, value: Any) -> Any:
+def read(workspace: Workspace, value: object) -> object:
     """Return what a step is given for an input: tables in the place of references to them."""
     if isinstance(value, TableRef):
         return workspace.read_table(value)
-    if isinstance(value, ChunksRef | ScoresRef):
+    if isinstance(value, ChunksRef):
         return workspace.read_table(value.table)
     if isinstance(value, TruthRef):
         return workspace.read_truth(value)
+    if isinstance(value, QueriesRef):
+        allowed = None if value.allowed is None else workspace.read_table(value.allowed)
+        return PreparedQueries(workspace.read_table(value.searches), allowed)
     if isinstance(value, Mapping):
         return {name: read(workspace, part) for name, part in value.items()}
     return [read(workspace, part) for part in value] if isinstance(value, list) else value

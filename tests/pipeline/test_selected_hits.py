@@ -17,6 +17,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.evaluation.in_memory import EvaluatedTables, InMemoryInputs, evaluate
 from rag_eval.ground_truth.truth_files import write_chunk_level, write_token_level
+from rag_eval.pipeline.search_steps import SearchDepth
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.run_losses import configuration_losses
 from rag_eval.retrieval.selection import Selection
@@ -62,7 +63,9 @@ def truth_of(corpus: Corpus, level: str) -> list[Any]:
 
 def in_memory(parts: dict[str, Any], corpus: Corpus, level: Any, depth: int = 10) -> EvaluatedTables:
     truth = truth_to_tables(truth_of(corpus, level))
-    inputs = InMemoryInputs(level, documents_to_table(corpus), truth, METRICS[level], [3], depth)
+    inputs = InMemoryInputs(
+        level, documents_to_table(corpus), truth, METRICS[level], [3], SearchDepth(candidates=depth)
+    )
     return evaluate(Configuration.model_validate(parts), inputs)
 
 
@@ -305,7 +308,7 @@ def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> No
     assert told(spans, copies="nearly").startswith("copies: expected exact, off, or {near: 0.9} for a similarity above")
     assert told(spans, selection={"fetch_k": 4}).startswith("a selection has fetch_k 4 and the largest k is 5")
     assert told(spans, returns="windo").startswith("there is no passage 'windo' (did you mean window?)")
-    assert told(ids, returns="section").startswith("returns gives more text than a chunk")
+    assert told(ids, returns="section").startswith("returns applies to token-level evaluation only")
     assert told(ids, copies="exact").startswith("copies applies to token-level evaluation only")
 
 

@@ -172,4 +172,9 @@ def test_as_many_hits_are_fetched_as_fill_the_largest_budget(tmp_path: Path, len
     for shards in ([table], [table.slice(0, 1), table.slice(1), table.slice(3)]):
         chunks = [write_chunks(Workspace(root=tmp_path), shard) for shard in shards]
         assert [(one.shortest, one.longest) for one in chunks if one.rows] == [(length, length)] * len(chunks[:2])
-        assert SearchDepth(candidates=50, tokens=16_000).hits(chunks) == hits
+        assert (
+            SearchDepth(candidates=50, tokens=16_000).hits(
+                sum(one.characters for one in chunks), sum(one.rows for one in chunks)
+            )
+            == hits
+        )

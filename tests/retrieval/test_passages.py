@@ -18,11 +18,21 @@ from rag_eval.metrics.groups import coverage_of_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.retrieve_steps import retrieve
+from rag_eval.pipeline.retrieve_steps import SearchHits, retrieve
+from rag_eval.pipeline.search_steps import Index
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.retrieval.searching import WordSearch
-from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, documents_to_table, table_of, truth_to_tables
+from rag_eval.tables import (
+    HITS,
+    QUERIES,
+    PreparedQueries,
+    as_searches,
+    chunks_to_table,
+    documents_to_table,
+    table_of,
+    truth_to_tables,
+)
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
@@ -159,8 +169,9 @@ def returned(
     """The passages that a search by words with these hits returns."""
     parts = Configuration(chunker=SentenceChunker(), retrieval=WordSearch(), returns=returns)
     queries, documents = QUERIES.empty_table(), [documents_to_table(corpus)]
-    given = [[hits]], [{"chunks": [chunks_to_table(cut)]}], queries, as_searches(queries), None, documents, 50, 50
-    made, effort = retrieve(parts, *given)
+    index, prepared = Index(chunks=[chunks_to_table(cut)]), PreparedQueries(as_searches(queries), None)
+    found: SearchHits = {"hits": [hits], "index": index, "queries": prepared, "depth": 50}
+    made, effort = retrieve(parts, [found], queries, documents, 50)
     return made.passages, effort
 
 

@@ -13,7 +13,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.evaluation.in_memory import EvaluatedTables, InMemoryInputs, evaluate
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.parts import label
-from rag_eval.pipeline.search_steps import prepare_queries
+from rag_eval.pipeline.search_steps import SearchDepth, prepare_queries
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.question_data import searched_texts_of
 from rag_eval.retrieval import REWRITER
@@ -81,7 +81,7 @@ def evaluated(**parts: Any) -> EvaluatedTables:
         | {name: [part] for name, part in parts.items()}
     )
     documents = documents_to_table(Corpus.from_folder(CORPUS))
-    inputs = InMemoryInputs("token-level", documents, TRUTH, ["span_recall"], [5], 50)
+    inputs = InMemoryInputs("token-level", documents, TRUTH, ["span_recall"], [5], SearchDepth(candidates=50))
     return evaluate(config.configurations()[0], inputs)
 
 
