@@ -36,6 +36,13 @@ from rag_eval.types.ids import text_sha256
 logger = logging.getLogger("rag_eval.pipeline")
 
 
+def cached_rows(workspace: Workspace, kind: str, identity: str, label: str, schema: pa.Schema) -> KeyedRows:
+    """Return the cached rows of a part with this identity, together with those that other machines added."""
+    folder = identity_folder(workspace.root / "cache" / kind, identity, label)
+    workspace.fetch_missing(folder)
+    return KeyedRows(folder, schema, workspace.storage, workspace.made_since)
+
+
 def cached_embedder(workspace: Workspace | None, embedder: Any) -> Embedder:
     """Return the embedder, in a workspace with a cache of its vectors."""
     if workspace is None:
@@ -123,9 +130,7 @@ def cached_reranker(workspace: Workspace | None, reranker: Any) -> Iterator[Rera
         yield reranker
         return
     used = fresh(reranker)
-    folder = identity_folder(workspace.root / "cache" / "rankings", digest(used), used.name)
-    workspace.fetch_missing(folder)
-    rankings = KeyedRows(folder, RANKINGS, workspace.storage, workspace.made_since)
+    rankings = cached_rows(workspace, "rankings", digest(used), used.name, RANKINGS)
     # The connections of our instance are closed; an object that a user made is the user's to close.
     with closing(used) if is_part(used) and hasattr(used, "close") else nullcontext():
         yield CachedReranker(used, rankings)

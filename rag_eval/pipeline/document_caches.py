@@ -5,10 +5,8 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,13 +16,12 @@ from rag_eval.documents.reading import FileText, Load, load_file
 from rag_eval.errors import UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.parts import digest, is_remote, label, replaced
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.pipeline.caches import cached_embedder, spent
+from rag_eval.pipeline.caches import cached_embedder, cached_rows, spent
 from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.storage.bucket import Storage
-from rag_eval.storage.files import data_sha256
-from rag_eval.storage.rows import KEY, KeyedRows, Row, identity_folder
+from rag_eval.storage.rows import KEY, KeyedRows, Row
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -32,82 +29,69 @@ from rag_eval.types.ids import text_sha256
 
 logger = logging.getLogger("rag_eval.pipeline")
 
-LOADED_VERSION = 2
+LOADED_VERSION = 3
 """Raise it, and the version of the step ``load_corpus``, whenever a built-in loader makes another text than before."""
 
-LOADED = schema_of("text fault", file_sha256=KEY, text=pa.large_string(), metadata=pa.string(), fault=pa.string())
-BOXES = schema_of(boxes_key=KEY, boxes=pa.large_binary())
-"""Stored apart from the texts: few readers of texts need them."""
-BOXES_KIND = "boxes"
+LOADED = schema_of(
+    "text fault",
+    file_sha256=KEY,
+    text=pa.large_string(),
+    metadata=pa.string(),
+    fault=pa.string(),
+    boxes=pa.large_binary(),
+)
+WITHOUT_BOXES = ("text", "metadata", "fault")
 
 MAX_PENDING = 2**24
 """How many characters and bytes of loaded files stay in memory before they are written."""
 
 
 class LoadedFiles:
-    """The texts that one loader read from files, by the digest of the file, and their boxes by file and text.
+    """The texts and boxes that one loader read from files, by the digest of the file.
 
     A file that cannot be read is stored as unreadable, unless its loader took too long or crashed.
     """
 
-    def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
+    def __init__(self, workspace: Workspace, loader: object) -> None:
         self._loader = loader
-        identity, name = f"{digest(loader)} v{LOADED_VERSION}", label(loader)
-        self.folders = [identity_folder(cache / kind, identity, name) for kind in ("loaded", BOXES_KIND)]
-        texts, boxes = self.folders
-        self._texts = KeyedRows(texts, LOADED, storage, made_since)
-        self._boxes = KeyedRows(boxes, BOXES, storage, made_since)
-        self._pending_texts: dict[str, Row] = {}
-        self._pending_boxes: dict[str, Row] = {}
-        self._size = 0
+        self._rows = cached_rows(workspace, "loaded", f"{digest(loader)} v{LOADED_VERSION}", label(loader), LOADED)
+        self._pending: dict[str, Row] = {}
 
     def load(self, data: bytes) -> FileText:
         """Return the text of a file without boxes, from the cache or the loader; raises as the loader does."""
         key = sha256(data).hexdigest()
-        row = self._pending_texts.get(key) or self._texts.get([key]).get(key) or self._load(key, data)
+        row = self._pending.get(key) or self._rows.get([key], [*WITHOUT_BOXES]).get(key) or self._load(key, data)
         if row["fault"] is not None:
             raise UnreadableDocumentError(row["fault"])
         return FileText(row["text"], json.loads(row["metadata"]))
 
     def _load(self, key: str, data: bytes) -> Row:
-        row: dict[str, Any] = {"text": None, "metadata": "{}", "fault": None}
         try:
             file = load_file(self._loader, data)
-            row |= {"text": file.text, "metadata": json.dumps(file.metadata)}
-            if file.boxes:
-                self._pending_boxes[boxes_key(key, text_sha256(file.text))] = {"boxes": file.boxes}
-            self._size += len(file.text) + len(file.boxes)
+            row = {"text": file.text, "metadata": json.dumps(file.metadata), "fault": None, "boxes": file.boxes}
         except UnfinishedDocumentError:
             raise
         except UnreadableDocumentError as error:
-            row["fault"] = str(error)
-        self._pending_texts[key] = row
-        if self._size > MAX_PENDING:
+            row = {"text": None, "metadata": "{}", "fault": str(error), "boxes": b""}
+        self._pending[key] = row
+        if sum(len(row["text"] or "") + len(row["boxes"]) for row in self._pending.values()) > MAX_PENDING:
             self.close()
         return row
 
     def close(self) -> None:
         """Write pending rows; raises ``ArtifactError`` when they cannot be written."""
-        # Boxes first: a reader who finds the text does not look for boxes again.
-        self._boxes.put(self._pending_boxes)
-        self._texts.put(self._pending_texts)
-        self._pending_boxes.clear()
-        self._pending_texts.clear()
-        self._size = 0
-
-
-def boxes_key(file_digest: str, text_digest: str) -> str:
-    """Return the key of the boxes of a text that a loader read from a file."""
-    return data_sha256([file_digest, text_digest])
+        self._rows.put(self._pending)
+        self._pending.clear()
 
 
 @functools.lru_cache(maxsize=8)
-def stored_boxes(cache: Path, storage: Storage, key: str) -> bytes:
-    """Return the stored boxes of a text; empty without any."""
-    storage.fetch_missing(cache / BOXES_KIND)
-    for folder in sorted((cache / BOXES_KIND).glob("*/")):
-        if rows := KeyedRows(folder, BOXES, storage).get([key]):
-            return bytes(rows[key]["boxes"])
+def stored_boxes(cache: Path, storage: Storage, file_digest: str, text_digest: str) -> bytes:
+    """Return the stored boxes of the text that a loader read from a file; empty without any."""
+    storage.fetch_missing(cache / "loaded")
+    for folder in sorted((cache / "loaded").glob("*/")):
+        row = KeyedRows(folder, LOADED, storage).get([file_digest], ("text", "boxes")).get(file_digest)
+        if row is not None and row["boxes"] and text_sha256(row["text"]) == text_digest:
+            return bytes(row["boxes"])
     return b""
 
 
@@ -120,12 +104,9 @@ def file_loading(workspace: Workspace | None) -> Iterator[Load]:
     caches: dict[str, LoadedFiles] = {}
     with ExitStack() as stack:
 
-        def load(loader: Any, data: bytes) -> FileText:
+        def load(loader: object, data: bytes) -> FileText:
             if (name := digest(loader)) not in caches:
-                loaded = LoadedFiles(workspace.root / "cache", loader, workspace.storage, workspace.made_since)
-                for folder in loaded.folders:
-                    workspace.fetch_missing(folder)
-                caches[name] = stack.enter_context(closing(loaded))
+                caches[name] = stack.enter_context(closing(LoadedFiles(workspace, loader)))
             return caches[name].load(data)
 
         yield load
@@ -153,30 +134,19 @@ def cut_documents(
     Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place.
     """
     if workspace is None:
-        return _cut_in_memory(chunker, documents)
-    folder = identity_folder(workspace.root / "cache" / "chunks", f"{digest(chunker)} v{CUTS_VERSION}", name)
-    workspace.fetch_missing(folder)
-    rows = KeyedRows(folder, CUTS, workspace.storage, workspace.made_since)
+        in_memory = as_position_aware(chunker)
+        chunks = [chunk for document in documents for chunk in _checked_chunks(in_memory, document)]
+        skipped = getattr(in_memory, "skipped_chunks", 0)
+        return chunks, Effort.of(len(documents), "documents", skipped=skipped)
+    rows = cached_rows(workspace, "chunks", f"{digest(chunker)} v{CUTS_VERSION}", name, CUTS)
     embedder = getattr(chunker, "embedder", None)
     # Local vectors are not cached: most chunkers ask for a vector of every sentence, once.
     if embedder is None or not is_remote(embedder):
         return cut_once(rows, as_position_aware(chunker), documents)
-    cached: Any = cached_embedder(workspace, embedder)
+    cached = cached_embedder(workspace, embedder)
     position_aware = as_position_aware(replaced(chunker, embedder=cached))
-    chunks, effort = cut_once(rows, position_aware, documents, tokens_read=lambda: cached.tokens_read)
+    chunks, effort = cut_once(rows, position_aware, documents, tokens_read=lambda: spent(cached)["tokens"])
     return chunks, effort.model_copy(update={"cost": spent(cached)["cost"] if effort.fresh else 0.0})
-
-
-def _cut_in_memory(chunker: Any, documents: Sequence[Document]) -> tuple[list[PositionAwareChunk], Effort]:
-    position_aware, chunks = as_position_aware(chunker), list[PositionAwareChunk]()
-    for document in documents:
-        cut = position_aware.chunk_with_positions(document)
-        if not isinstance(position_aware, BuiltInChunker):
-            for chunk in cut:
-                document.check_span(chunk.to_span())
-        chunks += cut
-    skipped = getattr(position_aware, "skipped_chunks", 0)
-    return chunks, Effort.of(len(documents), "documents", skipped=skipped)
 
 
 def cut_once(
@@ -212,15 +182,21 @@ def cut_once(
     return chunks, Effort(fresh=len(fresh), total=len(documents), unit="documents", skipped=skipped, tokens=total)
 
 
+def _checked_chunks(chunker: PositionAwareChunker, document: Document) -> list[PositionAwareChunk]:
+    chunks = chunker.chunk_with_positions(document)
+    for chunk in [] if isinstance(chunker, BuiltInChunker) else chunks:
+        document.check_span(chunk.to_span())
+    return chunks
+
+
 def _cut(
     chunker: PositionAwareChunker, document: Document, tokens_read: Callable[[], int | None]
 ) -> tuple[list[PositionAwareChunk], Row]:
-    before = tokens_read()
-    # A run shows the number of skipped pieces instead of a warning for each.
-    if isinstance(chunker, ChunkerPositionAdapter):
+    before, skipped = tokens_read(), list[str]()
+    if isinstance(chunker, ChunkerPositionAdapter):  # a run shows the number of skipped pieces, without warnings
         chunks, skipped = chunker.placed(document)
     else:
-        chunks, skipped = chunker.chunk_with_positions(document), []
+        chunks = _checked_chunks(chunker, document)
     after = tokens_read()
     return chunks, {
         "starts": [chunk.start for chunk in chunks],

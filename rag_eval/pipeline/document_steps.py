@@ -30,7 +30,7 @@ from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.parts import PartRecord, fresh
 from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
-from rag_eval.pipeline.document_caches import boxes_key, cut_documents, file_loading, stored_boxes
+from rag_eval.pipeline.document_caches import cut_documents, file_loading, stored_boxes
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.references import ChunksRef, Effort, Frozen, TableRef
 from rag_eval.pipeline.step import Shards, as_table, step
@@ -353,8 +353,8 @@ class StoredDocuments(Mapping[str, Document]):
             (document,) = documents_from_table(shard.slice(row, 1))
             file = document.metadata.get(FILE_DIGEST)
             if self._workspace is not None and isinstance(file, str):
-                key = boxes_key(file, self.digests[doc_id])
-                fetch = partial(stored_boxes, self._workspace.root / "cache", self._workspace.storage, key)
+                cache, storage = self._workspace.root / "cache", self._workspace.storage
+                fetch = partial(stored_boxes, cache, storage, file, self.digests[doc_id])
                 document = replace(document, box_map=fetch)
             while self._read and sum(len(document.content) for document in self._read.values()) > MOST_CHARACTERS:
                 del self._read[next(iter(self._read))]

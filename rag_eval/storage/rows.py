@@ -183,11 +183,11 @@ class KeyedRows:
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
         return wait_for_lock(lock, stopped)
 
-    def get(self, digests: Sequence[str]) -> dict[str, Row]:
-        """Return the rows of these keys in hex, by key; without the key's own column."""
+    def get(self, digests: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, Row]:
+        """Return the rows of these keys in hex, by key: these columns, or all but the key's own."""
         rows: dict[str, Row] = {}
         for file, places, numbers in locate(keys_from_hex(digests), self.files()):
-            values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(numbers)).to_pylist()
+            values = file.table.select(columns or file.table.column_names[1:]).take(pa.array(numbers)).to_pylist()
             rows |= {digests[place]: row for place, row in zip(places.tolist(), values, strict=True)}
         return rows
 
