@@ -77,7 +77,7 @@ def report(
 
 def export(
     run: options.RunArgument = "latest",
-    format_: Annotated[str, typer.Option("--format", help="File format: trec, jsonl, csv or parquet.")] = "jsonl",
+    format_: Annotated[str, typer.Option("--format", help="File format: trec or jsonl.")] = "jsonl",
     output: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder to write to.", show_default="export/ in the run's folder"),

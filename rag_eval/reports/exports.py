@@ -1,16 +1,14 @@
-"""Exports of a run: TREC run and qrels files, or the questions with the passages found, as JSONL, CSV or Parquet."""
+"""Exports of a run: TREC run and qrels files, or the questions with the passages found as JSON lines."""
 
-import codecs
-import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Literal, TypedDict, get_args
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 import numpy as np
@@ -24,32 +22,10 @@ from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.storage.files import scratch_path, writing
-from rag_eval.tables import schema_of, table_of
 from rag_eval.tokens import count_tokens
 
-Format = Literal["trec", "jsonl", "csv", "parquet"]
-FORMATS: tuple[str, ...] = get_args(Format)
-
+FORMATS = ("trec", "jsonl")
 LONGEST_FILE = 100
-
-ROWS = schema_of(
-    "doc_id start end chunk_id place boxes score",
-    configuration=pa.string(),
-    query_id=pa.string(),
-    query=pa.string(),
-    unanswerable=pa.bool_(),
-    rank=pa.int32(),
-    doc_id=pa.string(),
-    start=pa.int64(),
-    end=pa.int64(),
-    chunk_id=pa.string(),
-    place=pa.string(),
-    boxes=pa.string(),
-    score=pa.float64(),
-    tokens=pa.int64(),
-    text=pa.large_string(),
-)
-"""What CSV and Parquet have: a row for each passage of each question of each configuration; boxes are JSON."""
 
 
 class ExportedPassage(TypedDict):
@@ -90,16 +66,13 @@ class Exported:
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def write(self, path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    def write(self, path: Path, lines: Iterable[str]) -> None:
         """Write a file whole, or not at all."""
         with scratch_path(path.parent) as scratch, writing(path):
             with scratch.open("wb") as file:
-                write(file)
+                file.writelines(f"{line}\n".encode() for line in lines)
             os.replace(scratch, path)
         self.files.append(path)
-
-    def write_lines(self, path: Path, lines: Iterable[str]) -> None:
-        self.write(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
 
 
 def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder: Path) -> Exported:
@@ -108,7 +81,7 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
     Args:
         workspace: Where the run is.
         outcome: The run.
-        to: One of ``FORMATS``. TREC's files have every hit; the others have what the objective counts: the first k
+        to: One of ``FORMATS``. TREC's files have every hit; JSON lines have what the objective counts: the first k
             passages, or those within its budget of tokens.
         folder: Where the files go.
 
@@ -120,15 +93,14 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
         raise ConfigurationError(f"there is no format {to!r}{suggestion(to, FORMATS)}: {choices(FORMATS, to)}")
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: there is nothing to export")
-    exported = Exported()
     if to == "trec":
-        _write_trec(workspace, outcome, folder, exported)
-        return exported
+        return _write_trec(workspace, outcome, folder)
     if split_name(outcome.ranking_metric)[1].kind == "min":
         reason = f"{outcome.ranking_metric} counts another number of hits for each question"
         raise ConfigurationError(f"{reason}: run with another objective to export what is counted")
+    exported = Exported()
     questions = (row for configuration in outcome.ranked() for row in asked(workspace, outcome, configuration))
-    exported.write(folder / f"passages.{to}", lambda file: _WRITERS[to](file, questions))
+    exported.write(folder / "passages.jsonl", (json.dumps(question, ensure_ascii=False) for question in questions))
     return exported
 
 
@@ -176,21 +148,21 @@ class _PassageReader:
 
     def counted(self, rows: Sequence[Row]) -> list[Row]:
         """Return the passages that the cut counts; merged ones that touch become one, at the rank of the first."""
-        spent, counted = 0, list[Row]()
+        passages: list[Row] = []
         for row in sorted(rows, key=itemgetter("rank")):
-            near = [other for other in counted if self._is_merged and _touch(other, row)]
+            near = [other for other in passages if self._is_merged and _touch(other, row)]
             joined = dict(row)
             for other in near:
                 joined |= {name: min(joined[name], other[name]) for name in ("rank", "start")}
                 joined["end"] = max(joined["end"], other["end"])
             joined["text"] = self._text(joined)
             joined["tokens"] = count_tokens(joined["text"], DEFAULT_ENCODING)
-            spent += joined["tokens"] - sum(other["tokens"] for other in near)
-            cut = self._cut
-            if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
+            more = [*(other for other in passages if other not in near), joined]
+            spent = sum(passage["tokens"] for passage in more)
+            if {"hits": row["rank"], "tokens": spent}.get(self._cut.kind, 0) > self._cut.size:
                 break
-            counted = [*(other for other in counted if other not in near), joined]
-        return sorted(counted, key=itemgetter("rank"))
+            passages = more
+        return sorted(passages, key=itemgetter("rank"))
 
     def passage(self, row: Row) -> ExportedPassage:
         document = None if row["start"] is None else self._documents[row["doc_id"]]
@@ -223,47 +195,12 @@ def _touch(first: Row, second: Row) -> bool:
     return is_near and first["doc_id"] == second["doc_id"]
 
 
-def _write_jsonl(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
-    for question in questions:
-        file.write(f"{json.dumps(question, ensure_ascii=False)}\n".encode())
-
-
-def _rows(question: AskedQuestion) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each passage of a question."""
-    head = question["configuration"], question["query_id"], question["user_input"], question["unanswerable"]
-    for passage, text in zip(question["passages"], question["retrieved_contexts"], strict=True):
-        boxes = json.dumps(passage["boxes"]) if passage["boxes"] else None
-        yield (*head, *{**passage, "boxes": boxes}.values(), text)
-
-
-def _write_csv(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
-    lines = csv.writer(codecs.getwriter("utf-8")(file))
-    lines.writerow(ROWS.names)
-    for question in questions:
-        lines.writerows([*map(_harmless, row)] for row in _rows(question))
-
-
-def _harmless(cell: object) -> object:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
-def _write_parquet(file: IO[bytes], questions: Iterator[AskedQuestion]) -> None:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(file, ROWS) as writer:
-        for _, group in groupby(questions, key=itemgetter("configuration")):
-            writer.write_table(table_of(ROWS, [row for question in group for row in _rows(question)]))
-
-
-_WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
-
-
-def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, exported: Exported) -> None:
+def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path) -> Exported:
     """Write a run file for each configuration, and qrels: one at chunk level, at token level one for each.
 
     At token level a chunk is relevant to a question if it touches evidence, so other chunks have other qrels.
     """
+    exported = Exported()
     is_placed = outcome.inputs.evaluation_type == "token-level"
     answers = workspace.read_table(outcome.inputs.truth.answers)
     if is_placed:
@@ -274,23 +211,23 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path, e
     else:
         rows = answers.to_pylist()
         pairs = sorted({(row["query_id"], row["chunk_id"]) for row in rows})
-        exported.write_lines(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
+        exported.write(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
         if len(rows) > len({(row["query_id"], row["group"]) for row in rows}):
             exported.notes.append("Alternatives are separate relevant chunks in qrels.txt, but one group in rag-eval.")
+    known, repeated = set(answers.column("query_id").to_pylist()), list[int]()
     names = _file_names([configuration.name for configuration in outcome.configurations])
-    known = set(answers.column("query_id").to_pylist())
-    repeated: list[int] = []
     for configuration, name in zip(outcome.configurations, names, strict=True):
         returned = workspace.read_table(configuration.returned)
         hits = {query: rows for query, rows in _by_query(returned).items() if query in known}
         lines = _run_lines(hits, name, is_placed)
-        exported.write_lines(folder / f"{name}.run", lines)
+        exported.write(folder / f"{name}.run", lines)
         repeated.append(sum(map(len, hits.values())) - len(lines))
         if is_placed:
-            exported.write_lines(folder / f"{name}.qrels", _qrels(workspace, configuration, answers, returned))
+            exported.write(folder / f"{name}.qrels", _qrels(workspace, configuration, answers, returned))
     if any(repeated):
         which = counted(sum(map(bool, repeated)), "configurations")
         exported.notes.append(f"A passage counts once: {counted(sum(repeated), 'repeated hits')} left out in {which}.")
+    return exported
 
 
 def _file_names(names: Sequence[str]) -> list[str]:
@@ -343,21 +280,16 @@ def _qrels(
     """
     import polars as pl
 
-    truth = pl.DataFrame(answers.select(["query_id", "doc_id", "start", "end"]))
+    place = ["doc_id", "start", "end"]
+    truth = pl.DataFrame(answers.select(["query_id", *place]))
     if configuration.chunk_tables and configuration.passages is None:
         chunks = read_chunks(workspace, configuration.chunk_tables, "token-level")
-        units = pl.DataFrame(chunks.select(["doc_id", "start", "end"]))
-        near = truth.join(units, on="doc_id", suffix="_unit")
+        near = truth.join(pl.DataFrame(chunks.select(place)), on="doc_id", suffix="_unit")
     else:
-        units = pl.DataFrame(returned.select(["query_id", "doc_id", "start", "end"])).drop_nulls()
+        units = pl.DataFrame(returned.select(["query_id", *place])).drop_nulls()
         near = truth.join(units, on=["query_id", "doc_id"], suffix="_unit")
     touched = near.filter((pl.col("start_unit") < pl.col("end")) & (pl.col("end_unit") > pl.col("start")))
-    missed = truth.join(touched, on=["query_id", "doc_id", "start", "end"], how="anti")
-    relevant = pl.concat(
-        [
-            touched.select("query_id", "doc_id", start="start_unit", end="end_unit"),
-            missed.select("query_id", "doc_id", "start", "end"),
-        ]
-    )
-    for row in relevant.unique().sort("query_id", "doc_id", "start", "end").iter_rows(named=True):
-        yield f"{_word(row['query_id'])} 0 {_unit(row | {'chunk_id': None, 'rank': 0}, True)} 1"
+    missed = truth.join(touched, on=["query_id", *place], how="anti")
+    relevant = pl.concat([touched.select("query_id", "doc_id", start="start_unit", end="end_unit"), missed])
+    for row in relevant.unique().sort("query_id", *place).iter_rows(named=True):
+        yield f"{_word(row['query_id'])} 0 {_unit(row, is_placed=True)} 1"

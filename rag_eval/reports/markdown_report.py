@@ -33,25 +33,20 @@ def report_markdown(report: Report) -> str:
         text = [column.title for column in columns if column.kind in ("name", "verdict")]
         lines += [*markdown_table([column.title for column in columns], rows, text), ranking.note, ""]
         lines += [*_strip_lines(report.verdict), *why_lines(report.why)]
-    if report.no_answer:
-        lines += ["## Questions without an answer", "", *_paragraphs([" ".join(report.no_answer.sentences)])]
-        lines += markdown_table(report.no_answer.TITLES, report.no_answer.rows())
-    if report.unjudged:
-        lines += ["## Unjudged", "", *_paragraphs([" ".join(report.unjudged.sentences)])]
-        lines += markdown_table(report.unjudged.titles, report.unjudged.rows())
+    for title, section in (("Questions without an answer", report.no_answer), ("Unjudged", report.unjudged)):
+        lines += [f"## {title}", "", *_paragraphs([" ".join(section.sentences)])] if section else []
     if outcome.failures:
         lines += ["## Failed", "", *_bullets(f"{name}: {f.reason}" for name, f in outcome.failures.items()), ""]
     if report.compared:
         lines += ["## Before and after", "", *_paragraphs([" ".join(report.since), *data_sentences(report.compared)])]
         lines += [*_comparison_lines(report.compared), ""]
         lines += _paragraphs([*report.drops, *left_out_sentences(report.compared)])
-    lines += ["## Provenance", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
-    return "\n".join(lines) + "\n"
+    lines += ["## Provenance", "", *markdown_table(("", " "), facts(outcome).items(), ("", " "))]
+    return "\n".join(lines)
 
 
 def _verdict_lines(words: VerdictWords) -> list[str]:
-    lines = [f"# {escape_markdown(words.headline)}", "", *_paragraphs(filter(None, [words.made_of]))]
+    lines = [f"# {escape_markdown(words.headline)}", ""]
     for head, text in words.sections.items():
         lines += [f"**{head}.** {escape_markdown(text)}", ""]
     return lines + [*_bullets(words.notes), ""] * bool(words.notes)
@@ -69,12 +64,12 @@ def why_lines(why: Why) -> list[str]:
     """Return where the first two configurations lose recall and differ, and what to try next."""
     lines = []
     if why.losses:
-        losses = why.losses.values()
-        shares = {part: [loss[part] for loss in losses] for part in LOSS_PARTS if any(loss[part] for loss in losses)}
-        shares["total"] = [sum(loss.values()) for loss in losses]
-        rows = [[part, *(percent(share, 1) for share in row)] for part, row in shares.items()]
+        names = [*why.losses][:2]
+        shares = {part: [why.losses[name][part] for name in names] for part in LOSS_PARTS}
+        shares["total"] = [sum(column) for column in zip(*shares.values(), strict=True)]
+        rows = [[part, *(percent(share, 1) for share in row)] for part, row in shares.items() if any(row)]
         intro = f"Relevant content that is not in the first {counted(why.k, why.kind)}, by the stage that lost it:"
-        lines += ["## Why", "", intro, "", *markdown_table(["lost by", *why.losses], rows, ["lost by"])]
+        lines += ["## Why", "", intro, "", *markdown_table(["lost by", *names], rows, ["lost by"])]
         lines += _paragraphs([why.finding])
     if why.experiments:
         lines += ["## What to try next", "", "Gains are upper bounds on these questions, not forecasts.", ""]

@@ -44,27 +44,30 @@ class NoAnswer:
     questions: int
     configurations: list[Unanswered]
 
-    TITLES = ("configuration", "false hits", "score_threshold", "false hits with it", "answerable kept")
+    titles = ("configuration", "false hits", "score_threshold", "false hits with it", "answerable kept")
 
     @property
     def sentences(self) -> list[str]:
-        """What the table shows, and how many questions a threshold takes."""
+        """What the best configuration returns, and what its threshold does or how many questions one takes."""
+        first = self.configurations[0]
+        returned = _with_interval(first.returned.value, first.returned.interval)
         sentences = [
-            f"{counted(self.questions, 'questions')} declared unanswerable. A false hit is such a question for which "
-            f"anything is returned. The score_threshold keeps the false-hit rate of other such questions at "
-            f"{100 * FALSE_HIT_RATE:g} % on average. Brackets are 95 % intervals."
+            f"{counted(self.questions, 'questions')} declared unanswerable. {first.name} returns something for "
+            f"{returned} of such questions, which are false hits. Brackets are 95 % intervals."
         ]
-        if any(row.threshold is None for row in self.configurations):
-            sentences.append(f"A threshold takes at least {ceil(1 / FALSE_HIT_RATE) - 1:,} unanswerable questions.")
+        if first.threshold is None:
+            fewest = ceil(1 / FALSE_HIT_RATE) - 1
+            sentences.append(f"A score_threshold takes at least {fewest:,} unanswerable questions.")
+        else:
+            rate = f"{100 * FALSE_HIT_RATE:g} % on average"
+            sentences.append(f"The score_threshold keeps the false-hit rate of other such questions at {rate}.")
         return sentences
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield the cells of the table, by ``TITLES``."""
+        """Yield the cells of the table of thresholds, by ``titles``."""
         for row in self.configurations:
-            returned = _with_interval(row.returned.value, row.returned.interval)
-            if row.threshold is None:
-                yield row.name, returned, "–", "–", "–"
-            else:
+            if row.threshold is not None:
+                returned = _with_interval(row.returned.value, row.returned.interval)
                 false_hits = _with_interval(row.threshold.false_hits.value, row.threshold.interval)
                 yield row.name, returned, repr(row.threshold.score), false_hits, percent(row.threshold.kept.value, 1)
 

@@ -4,24 +4,19 @@ To add a column, add a ``RankingColumn`` to ``_columns``: each medium that it na
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, inf
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Literal, get_args
 
-import pyarrow as pa
 from rich.filesize import decimal
 
-from rag_eval.formatting import counted, html_table, number, signed
+from rag_eval.formatting import counted, number, signed
 from rag_eval.metrics.formulas import TokensRetrieved
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.reports.verdict import Contender, contenders_of
 from rag_eval.reports.wording import brackets, number_word, points, probability, typeset, unit_word
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.intervals import FEWEST_SURE
-from rag_eval.tables import ResultTable
-
-if TYPE_CHECKING:
-    import polars
 
 Medium = Literal["terminal", "wide", "markdown", "html", "prefect"]
 CellValue = float | str | None
@@ -86,21 +81,6 @@ class ConfigurationRanking:
         columns = [column for column in _columns(outcome, rows) if not column.optional or any(map(column.value, rows))]
         return cls(outcome.ranking_metric, rows, columns)
 
-    def to_polars(self) -> "polars.DataFrame":
-        """Return a row for each configuration, best first, as a polars frame."""
-        return self._table().to_polars()
-
-    def to_pandas(self) -> Any:
-        """Return a row for each configuration as a pandas frame; raises ``ConfigurationError`` without pandas."""
-        return self._table().to_pandas()
-
-    def _table(self) -> ResultTable:
-        return ResultTable(pa.table({column.title: [*map(column.value, self.rows)] for column in self.columns}))
-
-    def _repr_html_(self) -> str:
-        columns = self.shown_in("html")
-        return html_table([column.title for column in columns], [[c.text(row) for c in columns] for row in self.rows])
-
     def shown_in(self, *media: Medium) -> list[RankingColumn]:
         """Return the columns that one of the media shows, in order."""
         return [column for column in self.columns if column.media.intersection(media)]
@@ -131,12 +111,10 @@ class ConfigurationRanking:
     @property
     def scale(self) -> tuple[float, float]:
         """The range of the bars that draw the intervals: of a share from a full tenth to 1, else from 0."""
-        tested = [row for row in self.rows if row.placed is not None]
-        lows = [row.mean if row.interval[0] is None else row.interval[0] for row in tested]
-        highs = [row.mean if row.interval[1] is None else row.interval[1] for row in tested]
+        ends = [end for row in self.rows if row.placed for end in (*row.interval, row.mean) if end is not None]
         if self.is_share:
-            return min(0.9, floor(10 * min(lows, default=0.0)) / 10), 1.0
-        return min([0.0, *lows]), max([0.0, *highs]) or 1.0
+            return min(0.9, floor(10 * min(ends, default=0.0)) / 10), 1.0
+        return min([0.0, *ends]), max([0.0, *ends]) or 1.0
 
     def tick(self, value: float, decimals: int = 0) -> str:
         """Write a value of the metric on a scale: of a share in per cent."""
@@ -178,10 +156,10 @@ def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[Ranki
     return [
         RankingColumn("#", lambda row: row.place, kind="place"),
         RankingColumn("configuration", lambda row: row.name, kind="name"),
-        _metric_column(metric, rows, kind="score"),
+        replace(_metric_column(metric, rows), detail=_interval, kind="score"),
         *(_test_columns(max((row.mean for row in rows), default=0.0)) if is_tested else []),
         *(_metric_column(name, rows) for name in beside),
-        *(_metric_column(name, rows, media=frozenset({"prefect"})) for name in others),
+        *(replace(_metric_column(name, rows), media=frozenset({"prefect"})) for name in others),
         *_COST_COLUMNS,
         RankingColumn("chunks", lambda row: row.outcome.chunks.count, "{:,}".format),
         RankingColumn(
@@ -195,23 +173,11 @@ def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[Ranki
     ]
 
 
-def _metric_column(
-    name: str,
-    rows: Sequence[Contender],
-    kind: Literal["score", "number"] = "number",
-    media: frozenset[Medium] = EVERYWHERE,
-) -> RankingColumn:
+def _metric_column(name: str, rows: Sequence[Contender]) -> RankingColumn:
     # Tokens are whole, however few.
     is_tokens = metric_of(name).measures == "tokens"
     largest = inf if is_tokens else max((row.outcome.metrics[name] for row in rows), default=0.0)
-    return RankingColumn(
-        name,
-        lambda row: row.outcome.metrics[name],
-        lambda value: number(value, largest),
-        _interval if kind == "score" else lambda row: "",
-        kind=kind,
-        media=media,
-    )
+    return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, largest))
 
 
 def _interval(row: Contender) -> str:
@@ -230,7 +196,7 @@ def _test_columns(largest: float) -> list[RankingColumn]:
         ),
         RankingColumn(
             "against the best",
-            lambda row: row.placed.against_best.difference if row.placed and row.placed.against_best else None,
+            lambda row: row.versus.difference if row.versus else None,
             lambda value: typeset(signed(value, largest)),
             lambda row: row.verdict,
             media=DOCUMENTS,
@@ -241,7 +207,7 @@ def _test_columns(largest: float) -> list[RankingColumn]:
 
 
 def _cost_column(
-    title: str, value: Callable[[Contender], CellValue], write: Callable[[Any], str], explanation: str
+    title: str, value: Callable[[Contender], CellValue], write: Callable[[float], str], explanation: str
 ) -> RankingColumn:
     return RankingColumn(title, value, write, explanation=explanation, media=DOCUMENTS | WIDE, optional=True)
 
@@ -262,5 +228,10 @@ _COST_COLUMNS = [
         "{:,}".format,
         "Tokens of the chunks and questions that models read, cached vectors included",
     ),
-    _cost_column("index", lambda row: row.index_bytes or None, decimal, "Size of the vectors and their index on disk"),
+    _cost_column(
+        "index",
+        lambda row: row.index_bytes or None,
+        lambda size: decimal(int(size)),
+        "Size of the vectors and their index on disk",
+    ),
 ]

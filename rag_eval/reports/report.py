@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from rag_eval.formatting import asked, counted
+from rag_eval.metrics.formulas import BUDGET
+from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.metrics.metric import split_name
 from rag_eval.pipeline.caches import token_counts
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import recommendation_sentence, verdict_sentence
-from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.question_data import Overlay, pack_overlay
 from rag_eval.reports.question_tables import questions_of
@@ -14,13 +16,16 @@ from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import UnjudgedReport, unjudged_of
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.verdict_words import VerdictWords, words_of
-from rag_eval.reports.why import Why, why
+from rag_eval.reports.why import LOSS_MEANINGS, Why, why
 from rag_eval.results.compare import RunComparison, compare_runs
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_losses import drop_sentences
 from rag_eval.results.run_scores import SEED, RunScores, read_scores
 from rag_eval.stats.intervals import RESAMPLES
 from rag_eval.storage.files import data_sha256, patterns_of
+
+MOST_CHARTED = 100
+"""The most configurations that the charts show, the best ones."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +75,49 @@ def build_report(
     if verdict.contenders:
         with token_counts(workspace) as count:
             overlay = pack_overlay(questions_of(workspace, outcome, scores, compared), count=count)
+    explained = why(workspace, scores, verdict, MOST_CHARTED)
     return Report(
         verdict=verdict,
         words=words_of(verdict),
-        why=why(workspace, scores, verdict),
+        why=explained,
         no_answer=no_answer(workspace, outcome, scores),
         unjudged=unjudged_of(workspace, outcome),
         ranking=ConfigurationRanking.of(outcome, verdict.contenders),
-        charts=charts_of(workspace, verdict),
+        charts=charts_of(verdict, explained),
         overlay=overlay,
         compared=compared,
         since=since,
         drops=drop_sentences(workspace, compared) if compared else [],
     )
+
+
+def charts_of(verdict: RunVerdict, explained: Why) -> dict[str, object]:
+    """Return what the page draws of the best configurations; nothing if none finished. None was not measured."""
+    outcome, strip = verdict.outcome, verdict.strip
+    names = [contender.name for contender in verdict.contenders[:MOST_CHARTED]]
+    if not names:
+        return {}
+    roles = {"ship": names[0], "second": verdict.runner_up, "cheap": verdict.cheapest}
+    losses = [explained.losses.get(name) for name in names]
+    drawn: dict[str, object] = {"within": False, "budget": BUDGET, "curves": {"budgets": [], "lines": []}, "strip": []}
+    if strip:
+        drawn = {
+            "within": split_name(verdict.objective)[0] == strip.metric,
+            "budget": strip.budget,
+            "curves": {"budgets": strip.budgets, "lines": strip.lines(names)},
+            "strip": strip.lanes(names[0]),
+            "safe": strip.safe_budgets(names[0], verdict.budget),
+        }
+    return drawn | {
+        "configurations": names,
+        "unit": "relevant text" if outcome.config.evaluation_type == "token-level" else "relevant chunks",
+        "objective": verdict.objective,
+        "shipped": verdict.shipped is not None,
+        "roles": {role: names.index(name) for role, name in roles.items() if name in names},
+        "losses": [lost and [round(lost[part], 5) for part in LOSS_PARTS] for lost in losses],
+        "meanings": LOSS_MEANINGS,
+        "finding": explained.finding,
+    }
 
 
 def facts(outcome: BenchmarkOutcome) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.metrics.formulas import STRIP, RecallWithinTokens, TokensFetched
-from rag_eval.metrics.metric import Counts, Values, score_name
+from rag_eval.metrics.formulas import BUDGET, STRIP, RecallWithinTokens, TokensFetched
+from rag_eval.metrics.metric import Counts, Values, score_name, split_name
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.stats.comparison import best_first
@@ -46,6 +46,7 @@ class Strip:
 
     Attributes:
         metric: Recall within tokens.
+        budget: The budget of the run, one of the budgets.
         budgets: The budgets, rising.
         means: The mean at each budget, by configuration; None from where on its hits are used up for more than 5 % of
             the questions: beyond, one would compare how many hits were fetched.
@@ -56,6 +57,7 @@ class Strip:
     """
 
     metric: str
+    budget: int
     budgets: list[int]
     means: dict[str, Curve]
     low: dict[str, Curve]
@@ -70,13 +72,8 @@ class Strip:
 
     def lines(self, names: Iterable[str]) -> list[list[Point | None]]:
         """Return the mean of each configuration at each budget with its interval; None if its hits are used up."""
-        return [
-            [
-                None if mean is None else (mean, low, high)
-                for mean, low, high in zip(self.means[name], self.low[name], self.high[name], strict=True)
-            ]
-            for name in names
-        ]
+        curves = ([*zip(self.means[name], self.low[name], self.high[name], strict=True)] for name in names)
+        return [[None if mean is None else (mean, low, high) for mean, low, high in curve] for curve in curves]
 
     def lanes(self, shipped: str) -> list[Lane]:
         """Return a lane for the shipped configuration and those that win most, in the order of where they win.
@@ -112,11 +109,12 @@ def _runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
     return [(run[0], run[-1]) for run in runs]
 
 
-def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip | None:
-    """Return the winners at this and every budget of the strip; None if a run has no scores at budgets.
+def strip_of(scores: RunScores, outcome: BenchmarkOutcome) -> Strip | None:
+    """Return the winners at every budget of the strip and at that of the run; None without scores at budgets.
 
     Equal ones are in the order in which the run ranks them by that budget.
     """
+    budget = _budget(outcome)
     budgets = [size for size in sorted({*STRIP, budget}) if _within(size) in scores.metrics]
     if not scores.configurations or len(budgets) < 2 or TokensFetched.label not in scores.metrics:
         return None
@@ -125,21 +123,29 @@ def strip_of(scores: RunScores, outcome: BenchmarkOutcome, budget: int) -> Strip
     rows = np.concatenate([at_budget.values for at_budget in paired])
     shape = (len(budgets), len(names))
     ends = bootstrap_intervals(rows, units, np.random.default_rng(SEED), resamples=_RESAMPLES)
+    low, high = np.full((2, *shape), np.nan) if ends is None else ends.T.reshape(2, *shape)
     fetched = scores.paired(TokensFetched.label).values
-    reached = np.array([(fetched <= size).mean(axis=1) <= USED_UP for size in budgets])
+    reached = (fetched <= np.array(budgets)[:, None, None]).mean(axis=2) <= USED_UP
     means = np.where(reached, rows.mean(axis=1).reshape(shape), -np.inf)
     first = np.array([_first(row, names, outcome.by(_within(size))) for row, size in zip(means, budgets, strict=True)])
-    among = _among_first(paired, first) & reached
-    lows, highs = (None, None) if ends is None else (ends[:, 0].reshape(shape), ends[:, 1].reshape(shape))
+    labels = np.array(names, object)
+    winners = labels[first]
+    winners[~reached.any(axis=1)] = None
     return Strip(
         metric=RecallWithinTokens.label,
+        budget=budget,
         budgets=budgets,
         means=_curves(means, reached, names),
-        low=_curves(lows, reached, names),
-        high=_curves(highs, reached, names),
-        first=[names[row] if reached[at].any() else None for at, row in enumerate(first.tolist())],
-        among=[[name for name, is_tied in zip(names, row, strict=True) if is_tied] for row in among],
+        low=_curves(low, reached, names),
+        high=_curves(high, reached, names),
+        first=winners.tolist(),
+        among=[labels[row].tolist() for row in _among_first(paired, first) & reached],
     )
+
+
+def _budget(outcome: BenchmarkOutcome) -> int:
+    cut = split_name(outcome.ranking_metric)[1]
+    return cut.size if cut.kind == "tokens" else outcome.config.budget or BUDGET
 
 
 def _first(means: Values, names: Sequence[str], outcome: BenchmarkOutcome) -> int:
@@ -152,9 +158,7 @@ def _within(budget: int) -> str:
     return score_name(RecallWithinTokens.label, "tokens", budget)
 
 
-def _curves(values: Values | None, reached: Flags, names: Sequence[str]) -> dict[str, Curve]:
-    if values is None:
-        return {name: [None] * len(reached) for name in names}
+def _curves(values: Values, reached: Flags, names: Sequence[str]) -> dict[str, Curve]:
     rounded = np.where(reached, values.round(6), np.nan).T.tolist()
     return {
         name: [None if value != value else value for value in row] for name, row in zip(names, rounded, strict=True)

@@ -1,7 +1,7 @@
 """What the configurations of a run retrieved and nobody judged, and how far that could change the result."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from rag_eval.metrics.score_tables import UnjudgedAs, held_shares, score_passage
 from rag_eval.pipeline.caches import token_counts
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.wording import with_interval
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.intervals import Estimate, PredictionPowered, prediction_powered
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, Units
@@ -36,8 +37,6 @@ from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.evidence import PERSON, RELEVANT_GRADE, TRUTH_KINDS, JudgedPassage, judgements
 from rag_eval.types.ids import ChunkId
 
-BOUND = "if all of it were relevant"
-
 
 @dataclass(frozen=True)
 class ConfigurationUnjudged:
@@ -45,7 +44,7 @@ class ConfigurationUnjudged:
 
     Attributes:
         name: Its name.
-        unjudged: The unjudged share of what it retrieves, by cut.
+        unjudged: The unjudged share of what it retrieves, at the cut of the ranking metric.
         value: The ranking metric.
         most: The ranking metric if all unjudged text were relevant; None if that is no bound.
         precision: The precision at the ranking metric's cut if people had judged all pooled passages; None without a
@@ -53,7 +52,7 @@ class ConfigurationUnjudged:
     """
 
     name: str
-    unjudged: Mapping[str, float]
+    unjudged: float
     value: float
     most: float | None
     precision: PredictionPowered | None
@@ -67,7 +66,6 @@ class UnjudgedReport:
     """
 
     metric: str
-    precision_metric: str
     configurations: list[ConfigurationUnjudged]
     pooled: int
     waiting: int
@@ -77,29 +75,28 @@ class UnjudgedReport:
     @property
     def titles(self) -> tuple[str, ...]:
         first = self.configurations[0]
-        bound = (BOUND,) if first.most is not None else ()
-        powered = (f"{self.precision_metric}, estimated", "people alone", "model alone") if first.precision else ()
-        return "configuration", *first.unjudged, self.metric, *bound, *powered
+        bound = ("at most",) if first.most is not None else ()
+        return "configuration", "unjudged", self.metric, *bound, *(("estimated precision",) if first.precision else ())
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the cells of the table, by ``titles``."""
         for row in self.configurations:
-            shares = [percent(share, 1) for share in row.unjudged.values()]
             most = [] if row.most is None else [number(row.most)]
-            estimates = [row.precision.powered, row.precision.human, row.precision.model] if row.precision else []
-            yield row.name, *shares, number(row.value), *most, *map(with_interval, estimates)
+            precision = [with_interval(row.precision.powered)] if row.precision else []
+            yield row.name, percent(row.unjudged, 1), number(row.value), *most, *precision
 
     @property
     def sentences(self) -> list[str]:
-        """What the table shows, which bounds hold, and what the judgements say."""
+        """How much of the best configuration's text is unjudged, which bounds hold, and what the judgements say."""
+        first = self.configurations[0]
         sentences = [
-            "Retrieved text that is not in the ground truth and that nobody judged is unjudged. "
-            "It counts as irrelevant, although it may be relevant."
+            f"{percent(first.unjudged, 1)} of what {first.name} retrieves is unjudged: it is not in the ground truth "
+            "and counts as irrelevant, although it may be relevant."
         ]
-        if self.configurations[0].most is not None:
+        if first.most is not None:
             is_both = metric_of(self.metric).bounds == "both"
             least = "nor lower than shown" if is_both else "but lower if relevant text was not retrieved"
-            sentences.append(f"{self.metric} cannot be higher than with all of it relevant, {least}.")
+            sentences.append(f"Its {self.metric} cannot be higher than {number(first.most)}, {least}.")
         if relevance := self.relevance:
             sentences += [
                 f"People judged {relevance.human.n:,} of {relevance.model.n:,} pooled passages, {self.judge} all.",
@@ -110,13 +107,6 @@ class UnjudgedReport:
         elif self.pooled:
             sentences.append(f"{counted(self.pooled, 'passages')} were pooled; {self.waiting:,} are not judged yet.")
         return sentences
-
-
-def with_interval(estimate: Estimate) -> str:
-    """Return such as ``12.0 % [9.1, 14.9]``."""
-    if estimate.low is None or estimate.high is None:
-        return percent(estimate.mean, 1)
-    return f"{percent(estimate.mean, 1)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 @dataclass(frozen=True)
@@ -138,9 +128,6 @@ class RunTables:
     @property
     def is_placed(self) -> bool:
         return self.outcome.inputs.evaluation_type == "token-level"
-
-    def precision_name(self, cut: Cut) -> str:
-        return score_name("span_precision" if self.is_placed else "chunk_precision", cut.kind, cut.size)
 
     def returned(self, configuration: ConfigurationOutcome) -> pa.Table:
         return as_passages(self.workspace.read_table(configuration.returned))
@@ -198,30 +185,21 @@ def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedRepo
     """
     if not outcome.configurations:
         return None
-    column, cut = split_name(outcome.ranking_metric)
+    objective, (column, cut) = outcome.ranking_metric, split_name(outcome.ranking_metric)
     metric = metric_of(column)
     cut = cut if cut.size else Cut("hits", max(outcome.config.k))
-    names = [score_name("unjudged", "hits", k) for k in sorted(outcome.config.k)]
-    names = list(dict.fromkeys([*names, score_name("unjudged", cut.kind, cut.size)]))
     has_bound = metric.bounds != "neither" and not issubclass(metric, OwnMetric)
     with opened_run(workspace, outcome) as run:
         pooled = _Pooled.of(run)
         rows = []
         for configuration in outcome.ranked():
-            shares = dict(zip(names, run.means(configuration, names), strict=True))
-            value = configuration.metrics[outcome.ranking_metric]
-            most = run.means(configuration, [outcome.ranking_metric], unjudged="relevant")[0] if has_bound else None
+            (share,) = run.means(configuration, [score_name("unjudged", cut.kind, cut.size)])
+            most = run.means(configuration, [objective], unjudged="relevant")[0] if has_bound else None
             precision = pooled.precision(run, configuration, cut)
-            rows.append(ConfigurationUnjudged(configuration.name, shares, value, most, precision))
-        return UnjudgedReport(
-            outcome.ranking_metric,
-            run.precision_name(cut),
-            rows,
-            pooled.count,
-            pooled.waiting,
-            pooled.judge,
-            pooled.estimate(np.ones(len(pooled.passages))) if pooled.is_sampled else None,
-        )
+            value = configuration.metrics[objective]
+            rows.append(ConfigurationUnjudged(configuration.name, share, value, most, precision))
+        relevance = pooled.estimate(np.ones(len(pooled.passages))) if pooled.is_sampled else None
+    return UnjudgedReport(objective, rows, pooled.count, pooled.waiting, pooled.judge, relevance)
 
 
 def pooled_truth(
@@ -259,14 +237,10 @@ class _Pooled:
 
     @classmethod
     def of(cls, run: RunTables) -> "_Pooled":
-        pooled = [
-            (str(query.id), passage)
-            for query in queries_from_table(run.truth.queries)
-            for passage in judgements(query)
-            if passage.is_pooled
-        ]
-        judges = Counter(judge for _, passage in pooled for judge in passage.grades)
-        judge = next((judge for judge, _ in judges.most_common() if judge != PERSON), None)
+        queries = queries_from_table(run.truth.queries)
+        pooled = [(str(query.id), passage) for query in queries for passage in judgements(query) if passage.is_pooled]
+        judges = Counter(judge for _, passage in pooled for judge in passage.grades if judge != PERSON)
+        judge = max(judges, key=judges.__getitem__, default=None)
         names = PLACE if run.is_placed else ("chunk_id",)
         passages = [row for row in pooled if judge in row[1].grades and row[1].place.keys() == set(names)]
         places = zip(*(run.truth.answers.column(name).to_pylist() for name in ("query_id", *names)), strict=True)
@@ -274,10 +248,14 @@ class _Pooled:
         in_truth = np.array([(query_id, *passage.place.values()) in truth for query_id, passage in passages], float)
         return cls(len(pooled), sum(passage.grade is None for _, passage in pooled), judge, passages, in_truth)
 
+    @cached_property
+    def drawn(self) -> list[bool]:
+        """Whether each passage was drawn for people and one of them judged it."""
+        return [passage.sampled and PERSON in passage.grades for _, passage in self.passages]
+
     @property
     def is_sampled(self) -> bool:
-        """Whether people judged some of the passages that were drawn for them and that the model judged."""
-        return any(passage.sampled and PERSON in passage.grades for _, passage in self.passages)
+        return any(self.drawn)
 
     def estimate(self, weights: Values) -> PredictionPowered:
         """Return the mean of relevance times its weight over the passages."""
@@ -285,8 +263,7 @@ class _Pooled:
             np.array([passage.grades.get(judge or "", 0) >= RELEVANT_GRADE for _, passage in self.passages], float)
             for judge in (self.judge, PERSON)
         )
-        is_drawn = np.array([passage.sampled and PERSON in passage.grades for _, passage in self.passages])
-        return prediction_powered(by_model, np.where(is_drawn, by_person, np.nan), self.units, weights)
+        return prediction_powered(by_model, np.where(self.drawn, by_person, np.nan), self.units, weights)
 
     @cached_property
     def units(self) -> Units:
@@ -304,7 +281,8 @@ class _Pooled:
         rows = [(query_id, n, 0, *passage.place.values()) for n, (query_id, passage) in enumerate(self.passages)]
         passages = table_of(TRUTH, rows, ("query_id", "group", "member", *self.passages[0][1].place))
         shares = run.held(configuration, passages, cut)
-        known = run.means(configuration, [run.precision_name(cut)])[0] - float(shares @ self.in_truth)
+        name = score_name("span_precision" if run.is_placed else "chunk_precision", cut.kind, cut.size)
+        known = run.means(configuration, [name])[0] - float(shares @ self.in_truth)
         estimate = self.estimate(shares * len(shares))
         powered, human, model = (_raised(part, known) for part in (estimate.powered, estimate.human, estimate.model))
         return PredictionPowered(powered, human, model, estimate.weight)
@@ -312,7 +290,5 @@ class _Pooled:
 
 def _raised(estimate: Estimate, known: float) -> Estimate:
     """Add a known share to the estimate of a share."""
-    low, high = (
-        None if end is None else float(np.clip(end + known, 0.0, 1.0)) for end in (estimate.low, estimate.high)
-    )
-    return replace(estimate, mean=estimate.mean + known, low=low, high=high)
+    ends = [None if end is None else float(np.clip(end + known, 0.0, 1.0)) for end in (estimate.low, estimate.high)]
+    return replace(estimate, mean=estimate.mean + known, low=ends[0], high=ends[1])

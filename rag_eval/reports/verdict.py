@@ -1,8 +1,7 @@
 """The verdict of a run in figures: which configuration to ship for a budget of tokens, and how sure that is.
 
-The way from the tables of a run to the answer is ``read_scores`` → ``contenders_of`` → ``verdict_of`` → ``words_of``
-(its sentences, in ``verdict_words``) → page, Markdown, terminal and Prefect, which all show the same. The constants
-here are proposals that no measurement decides.
+``verdict_words.words_of`` puts it into the sentences that page, Markdown, terminal and Prefect show. The constants are
+proposals that no measurement decides.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from rag_eval.reports.strip import Strip, strip_of
 from rag_eval.reports.wording import significance
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import RunScores
-from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, margin_at, place_labels
+from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison, Placed, margin_at, place_labels
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS
 from rag_eval.stats.significance import documents_needed
 
@@ -46,7 +45,6 @@ busy machine differs by less."""
 
 Part = Literal["embedder", "reranker", "service", "system"]
 Interval = tuple[float | None, float | None]
-
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
 
 
@@ -82,15 +80,19 @@ class Contender:
         return (self.placed.estimate.low, self.placed.estimate.high) if self.placed else (None, None)
 
     @property
+    def versus(self) -> Comparison | None:
+        """The comparison with the first; None for the first, and without scores."""
+        return self.placed.against_best if self.placed else None
+
+    @property
     def difference(self) -> float:
         """Its mean minus that of the first, in the direction of better; 0 for the first."""
-        versus = self.placed.against_best if self.placed else None
-        return self._sign * versus.difference if versus else 0.0
+        return self._sign * self.versus.difference if self.versus else 0.0
 
     @property
     def difference_interval(self) -> Interval:
         """The 95 % interval of the difference, if there is one."""
-        versus = self.placed.against_best if self.placed else None
+        versus = self.versus
         if versus is None or versus.low is None or versus.high is None:
             return None, None
         return (versus.low, versus.high) if self._sign > 0 else (-versus.high, -versus.low)
@@ -111,19 +113,16 @@ class Contender:
     @property
     def may_be_best(self) -> bool:
         """Whether it is not the first, but not significantly different from it."""
-        return self.placed is not None and self.placed.among_best and self.placed.against_best is not None
+        return self.among_best and self.versus is not None
 
     @property
     def verdict(self) -> str:
         """``best``, ``the same`` on every question, ``not significant``, or ``worse`` with its p-value."""
-        if self.placed is None:
-            return ""
-        versus = self.placed.against_best
-        if versus is None:
-            return "best"
-        if versus.is_same:
+        if self.placed is None or self.versus is None:
+            return "" if self.placed is None else "best"
+        if self.versus.is_same:
             return "the same"
-        return "not significant" if self.placed.among_best else f"worse, {significance(versus)}"
+        return "not significant" if self.among_best else f"worse, {significance(self.versus)}"
 
     @property
     def tokens(self) -> float | None:
@@ -176,24 +175,10 @@ class Contender:
 
     def to_data(self) -> dict[str, object]:
         """Return the figures as plain data."""
-        low, high = self.interval
-        difference_low, difference_high = self.difference_interval
-        return {
-            "name": self.name,
-            "mean": self.mean,
-            "low": low,
-            "high": high,
-            "difference": self.difference,
-            "difference_low": difference_low,
-            "difference_high": difference_high,
-            "probability": self.probability,
-            "among_best": self.among_best,
-            "ended": self.ended,
-            "tokens": self.tokens,
-            "texts": self.texts,
-            "index_bytes": self.index_bytes,
-            "parts": self.parts,
-        }
+        names = ("name", "mean", "difference", "probability", "among_best", "ended", "tokens", "texts")
+        ends = dict(zip(("low", "high"), self.interval, strict=True))
+        ends |= dict(zip(("difference_low", "difference_high"), self.difference_interval, strict=True))
+        return {name: getattr(self, name) for name in (*names, "index_bytes", "parts")} | ends
 
 
 def contenders_of(
@@ -206,24 +191,28 @@ def contenders_of(
         scores: Its scores; without them there are places and means alone.
         placed: The tested ranking, if it was computed already.
     """
-    if not outcome.configurations:
-        return []
     ranked, objective = outcome.ranked(), outcome.ranking_metric
-    if scores is not None and placed is None:
-        placed = scores.ranking(objective, [configuration.name for configuration in ranked])
     by_name = {configuration.name: configuration for configuration in ranked}
-    order = [by_name[row.name] for row in placed] if placed else ranked
-    ended: dict[str, float] = {}
-    cut = split_name(objective)[1]
-    if scores is not None and cut.kind == "tokens" and TokensFetched.label in scores.metrics:
-        fetched = scores.paired(TokensFetched.label)
-        ended = dict(zip(fetched.names, (fetched.values <= cut.size).mean(axis=1).tolist(), strict=True))
+    if not ranked:
+        return []
+    if placed is None and scores is not None:
+        placed = scores.ranking(objective, [*by_name])
     tests = {row.name: row for row in placed or ()}
-    places = place_labels([configuration.metrics[objective] for configuration in order])
+    names = [*(tests or by_name)]
+    places = place_labels([by_name[name].metrics[objective] for name in names])
+    ended = _ended(scores, split_name(objective)[1])
     return [
-        Contender(place, configuration, objective, tests.get(configuration.name), ended.get(configuration.name))
-        for place, configuration in zip(places, order, strict=True)
+        Contender(place, by_name[name], objective, tests.get(name), ended.get(name))
+        for place, name in zip(places, names, strict=True)
     ]
+
+
+def _ended(scores: RunScores | None, cut: Cut) -> dict[str, float]:
+    """Return for each configuration the share of the questions whose hits end before a budget."""
+    if scores is None or cut.kind != "tokens" or TokensFetched.label not in scores.metrics:
+        return {}
+    fetched = scores.paired(TokensFetched.label)
+    return dict(zip(fetched.names, (fetched.values <= cut.size).mean(axis=1).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -287,6 +276,12 @@ class RunVerdict:
         return self.contenders[1].name if len(self.contenders) > 1 else None
 
     @property
+    def units(self) -> str:
+        """What the intervals resample."""
+        placed = self.contenders[0].placed if self.contenders else None
+        return placed.estimate.unit if placed else "queries"
+
+    @property
     def tied(self) -> list[Contender]:
         """The first and those not significantly different from it."""
         return [contender for contender in self.contenders if contender.among_best]
@@ -301,23 +296,11 @@ class RunVerdict:
 
     def to_data(self) -> dict[str, object]:
         """Return the figures as plain data."""
-        placed = self.contenders[0].placed if self.contenders else None
-        return {
-            "kind": self.kind,
-            "objective": self.objective,
-            "budget": self.budget,
-            "budget_is_default": self.budget_is_default,
-            "questions": self.questions,
-            "documents": self.documents,
-            "units": placed.estimate.unit if placed else "queries",
-            "shipped": self.shipped,
-            "runner_up": self.runner_up,
-            "cheapest": self.cheapest,
-            "margin": self.margin,
-            "questions_needed": self.questions_needed,
-            "contenders": [contender.to_data() for contender in self.contenders],
-            "strip": self.strip and asdict(self.strip),
-        }
+        names = ("kind", "objective", "budget", "budget_is_default", "questions", "documents", "units", "shipped")
+        more = ("runner_up", "cheapest", "margin", "questions_needed")
+        data = {name: getattr(self, name) for name in (*names, *more)}
+        contenders = [contender.to_data() for contender in self.contenders]
+        return data | {"contenders": contenders, "strip": self.strip and asdict(self.strip)}
 
 
 def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Placed] | None = None) -> RunVerdict:
@@ -332,10 +315,8 @@ def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Pl
     first = contenders[0].placed if contenders else None
     questions = first.estimate.n if first else len(scores.queries)
     documents = len({query.document for query in scores.queries})
-    kind = _kind(contenders, questions)
-    close = _close(contenders)
+    kind, close = _kind(contenders, questions), _close(contenders)
     cheapest = min(close, key=lambda contender: contender.price(close[0])) if kind in ("ship", "tied", "poor") else None
-    cut = split_name(outcome.ranking_metric)[1]
     is_decided_by_few = kind in ("ship", "tied") and documents < FEWEST_DOCUMENTS
     return RunVerdict(
         kind=kind,
@@ -347,7 +328,7 @@ def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Pl
         margin=_margin(cheapest, contenders[0].mean) if cheapest else None,
         questions_needed=_questions_needed(contenders, scores),
         deciding_documents=_deciding_documents(contenders[0], scores) if is_decided_by_few else [],
-        strip=strip_of(scores, outcome, cut.size if cut.kind == "tokens" else outcome.config.budget or BUDGET),
+        strip=strip_of(scores, outcome),
     )
 
 

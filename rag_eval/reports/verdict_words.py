@@ -1,5 +1,6 @@
-"""The verdict of a run in sentences. Page, Markdown, terminal and Prefect show these, and write none of their own."""
+"""The sentences about a run. Page, Markdown, terminal and Prefect show these, and write none of their own."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,17 +14,8 @@ from rag_eval.parts import label
 from rag_eval.pipeline.references import digest_of
 from rag_eval.reports.strip import USED_UP
 from rag_eval.reports.verdict import CLOSE, FEWEST_QUESTIONS, Contender, RunVerdict
-from rag_eval.reports.wording import (
-    finding,
-    leaves_out_zero,
-    listed,
-    number_word,
-    probability,
-    settings_in_words,
-    typeset,
-    unit_word,
-)
-from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.reports.wording import finding, leaves_out_zero, listed, number_word, probability, typeset, unit_word
+from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, margin_at, too_alike
 from rag_eval.stats.intervals import Estimate
 
@@ -40,12 +32,11 @@ MOST_NAMED = 3
 class VerdictWords:
     """A verdict in sentences; a field is empty if there is nothing to say.
 
-    ``made_of`` has the settings of what to ship or take, ``search`` how much of a grid was evaluated; ``notes`` are
-    reasons to trust the verdict less, and what was left out.
+    ``search`` says how much of a grid was evaluated; ``notes`` are reasons to trust the verdict less, and what was left
+    out.
     """
 
     headline: str
-    made_of: str
     how_sure: str
     search: str
     cheaper: str
@@ -71,10 +62,9 @@ def words_of(verdict: RunVerdict) -> VerdictWords:
     """Return the sentences of a verdict."""
     return VerdictWords(
         headline=_headline(verdict),
-        made_of=_made_of(verdict),
         how_sure=" ".join(_how_sure(verdict)),
         search=search_words(verdict.outcome),
-        cheaper=_cheaper(verdict),
+        cheaper=" ".join(_cheaper(verdict)),
         change=" ".join(_changes(verdict)),
         notes=[*_notes(verdict)],
     )
@@ -96,13 +86,6 @@ def _headline(verdict: RunVerdict) -> str:
     }[verdict.kind]
 
 
-def _made_of(verdict: RunVerdict) -> str:
-    if verdict.kind not in ("ship", "alone", "tied"):
-        return ""
-    contender = verdict.named(verdict.cheapest) if verdict.kind == "tied" else verdict.contenders[0]
-    return f"{contender.name}: {settings_in_words(contender.outcome)}" if contender else ""
-
-
 def _how_sure(verdict: RunVerdict) -> Iterator[str]:
     placed = [contender.placed for contender in verdict.contenders if contender.placed]
     if not placed:
@@ -110,66 +93,82 @@ def _how_sure(verdict: RunVerdict) -> Iterator[str]:
     first, others, tied = placed[0], len(placed) - 1, len(verdict.tied) - 1
     data = f"{counted(verdict.questions, 'questions')} about {counted(verdict.documents, 'documents')}"
     yield f"{first.name} {finding(verdict.objective, first.estimate)} ({data})."
-    after = f" after correction for {others:,} comparisons" * (others > 1)
     rival = next(iter(too_alike(placed)), None)
     if rival is not None and rival.against_best is not None:
-        versus = rival.against_best
-        if versus.is_same:
-            yield f"Every question scores the same with all {others + 1:,} configurations."
+        if rival.against_best.is_same:
+            yield f"Every question scores the same with all {len(placed):,} configurations."
             return
-        few = counted(versus.better + versus.worse, "questions")
+        few = counted(rival.against_best.better + rival.against_best.worse, "questions")
         yield f"{rival.name} scores differently on {few}, too few for a significant difference."
         others, tied = others - 1, tied - 1
     elif first.probability is not None and others:
-        near = _margin_in_words(verdict, NEAR)
-        chance = probability(first.probability)
-        yield f"It is the best of the {others + 1:,}, or within {near} of the best, with a probability of {chance}."
+        near, chance = _margin_in_words(verdict, NEAR), probability(first.probability)
+        yield f"It is the best of the {len(placed):,}, or within {near} of the best, with a probability of {chance}."
+    yield from _others_in_words(others, tied, len(placed) - 1)
+
+
+def _others_in_words(others: int, tied: int, compared: int) -> Iterator[str]:
+    """Say how many of the others are tied with the first, after correction for so many comparisons."""
     if tied:
         every = "the other" if others == 1 else f"all {others:,} others"
         which = every if tied == others else f"{number_word(tied)} of the {others:,} others"
+        after = f" after correction for {compared:,} comparisons" * (compared > 1)
         yield f"The difference from {which} is not significant{after}."
     elif others:
         yield "The other is significantly worse." if others == 1 else f"All {others:,} others are significantly worse."
 
 
-def _cheaper(verdict: RunVerdict) -> str:
+def _cheaper(verdict: RunVerdict) -> Iterator[str]:
     cheap = verdict.named(verdict.cheapest)
     if cheap is None:
-        return ""
-    first, near = verdict.contenders[0], _margin_in_words(verdict, CLOSE)
-    take = f"Take {first.name}: it is" if verdict.kind == "tied" else "It is"
+        return
+    first, is_tied = verdict.contenders[0], verdict.kind == "tied"
     if cheap.name == first.name:
-        if len(verdict.close) > 1:
-            return f"{take} also the cheapest of the {len(verdict.close):,} within {near} of the best."
-        leaner = [contender for contender in verdict.contenders[1:] if contender.price(first) < first.price(first)]
-        if not leaner:
-            return f"{take} also the cheapest of all."
-        rival = f"{leaner[0].name} is cheaper and {_gap(verdict, leaner[0])}"
-        return f"{take} the cheapest within {near} of the best. {rival}."
-    sentences = [f"{'Take' if verdict.kind == 'tied' else 'Cheaper:'} {cheap.name}. It is {_gap(verdict, cheap)}."]
-    sentences += _costs(cheap, first)
+        yield from _first_is_cheapest(verdict, f"Take {first.name}: it is" if is_tied else "It is")
+        return
+    yield f"{'Take' if is_tied else 'Cheaper:'} {cheap.name}. It is {_gap(verdict, cheap)}."
+    yield from _costs(cheap, first)
     if verdict.margin is not None and verdict.is_share:
-        sentences.append(f"It gives up at most {100 * verdict.margin:.1f} points.")
+        yield f"It gives up at most {100 * verdict.margin:.1f} points."
     if verdict.kind == "ship":
-        sentences.append(f"Ship the first if {verdict.objective} matters most, and the cheaper one if its price does.")
-    return " ".join(sentences)
+        yield f"Ship the first if {verdict.objective} matters most, and the cheaper one if its price does."
+
+
+def _first_is_cheapest(verdict: RunVerdict, take: str) -> Iterator[str]:
+    first, near = verdict.contenders[0], _margin_in_words(verdict, CLOSE)
+    leaner = [contender for contender in verdict.contenders[1:] if contender.price(first) < first.price(first)]
+    if len(verdict.close) > 1:
+        yield f"{take} also the cheapest of the {len(verdict.close):,} within {near} of the best."
+    elif not leaner:
+        yield f"{take} also the cheapest of all."
+    else:
+        yield f"{take} the cheapest within {near} of the best."
+        yield f"{leaner[0].name} is cheaper and {_gap(verdict, leaner[0])}."
 
 
 def _costs(cheap: Contender, first: Contender) -> Iterator[str]:
     """Say what the cheaper one saves, and what it costs more."""
-    is_system = "system" in cheap.parts
-    saved = [f"no {part}" for part in first.parts if part not in cheap.parts and not is_system]
-    added = [f"{'an' if part[0] in 'aeiou' else 'a'} {part}" for part in cheap.parts if part not in first.parts]
-    usual, unmeasured = _figures(first), {"index"} if is_system else set()
-    unmeasured |= set() if cheap.slower_than(first) else {"ms a search"}
-    for unit, (size, written) in _figures(cheap).items():
-        other, other_written = usual[unit]
-        # Figures that are written the same save nothing to a reader.
-        if unit not in unmeasured and size is not None and other is not None and written != other_written:
-            (saved if size < other else added).append(f"{written} {unit} instead of {other_written}")
+    saved = [] if "system" in cheap.parts else [f"no {part}" for part in first.parts if part not in cheap.parts]
+    added = [f"{'an' if part == 'embedder' else 'a'} {part}" for part in cheap.parts if part not in first.parts]
+    for text, is_less in _different_figures(cheap, first):
+        (saved if is_less else added).append(text)
     yield f"It needs {', '.join(saved)}." if saved else "It costs the same."
     if added:
         yield f"But it needs {', '.join(added)}."
+
+
+def _different_figures(cheap: Contender, first: Contender) -> Iterator[tuple[str, bool]]:
+    """Yield the costs that differ between two configurations, and whether the first one's is less."""
+    figures, usual = _figures(cheap), _figures(first)
+    if "system" in cheap.parts:
+        del figures["index"]  # not measured
+    if not cheap.slower_than(first):
+        del figures["ms a search"]
+    for unit, (size, written) in figures.items():
+        other, other_written = usual[unit]
+        # Figures that are written the same save nothing to a reader.
+        if size is not None and other is not None and written != other_written:
+            yield f"{written} {unit} instead of {other_written}", size < other
 
 
 def _figures(contender: Contender) -> dict[str, tuple[float | None, str]]:
@@ -210,23 +209,24 @@ def _margin_in_words(verdict: RunVerdict, margin: float) -> str:
 
 def _changes(verdict: RunVerdict) -> Iterator[str]:
     """Say what would change the verdict: other budgets, documents left out, more questions."""
-    kind, needed = verdict.kind, verdict.questions_needed
-    if kind == "alone":
-        yield "Measure another configuration beside it to learn whether it is good."
-    elif kind == "too few questions":
-        yield f"Ask {FEWEST_QUESTIONS} questions or more, about as many documents as you can."
-    elif kind == "poor":
-        yield "Allow a larger budget, or try what could find most of the rest."
-    if kind not in ("ship", "tied"):
+    remedies = {
+        "alone": "Measure another configuration beside it to learn whether it is good.",
+        "too few questions": f"Ask {FEWEST_QUESTIONS} questions or more, about as many documents as you can.",
+        "poor": "Allow a larger budget, or try what could find most of the rest.",
+    }
+    if remedy := remedies.get(verdict.kind):
+        yield remedy
+    if verdict.kind not in ("ship", "tied"):
         return
     yield from _other_budgets(verdict)
     if verdict.deciding_documents:
         yield f"Without {' or without '.join(verdict.deciding_documents)} another configuration comes first."
+    needed = verdict.questions_needed
     if needed and len(verdict.tied) > 1:
         worth = ", which is hardly worth it" * (needed > HARDLY_WORTH)
         pair = f"{verdict.contenders[0].name} and {verdict.contenders[1].name}"
         yield f"To separate {pair} takes about {counted(needed, 'questions')}{worth}."
-    elif kind == "tied":
+    elif verdict.kind == "tied":
         yield "Ask more questions, about more documents, to separate them."
 
 
@@ -235,17 +235,17 @@ def _other_budgets(verdict: RunVerdict) -> Iterator[str]:
     strip, name = verdict.strip, verdict.contenders[0].name
     if strip is None or verdict.objective != score_name(strip.metric, "tokens", verdict.budget or 0):
         return
-    here, means = strip.budgets.index(verdict.cut.size), strip.means[name]
     # Where its own hits are used up nothing is known of it.
-    is_worse = [mean is not None and name not in among for mean, among in zip(means, strip.among, strict=True)]
-    below = next((at for at in range(here, -1, -1) if is_worse[at]), None)
-    above = next((at for at in range(here, len(is_worse)) if is_worse[at]), None)
-    for side, at in (("Below", below), ("Above", above)):
-        if at is not None:
+    known = [at for at, mean in enumerate(strip.means[name]) if mean is not None]
+    worse = [at for at in known if name not in strip.among[at]]
+    here = strip.budgets.index(verdict.cut.size)
+    sides = {"Below": worse[: bisect_right(worse, here)][-1:], "Above": worse[bisect_left(worse, here) :][:1]}
+    for side, nearest in sides.items():
+        for at in nearest:
             yield f"{side} about {strip.budgets[at]:,} tokens, {strip.first[at]} is significantly better."
-    known = [budget for budget, mean in zip(strip.budgets, means, strict=True) if mean is not None]
-    if below is None and above is None and known:
-        yield f"At no budget from {known[0]:,} to {known[-1]:,} tokens is another significantly better."
+    if known and not worse:
+        low, high = strip.budgets[known[0]], strip.budgets[known[-1]]
+        yield f"At no budget from {low:,} to {high:,} tokens is another significantly better."
 
 
 def _notes(verdict: RunVerdict) -> Iterator[str]:
@@ -254,10 +254,9 @@ def _notes(verdict: RunVerdict) -> Iterator[str]:
         yield from cautions(outcome, verdict.contenders[0].placed.estimate)
         yield from _used_up(verdict)
         if outcome.copied_spans:
-            spans = (
-                f"{counted(outcome.copied_spans, 'relevant spans')} of {counted(outcome.copied_questions, 'questions')}"
-            )
-            yield f"Copies of {spans} count as found too; copies: off counts none."
+            spans = counted(outcome.copied_spans, "relevant spans")
+            questions = counted(outcome.copied_questions, "questions")
+            yield f"Copies of {spans} of {questions} count as found too; copies: off counts none."
         yield from (f"{note[:1].upper()}{note[1:]}." for note in (outcome.search.notes if outcome.search else ()))
     yield from outcome.notes
     if outcome.failures:
@@ -313,18 +312,25 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> Iterator[str]:
         unit = singular(unit_word(estimate))
         yield f"Every {unit} scores the same: the interval has no width and says nothing about the uncertainty."
     chunked = [configuration for configuration in outcome.configurations if configuration.configuration.system is None]
-    k, counts = split_name(outcome.ranking_metric)[1].hits, [configuration.chunks.count for configuration in chunked]
+    yield from _trivial_cut(split_name(outcome.ranking_metric)[1].hits, [run.chunks.count for run in chunked])
+    yield from _same_chunks(chunked)
+
+
+def _trivial_cut(k: int | None, counts: list[int]) -> Iterator[str]:
     trivial = sum(k is not None and k >= TRIVIAL_SHARE * count for count in counts)
     if trivial:
         which = f" (in {trivial} of {len(counts)} configurations)" * (trivial < len(counts))
         remedy = "use more documents, smaller chunks or a smaller k"
         yield f"k = {k} of {counted(min(counts), 'chunks')} says little{which}: {remedy}."
-    chunkers: dict[str, list[str]] = {}
-    for configuration in chunked:
-        names = chunkers.setdefault(digest_of(configuration.chunk_tables), [])
-        name = label(configuration.configuration.chunker)
-        names += [] if name in names else [name]
-    alike = [listed(names) for names in chunkers.values() if len(names) > 1]
+
+
+def _same_chunks(configurations: list[ConfigurationOutcome]) -> Iterator[str]:
+    """Name the chunkers that make the same chunks."""
+    chunkers: dict[str, dict[str, None]] = {}
+    for configuration in configurations:
+        names = chunkers.setdefault(digest_of(configuration.chunk_tables), {})
+        names[label(configuration.configuration.chunker)] = None
+    alike = [f"{listed([*names])} make the same chunks" for names in chunkers.values() if len(names) > 1]
     if alike:
         more = f" So do {len(alike) - MOST_NAMED} more groups." * (len(alike) > MOST_NAMED)
-        yield f"{'. '.join(f'{names} make the same chunks' for names in alike[:MOST_NAMED])}: keep one of them.{more}"
+        yield f"{'. '.join(alike[:MOST_NAMED])}: keep one of them.{more}"

@@ -1,7 +1,6 @@
 """Why the first configuration is first, and what to try next: slices, losses, and what a remedy could gain at most."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 from rag_eval.metrics.formulas import Recall, RecallWithinTokens
-from rag_eval.metrics.losses import LOSS_PARTS, Losses
+from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name
 from rag_eval.parts.kinds import PartRecord
 from rag_eval.pipeline.workspace import Workspace
@@ -31,6 +30,18 @@ WORTH = 0.005
 """What cannot gain more than half a point is not proposed."""
 
 MOST_EXPERIMENTS = MOST_SLICES_NAMED = 3
+LOSS_MEANINGS = {
+    "uncovered": "in no chunk",
+    "boundary": "in more or larger chunks than the cut has room for",
+    "search": "ranked too low by every search",
+    "index": "missed by the approximate index",
+    "fusion": "moved down by the fusion",
+    "selection": "dropped by a filter, a threshold or as a duplicate",
+    "reranker": "moved down by the reranker",
+    "return": "not in what is handed on",
+}
+"""Each loss and what it means, in the order in which they occur."""
+
 _ALL_RECALL = score_name(RecallWithinTokens.label, "tokens", 2**31 - 1)
 
 
@@ -63,7 +74,8 @@ class Why:
         is_share: Whether the objective is a share, whose differences are points.
         k: The hits or tokens within which losses are counted.
         kind: What ``k`` counts.
-        losses: The mean share that is lost at each stage, by configuration and stage.
+        losses: The mean share that is lost at each stage, by configuration and stage; none of a whole system. With the
+            recall they add up to 1.
         experiments: At most three, the largest gain first.
     """
 
@@ -82,13 +94,14 @@ class Why:
             return "" if len(self.losses) < 2 else "No document or kind of question with a difference has 20 questions."
         if not different:
             return "The first two differ significantly in no document and no kind of question."
-        names = []
-        for row in different[:MOST_SLICES_NAMED]:
-            difference = row.comparison.difference
-            size = f"{points(difference)} points" if self.is_share else number(difference)
-            names.append(f"{row.slice.key} {row.slice.value} ({counted(row.comparison.n, 'questions')}: {size})")
+        names = [self._slice_in_words(row) for row in different[:MOST_SLICES_NAMED]]
         more = f" and {len(different) - len(names)} more" * (len(different) > len(names))
         return f"The second differs significantly from the first in {listed(names)}{more}."
+
+    def _slice_in_words(self, row: SliceComparison) -> str:
+        difference = row.comparison.difference
+        size = f"{points(difference)} points" if self.is_share else number(difference)
+        return f"{row.slice.key} {row.slice.value} ({counted(row.comparison.n, 'questions')}: {size})"
 
     def to_data(self) -> dict[str, object]:
         """Return it as plain data, slices without the ids of their questions."""
@@ -96,103 +109,102 @@ class Why:
         return asdict(self) | {"slices": slices}
 
 
-def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> Why:
-    """Explain a verdict; what missing tables would have shown is left out."""
+def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict, explained: int = 2) -> Why:
+    """Explain a verdict; what missing tables would have shown is left out.
+
+    Args:
+        workspace: The workspace of the run.
+        scores: Its scores.
+        verdict: Its verdict.
+        explained: The losses of so many configurations are computed, best first.
+    """
     k, kind = losses_cut(verdict.outcome)
-    losses: dict[str, Losses] = {}
+    losses: dict[str, dict[str, float]] = {}
     slices: list[SliceComparison] = []
     experiments: list[Suggestion] = []
     # The tables of a run may be pruned while its scores stay.
     with suppress(ArtifactError):
-        for contender in verdict.contenders[:2]:
+        for contender in verdict.contenders[:explained]:
             lost = configuration_losses(workspace, verdict.outcome, contender.outcome, [k], kind)
-            losses |= {} if lost is None else {contender.name: lost}
+            if lost is not None:
+                losses[contender.name] = {part: pc.mean(lost.parts.column(part)).as_py() for part in LOSS_PARTS}
     with suppress(ArtifactError):
         slices = _slices(workspace, scores, verdict) if len(verdict.contenders) > 1 else []
     with suppress(ArtifactError):
         if verdict.contenders:
             experiments = _suggestions(workspace, verdict, losses.get(verdict.contenders[0].name))
-    means = {
-        name: {part: pc.mean(lost.parts.column(part)).as_py() for part in LOSS_PARTS} for name, lost in losses.items()
-    }
-    return Why(slices, verdict.is_share, k, kind, means, experiments)
+    return Why(slices, verdict.is_share, k, kind, losses, experiments)
 
 
 def _slices(workspace: Workspace, scores: RunScores, verdict: RunVerdict) -> list[SliceComparison]:
     """Compare the first two on each document and kind of question, by metadata, passages and leakage."""
     paired, truth = scores.paired(verdict.objective), verdict.outcome.inputs.truth
     first, second = (paired.subset([contender.name]) for contender in verdict.contenders[:2])
-    answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
-    passages = Counter(answers.column("query_id").to_pylist())
-    texts: dict[str, list[str]] = {}
-    for row in answers.select(["query_id", "text"]).to_pylist():
-        if row["text"]:
-            texts.setdefault(row["query_id"], []).append(row["text"])
+    answers: dict[str, list[str | None]] = {}
+    for row in workspace.read_table(truth.answers).filter(pc.field("member") == 0).to_pylist():
+        answers.setdefault(row["query_id"], []).append(row["text"])
     kinds: dict[str, dict[str, object]] = {}
     for query in queries_from_table(workspace.read_table(truth.queries)):
-        kinds[query.id] = {**query.metadata, PASSAGES: passages_kind(passages[query.id])}
-        if query.id in texts:
-            kinds[query.id][LEAKAGE] = leakage_kind(leakage(query.text, *texts[query.id]))
-    rng = np.random.default_rng(SEED)
-    is_gain = higher_is_better(verdict.objective)
+        texts = answers.get(query.id, [])
+        kinds[query.id] = {**query.metadata, PASSAGES: passages_kind(len(texts))}
+        if known := [text for text in texts if text]:
+            kinds[query.id][LEAKAGE] = leakage_kind(leakage(query.text, *known))
+    is_gain, rng = higher_is_better(verdict.objective), np.random.default_rng(SEED)
     return compare_slices(first, second, slices_of(paired, kinds), rng, higher_is_better=is_gain)
 
 
-def _suggestions(workspace: Workspace, verdict: RunVerdict, losses: Losses | None) -> list[Suggestion]:
+def _suggestions(workspace: Workspace, verdict: RunVerdict, losses: Mapping[str, float] | None) -> list[Suggestion]:
     """Return what the losses of the first configuration suggest: at most three, the largest gain first."""
     remedies: list[Suggestion] = []
     if losses is not None and issubclass(metric_of(verdict.objective), Recall):
-        remedies = [remedy for remedy in _remedies(workspace, verdict, losses) if remedy.gain and remedy.gain > WORTH]
-        remedies.sort(key=lambda remedy: -(remedy.gain or 0.0))
+        remedies = [*_reranking(workspace, verdict), *_searching(verdict, losses)]
+        remedies = sorted(remedies, key=lambda remedy: -(remedy.gain or 0.0))
+    worth = [remedy for remedy in remedies if remedy.gain and remedy.gain > WORTH]
     more = [*_more_questions(verdict)]
-    return remedies[: MOST_EXPERIMENTS - len(more)] + more
+    return worth[: MOST_EXPERIMENTS - len(more)] + more
 
 
-def _remedies(workspace: Workspace, verdict: RunVerdict, losses: Losses) -> Iterator[Suggestion]:
-    """Bound what a better reranker, search or chunker could gain.
-
-    With v the objective, f the recall of what a reranker would read and c that of all chunks that may be returned, each
-    a mean over the questions: a perfect reranker could gain f - v, a perfect search c - v, other chunks 1 - v.
-    """
+def _reranking(workspace: Workspace, verdict: RunVerdict) -> Iterator[Suggestion]:
+    """Suggest a reranker: a perfect one could gain the recall of what it reads minus the objective."""
     outcome, first, reached = verdict.outcome, verdict.contenders[0].outcome, verdict.contenders[0].mean
-    record, texts = first.configuration, counted(first.chunks.count, "texts")
-    uncovered, hidden = (pc.mean(losses.parts.column(part)).as_py() for part in ("uncovered", "selection"))
-    covered = 1 - uncovered - max(0.0, hidden)
     depth = min(round(first.hits.rows / max(1, first.queries)), candidates_for(max(outcome.config.k), None))
-    ranked_low = f"Chunks that were ranked too low hold {100 * (covered - reached):.1f} points of what is missed."
-    if depth > 1:
-        with opened_run(workspace, outcome) as run:
-            passages = run.returned(first)
-            if first.passages is None:  # passages are made of hits: all are read
-                passages = passages.filter(pc.field("rank") <= depth)
-            fetched = run.means(first, [_ALL_RECALL], passages)[0]
-        yield Suggestion(
-            f"Give the first {depth:,} hits to {'another reranker' if _is_used(record.reranker) else 'a reranker'}",
-            f"They hold {100 * (fetched - reached):.1f} points of what is missed, but too far down.",
-            fetched - reached,
-            f"{depth:,} pairs to score a question, {depth * first.queries:,} here; nothing to embed",
-            "rerankers: [none, maxsim]",
-        )
-    if not any(other.configuration.embedder or other.configuration.system for other in outcome.configurations):
-        yield Suggestion(
-            "Search by vectors beside words",
-            ranked_low,
-            covered - reached,
-            f"{texts} to embed",
-            "retrieval: [bm25, hybrid]",
-        )
+    if depth <= 1:
+        return
+    with opened_run(workspace, outcome) as run:
+        passages = run.returned(first)
+        if first.passages is None:  # passages are made of hits: all are read
+            passages = passages.filter(pc.field("rank") <= depth)
+        gain = run.means(first, [_ALL_RECALL], passages)[0] - reached
+    yield Suggestion(
+        f"Give the first {depth:,} hits to {'another' if _is_used(first.configuration.reranker) else 'a'} reranker",
+        f"They hold {100 * gain:.1f} points of what is missed, but too far down.",
+        gain,
+        f"{depth:,} pairs to score a question, {depth * first.queries:,} here; nothing to embed",
+        "rerankers: [none, maxsim]",
+    )
+
+
+def _searching(verdict: RunVerdict, losses: Mapping[str, float]) -> Iterator[Suggestion]:
+    """Suggest another search or chunker.
+
+    A perfect search could gain the recall of all chunks that may be returned minus the objective, other chunks all.
+    """
+    first, reached = verdict.contenders[0].outcome, verdict.contenders[0].mean
+    record, texts = first.configuration, counted(first.chunks.count, "texts")
+    gain = 1 - losses["uncovered"] - max(0.0, losses["selection"]) - reached
+    ranked_low = f"Chunks that were ranked too low hold {100 * gain:.1f} points of what is missed."
+    others = [other.configuration for other in verdict.outcome.configurations]
+    if not any(other.embedder or other.system for other in others):
+        cost, setting = f"{texts} to embed", "retrieval: [bm25, hybrid]"
+        yield Suggestion("Search by vectors beside words", ranked_low, gain, cost, setting)
     if not _is_used(record.context):
-        yield Suggestion(
-            "Search each chunk together with its headings",
-            ranked_low,
-            covered - reached,
-            f"{texts} to embed again" if record.embedder else "nothing to embed; the index of words is built again",
-            "context: [none, headings]",
-        )
-    if uncovered > WORTH:
+        again = "nothing to embed; the index of words is built again"
+        cost, setting = f"{texts} to embed again" if record.embedder else again, "context: [none, headings]"
+        yield Suggestion("Search each chunk together with its headings", ranked_low, gain, cost, setting)
+    if losses["uncovered"] > WORTH:
         yield Suggestion(
             "Use another chunker",
-            f"{100 * uncovered:.1f} points are in no chunk.",
+            f"{100 * losses['uncovered']:.1f} points are in no chunk.",
             1 - reached,
             f"about {texts} to cut" + " and embed" * (record.embedder is not None),
             "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
@@ -204,13 +216,12 @@ def _more_questions(verdict: RunVerdict) -> Iterator[Suggestion]:
     few, needed = verdict.documents < FEWEST_DOCUMENTS, (verdict.questions_needed or 0) - verdict.questions
     if few or verdict.kind in ("tied", "too few questions"):
         decide = f"The verdict rests on {counted(verdict.documents, 'documents')}."
+        by_hand = "about ten questions for each document, to write or to generate, and to review"
         yield Suggestion(
             "Ask about more documents",
             decide if few else "These questions cannot separate the first from the others.",
             None,
-            f"about {counted(needed, 'questions')} more"
-            if needed > 0
-            else "about ten questions for each document, to write or to generate, and to review",
+            f"about {counted(needed, 'questions')} more" if needed > 0 else by_hand,
             "rag-eval generate FOLDER --dry-run",
         )
 

@@ -1,15 +1,10 @@
 """Figures and phrases that the reports share."""
 
 import math
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from rag_eval.config.models import SECTIONS
 from rag_eval.formatting import escape_markdown, interval, number, p_value, percent
 from rag_eval.metrics.metric import metric_of, split_name
-from rag_eval.parts import PartRecord
-from rag_eval.parts.definition import shown
-from rag_eval.results.outcome import ConfigurationOutcome
 from rag_eval.stats.comparison import Comparison
 from rag_eval.stats.intervals import Estimate
 
@@ -36,6 +31,13 @@ def brackets(estimate: Estimate | Comparison, *, with_sign: bool = False, beside
     """Write an interval, such as ``[0.588, 0.862]``; empty if there is none."""
     written = interval(estimate.low, estimate.high, with_sign=with_sign, beside=beside)
     return "" if estimate.low is None else f"[{typeset(written).replace('…', ', ')}]"
+
+
+def with_interval(estimate: Estimate) -> str:
+    """Write a share with its interval, such as ``12.0 % [9.1, 14.9]``."""
+    if estimate.low is None or estimate.high is None:
+        return percent(estimate.mean, 1)
+    return f"{percent(estimate.mean, 1)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def leaves_out_zero(low: float | None, high: float | None) -> bool:
@@ -89,51 +91,16 @@ def finding(metric: str, estimate: Estimate) -> str:
     """Write a mean in words, such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``."""
     (column, cut), known = split_name(metric), metric_of(metric)
     is_share, beside = known.measures == "share", math.inf if known.measures == "tokens" else estimate.mean
-    mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else number(value, beside)
-        for value in (estimate.mean, estimate.low, estimate.high)
-    )
-    value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
+
+    def written(value: float) -> str:
+        return f"{100 * value:.1f}" if is_share else number(value, beside)
+
+    value = f"{written(estimate.mean)}{' %' * is_share}"
+    if estimate.low is not None and estimate.high is not None:
+        value += f" [{written(estimate.low)}, {written(estimate.high)}]"
     if not known.meaning or column != known.label:
         return f"has {metric} {value}"
     meaning = known.meaning.format(value)
     if cut.hits is None:
         return f"{meaning} in {cut.size:,} tokens" if cut.kind == "tokens" else meaning
     return f"{meaning} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
-
-
-def settings_in_words(configuration: ConfigurationOutcome) -> str:
-    """Spell out the name of a configuration, such as ``chunker markdown (max_chunk_size 1000) · retrieval hybrid``."""
-    record, chunks = configuration.configuration, configuration.chunks
-    parts = [(section, section.of(record)) for section in SECTIONS.values()]
-    words = [
-        f"{section.field} {_part_in_words(part)}" for section, part in parts if part and part.label != section.plain
-    ]
-    if chunks.count and record.system is None:
-        words.append(f"chunks of {chunks.shortest:,} to {chunks.longest:,} characters")
-    return " · ".join(words)
-
-
-def _part_in_words(part: PartRecord) -> str:
-    # A record does not say which settings its label has: they are those whose name or value is in it.
-    label = f"/{_slashed(part.label.removeprefix(part.type))}/"
-    settings = [
-        f"{name} {_setting(value)}"
-        for name, value in part.settings.items()
-        if f"/{name}/" in label or (not isinstance(value, dict | list) and f"/{_slashed(shown(value))}/" in label)
-    ]
-    return f"{part.type} ({', '.join(settings)})" if settings else part.label
-
-
-def _slashed(words: str) -> str:
-    return re.sub("[ =]", "/", words.strip())
-
-
-def _setting(value: object) -> str:
-    """Write a setting; a part within a part is its type with all its settings."""
-    if isinstance(value, Mapping) and "type" in value:
-        inner = [
-            f"{name} {_setting(item)}" for name, item in value.items() if name != "type" and item not in (None, [])
-        ]
-        return f"{value['type']} ({', '.join(inner)})" if inner else str(value["type"])
-    return " + ".join(map(_setting, value)) if isinstance(value, list) else shown(value)

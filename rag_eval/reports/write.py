@@ -5,12 +5,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.metric import split_name
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports import against, wording
-from rag_eval.reports.charts import MOST_CHARTED
 from rag_eval.reports.html import asset, render_page
 from rag_eval.reports.markdown_report import report_markdown
-from rag_eval.reports.report import Report, build_report, facts
+from rag_eval.reports.report import MOST_CHARTED, Report, build_report, facts
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import keep_scores
 
@@ -69,10 +69,7 @@ def report_html(report: Report) -> str:
         most_charted=MOST_CHARTED,
         facts=facts(outcome),
         settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
-        manifest={
-            "charts": report.charts | {"finding": report.why.finding},
-            "overlay": overlay.manifest if overlay else {"configurations": []},
-        },
+        manifest={"charts": report.charts, "overlay": overlay.manifest if overlay else {"configurations": []}},
         sections=overlay.sections if overlay else [],
     )
 
@@ -83,11 +80,16 @@ def _addresses(report: Report) -> dict[tuple[str, str, str], str]:
         return {}
     manifest, run = report.overlay.manifest, report.compared.before.run
     sides = {side["name"]: number for number, side in enumerate(manifest["configurations"])}
-    metrics = {metric["name"]: metric for metric in manifest["metrics"]}
-    addresses = {}
-    for row in report.compared.rows:
-        a, b, metric = sides.get(row.after), sides.get(f"{row.before} (in {run})"), metrics.get(row.metric)
-        if a is not None and b is not None and metric is not None:
-            cut = f"&cut={metric['size']}{'t' if metric['kind'] == 'tokens' else ''}" if metric["size"] else ""
-            addresses[row.before, row.after, row.metric] = f"a={a}&b={b}{cut}&by={quote(metric['label'])}"
-    return addresses
+    shown = {metric["name"] for metric in manifest["metrics"]}
+    return {
+        (row.before, row.after, row.metric): f"a={sides[row.after]}&b={sides[earlier]}&{_metric_address(row.metric)}"
+        for row in report.compared.rows
+        if {row.after, earlier := f"{row.before} (in {run})"} <= sides.keys() and row.metric in shown
+    }
+
+
+def _metric_address(metric: str) -> str:
+    column, cut = split_name(metric)
+    if not cut.size:
+        return f"by={quote(metric)}"
+    return f"cut={cut.size}{'t' * (cut.kind == 'tokens')}&by={quote(column)}"

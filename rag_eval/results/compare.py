@@ -56,11 +56,6 @@ class CommonScores:
     after: RunScores
 
     @property
-    def metrics(self) -> list[str]:
-        """The metrics that both runs were scored by."""
-        return [metric for metric in self.after.metrics if metric in self.before.metrics]
-
-    @property
     def query_ids(self) -> list[str]:
         """The queries that both have; raises ``ConfigurationError`` if there is none."""
         known = {query.query_id for query in self.before.queries}
@@ -116,9 +111,9 @@ class RunComparison:
     def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
         """Return the configurations that a run has no scores of, and what each run has."""
         compared = {name for row in self.rows for name in (row.before, row.after)}
-        runs = (self.before, self.after)
-        names = [name for run in runs for name in (*(c.name for c in run.configurations), *run.failures)]
-        both = {name: (_presence(runs[0], name), _presence(runs[1], name)) for name in names if name not in compared}
+        before, after = presences = _presences(self.before), _presences(self.after)
+        names = [name for known in presences for name in known if name not in compared]
+        both = {name: (before.get(name, "not there"), after.get(name, "not there")) for name in names}
         return {name: presence for name, presence in both.items() if presence != ("scored", "scored")}
 
     @property
@@ -134,15 +129,18 @@ class RunComparison:
         before, after = self.scores.paired(row.metric, {row.before: row.after})
         sign = 1 if higher_is_better(row.metric) else -1
         texts = {query.query_id: query.text for query in self.scores.after.queries}
-        columns = zip(
-            after.query_ids, after.documents, before.values[0].tolist(), after.values[0].tolist(), strict=True
-        )
+        values = before.values[0].tolist(), after.values[0].tolist()
         changes = [
             QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
-            for query_id, document, old, new in columns
+            for query_id, document, old, new in zip(after.query_ids, after.documents, *values, strict=True)
             if abs(new - old) > ROUNDING
         ]
         return sorted(changes, key=lambda change: (change.gain, change.query_id))
+
+
+def _presences(run: BenchmarkOutcome) -> dict[str, Presence]:
+    scored: dict[str, Presence] = {configuration.name: "scored" for configuration in run.configurations}
+    return scored | dict.fromkeys(run.failures, "failed")
 
 
 def compare_runs(
@@ -171,14 +169,14 @@ def compare_runs(
     """
     differences = check_comparable(workspace, before, after, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, before), read_scores(workspace, after))
-    known = scores.after.configurations
+    known, measured = scores.after.configurations, {*scores.before.metrics} & {*scores.after.metrics}
     chosen = dict(pairs) if pairs else {name: name for name in scores.before.configurations if name in known}
     if not chosen:
         raise ConfigurationError(
             f"{before.run} and {after.run} have no configuration of the same name: name a pair with "
             "--configuration BEFORE=AFTER"
         )
-    names = list(metrics or [name for name in (after.ranking_metric, *after.beside) if name in scores.metrics])
+    names = list(metrics or [name for name in (after.ranking_metric, *after.beside) if name in measured])
     rows = []
     for metric in names:
         old, new = scores.paired(metric, chosen)
@@ -199,25 +197,18 @@ def name_pairs(
     raised, as when a configuration is named twice.
     """
     old, new = ([configuration.name for configuration in run.configurations] for run in (before, after))
-    both = [name for name in new if name in old]
     pairs: dict[str, str] = {}
     for text in dict.fromkeys(texts):
         # A name may itself have an equals sign: every place to split is tried.
         splits = [(text, text), *((text[:at], text[at + 1 :]) for at, sign in enumerate(text) if sign == "=")]
-        known = [(left, right) for left, right in splits if left in old and right in new]
-        if allow_missing and (text in old or not known):
-            known = [(text, text)]
-        if not known:
+        known = next(((left, right) for left, right in splits if left in old and right in new), None)
+        if allow_missing and (text in old or known is None):
+            known = (text, text)
+        if known is None:
+            both = [name for name in new if name in old]
             hint = f"{suggestion(text, both)}: {choices(both, text, '; ')}" if both else ""
             raise ConfigurationError(f"not both runs have the configuration {text!r}{hint}, or BEFORE=AFTER for a pair")
-        left, right = known[0]
-        if left in pairs or right in pairs.values():
+        if known[0] in pairs or known[1] in pairs.values():
             raise ConfigurationError(f"{text!r} names a configuration twice: name each once")
-        pairs[left] = right
+        pairs[known[0]] = known[1]
     return pairs
-
-
-def _presence(run: BenchmarkOutcome, name: str) -> Presence:
-    if name in run.failures:
-        return "failed"
-    return "scored" if any(configuration.name == name for configuration in run.configurations) else "not there"

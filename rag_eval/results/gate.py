@@ -43,15 +43,12 @@ LARGE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """One configuration in the gate.
+    """One configuration in the gate, or a pair with both names.
 
     Attributes:
-        configuration: Its name, or both names of a pair.
-        before: Its mean in the baseline.
-        after: Its mean in the run.
+        before, after: Its mean in the baseline and in the run.
         drop: How far it dropped; negative if it rose.
-        low: The lower end of the 95 % interval of the drop.
-        high: The upper end.
+        low, high: The 95 % interval of the drop.
         changed: How many queries score differently.
         p: The adjusted p-value of the hypothesis that the drop is within the allowance.
         noticed_from: About the smallest drop that would fail; None if every query changed by the same.

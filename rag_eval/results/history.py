@@ -9,7 +9,7 @@ from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import baseline_runs, data_differences, find_run, read_summary, run_names
 from rag_eval.stats.comparison import best_first
@@ -95,11 +95,8 @@ def history(
     chosen = metric or next((run.ranking_metric for run in reversed(outcomes) if run.configurations), "")
     entries = []
     for outcome, letter, grid in zip(outcomes, _letters(outcomes), _grids(outcomes), strict=True):
-        by = chosen
-        followed, estimate = _followed(workspace, outcome, by, configuration)
-        if estimate is None and metric is None and outcome.configurations:
-            by = outcome.ranking_metric
-            followed, estimate = _followed(workspace, outcome, by, configuration)
+        metrics = [chosen] if metric else [chosen, outcome.ranking_metric]
+        by, followed, estimate = _followed(workspace, outcome, metrics, configuration)
         entries.append(
             HistoryEntry(
                 run=outcome.run,
@@ -121,7 +118,7 @@ def history(
         )
     if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
         raise ConfigurationError(_nothing_found(outcomes, metric, configuration))
-    return History(chosen, entries, len(names) - len(names[-last:]), unreadable)
+    return History(chosen, entries, max(0, len(names) - last), unreadable)
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -135,19 +132,24 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _followed(
-    workspace: Workspace, outcome: BenchmarkOutcome, metric: str, configuration: str | None
-) -> tuple[str | None, Estimate | None]:
-    """Return the configuration, by default the best by the metric, and its estimate; twice None without a score."""
-    ranked = [run for run in outcome.ranked() if metric in run.metrics and configuration in (None, run.name)]
-    if not ranked:
-        return None, None
-    means = [run.metrics[metric] for run in ranked]
-    best = ranked[best_first(means, higher_is_better=higher_is_better(metric))[0]]
+    workspace: Workspace, outcome: BenchmarkOutcome, metrics: Sequence[str], configuration: str | None
+) -> tuple[str, str | None, Estimate | None]:
+    """Return the first of the metrics with a score, the configuration (by default the best) and its estimate."""
+    for metric in metrics:
+        ranked = [run for run in outcome.ranked() if metric in run.metrics and configuration in (None, run.name)]
+        if ranked:
+            means = [run.metrics[metric] for run in ranked]
+            best = ranked[best_first(means, higher_is_better=higher_is_better(metric))[0]]
+            return metric, best.name, _estimate(workspace, outcome, best, metric)
+    return metrics[0], None, None
+
+
+def _estimate(workspace: Workspace, outcome: BenchmarkOutcome, best: ConfigurationOutcome, metric: str) -> Estimate:
     try:
         paired = read_scores(workspace, outcome, metric).paired(metric)
     except ArtifactError:  # without the scores of single queries there is no interval
-        return best.name, Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
-    return best.name, estimates_of(paired.subset([best.name]).values, paired.units, np.random.default_rng(SEED))[0]
+        return Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
+    return estimates_of(paired.subset([best.name]).values, paired.units, np.random.default_rng(SEED))[0]
 
 
 def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:

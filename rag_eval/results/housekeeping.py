@@ -81,25 +81,24 @@ def _unused(workspace: Workspace, limit: float) -> list[tuple[str, list[Path]]]:
     pinned = _pinned(workspace, runs.values())
     staying = {folder for folder, run in runs.items() if run.run in pinned or run.started.timestamp() >= limit}
     needed = _needed_files(workspace, [run for run in runs.values() if run.run in pinned])
-    caches = {name for folder in staying for name in _cache_names(runs[folder])}
     unused = {"runs": [folder for folder in runs if folder not in staying]}
     for kind in PRUNABLE:
-        for folder in _own_folder(workspace, kind):
-            paths = sorted(folder.iterdir()) if kind == "indexes" else _files(folder)
-            rest = (path for path in paths if path.relative_to(workspace.root).as_posix() not in needed)
-            unused[kind] = [path for path in rest if _changed(path) < limit]
-    unused["cache"] = [
-        folder
-        for folder in (*_matching(workspace, "cache", "*/*"), workspace.root / ANSWERS_FOLDER)
-        if folder.is_dir()
-        and workspace.contains(folder)
-        and folder.name.removesuffix("-queries")[-DIGITS:] not in caches
-        and max(map(_changed, _files(folder)), default=0.0) < limit
-    ]
-    locks = [path for folder in _own_folder(workspace, "locks") for path in _files(folder)]
-    a_day_ago = time.time() - SECONDS_A_DAY
-    unused["locks"] = [path for path in locks if path.parent.name != IN_USE and _changed(path) < a_day_ago]
+        paths = _matching(workspace, kind, "*") if kind == "indexes" else _files_of(workspace, kind)
+        rest = (path for path in paths if path.relative_to(workspace.root).as_posix() not in needed)
+        unused[kind] = [path for path in rest if _changed(path) < limit]
+    names = {name for folder in staying for name in _cache_names(runs[folder])}
+    unused["cache"] = [folder for folder in _unused_caches(workspace, names) if _last_changed(folder) < limit]
+    locks = [path for path in _files_of(workspace, "locks") if path.parent.name != IN_USE]
+    unused["locks"] = [path for path in locks if _changed(path) < time.time() - SECONDS_A_DAY]
     return list(unused.items())
+
+
+def _unused_caches(workspace: Workspace, used: set[str]) -> Iterator[Path]:
+    """Yield the folders of caches that have none of these ends of names."""
+    for folder in (*_matching(workspace, "cache", "*/*"), workspace.root / ANSWERS_FOLDER):
+        is_used = folder.name.removesuffix("-queries")[-DIGITS:] in used
+        if not is_used and folder.is_dir() and workspace.contains(folder):
+            yield folder
 
 
 def _pinned(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
@@ -201,12 +200,20 @@ def _matching(workspace: Workspace, kind: str, pattern: str) -> list[Path]:
     return [path for folder in _own_folder(workspace, kind) for path in sorted(folder.glob(pattern))]
 
 
+def _files_of(workspace: Workspace, kind: str) -> list[Path]:
+    return [path for folder in _own_folder(workspace, kind) for path in _files(folder)]
+
+
 def _changed(path: Path) -> float:
     """Return when a file was made or last used; a missing one counts as new."""
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:
         return time.time()
+
+
+def _last_changed(folder: Path) -> float:
+    return max(map(_changed, _files(folder)), default=0.0)
 
 
 def _size_of(path: Path) -> Holding:

@@ -4,7 +4,7 @@ import platform
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -28,23 +28,11 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import truth_from_tables
 from rag_eval.types.evidence import TRUTH_KINDS
 
-DECIDING = (
-    "numpy",
-    "lancedb",
-    "tiktoken",
-    "wordllama",
-    "tokenizers",
-    "openai",
-    "sentence-transformers",
-    "transformers",
-    "torch",
-)
-"""The packages whose version can change a number."""
 
-
-def versions() -> dict[str, str]:
-    """Return the version of Python and of each deciding package that is installed."""
-    packages = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
+def versions(parts: Iterable[object]) -> dict[str, str]:
+    """Return the versions of Python, rag-eval, and the packages that can change a number of a run with these parts."""
+    used = [name for part in parts for name in getattr(part, "packages", ())]
+    packages = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(["numpy", "tiktoken", *used])}
     return {name: version for name, version in packages.items() if version is not None}
 
 
@@ -266,22 +254,25 @@ class BenchmarkOutcome(_Outcome):
         Steps are in the order of the pipeline.
         """
         records = [self.steps, *(configuration.steps for configuration in self.configurations)]
+        work = {}
+        for name in self._step_names():
+            steps = [record[name] for record in records if name in record]
+            computed = [step for step in steps if step.state == "computed"]
+            efforts = [step.effort for step in computed if step.effort is not None]
+            work[name] = len(computed), len(steps) - len(computed), efforts
+        return work
+
+    def _step_names(self) -> list[str]:
+        """Return the steps in the order of the pipeline; one that few configurations have, before what follows it."""
         order: list[str] = []
-        for steps in sorted(records, key=len, reverse=True):
+        for steps in sorted((configuration.steps for configuration in self.configurations), key=len, reverse=True):
             place = len(order)
-            for name in reversed(steps):  # a step of only some configurations comes before what follows it there
+            for name in reversed(steps):
                 if name in order:
                     place = order.index(name)
-                else:
+                elif name not in self.steps:
                     order.insert(place, name)
-        order.sort(key=lambda name: name not in self.steps)
-        work = {}
-        for name in order:
-            records_of_step = [record[name] for record in records if name in record]
-            computed = [step for step in records_of_step if step.state == "computed"]
-            efforts = [step.effort for step in computed if step.effort is not None]
-            work[name] = len(computed), len(records_of_step) - len(computed), efforts
-        return work
+        return [*self.steps, *order]
 
 
 class StepRecorder(BaseModel):
@@ -332,8 +323,9 @@ class Evaluated:
         """Return the outcome of the configuration, for so many queries."""
         steps = {name: recorder.record(results) for name, results in self.steps.items()}
         efforts = [step.effort for step in steps.values() if step.effort is not None]
-        answering = sum(effort.query_seconds for effort in efforts)
-        searched, is_plain = self.searched, self.configuration.queries is None
+        allowed = None if self.searched is None else self.searched.allowed
+        # Without a rewriter and a filter the questions are searched as asked.
+        is_asked = self.configuration.queries is None and allowed is None
         return ConfigurationOutcome(
             name=self.configuration.name,
             configuration=self.configuration.record(),
@@ -346,13 +338,13 @@ class Evaluated:
             hits_by_stage=self.hits.stages,
             scores=self.scores.table,
             steps=steps,
-            latency_ms=round(1_000 * answering / queries, 6) if queries else None,
+            latency_ms=round(1_000 * sum(effort.query_seconds for effort in efforts) / queries, 6) if queries else None,
             tokens=_total([effort.tokens for effort in efforts]),
             cost=_total([effort.cost for effort in efforts]),
             unplaced=self.hits.unplaced,
-            searches=None if searched is None or (is_plain and searched.allowed is None) else searched.searches,
+            searches=None if self.searched is None or is_asked else self.searched.searches,
             passages=self.hits.passages,
-            allowed=None if searched is None else searched.allowed,
+            allowed=allowed,
         )
 
 
@@ -386,7 +378,7 @@ def keep_outcome(
         run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
         started=started,
         seconds=round((now - started).total_seconds(), 3),
-        versions=versions(),
+        versions=versions(config.parts()),
         config=BenchmarkRecord.of(config),
         corpus=corpus,
         ground_truth=TruthSource.of(config, inputs.truth),

@@ -23,7 +23,6 @@ from rag_eval.pipeline.document_steps import read_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.stats.comparison import Placed, rank
-from rag_eval.stats.intervals import Estimate, estimates_of
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 
@@ -65,20 +64,6 @@ class RunScores:
         query_ids = tuple(query.query_id for query in self.queries)
         documents = tuple(query.document for query in self.queries)
         return PairedScores(self.configurations, query_ids, documents, self.values[known.index(metric)])
-
-    def estimates(self, metrics: Sequence[str] | None = None) -> dict[str, dict[str, Estimate]]:
-        """Return ``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
-
-        Raises ``ConfigurationError`` on a metric that the run was not scored by.
-        """
-        chosen = self.metrics if metrics is None else list(metrics)
-        if not chosen or not self.configurations:
-            return {name: {} for name in self.configurations}
-        paired = [self.paired(metric) for metric in chosen]
-        rows = np.concatenate([scores.values for scores in paired])
-        estimates = np.array(estimates_of(rows, paired[0].units, np.random.default_rng(SEED)), object)
-        by_metric = estimates.reshape(len(chosen), len(self.configurations))
-        return {name: dict(zip(chosen, by_metric[:, n], strict=True)) for n, name in enumerate(self.configurations)}
 
     def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
         """Return the configurations, best first, with intervals and the group of those that may be the best.
@@ -173,20 +158,18 @@ _ROW_GROUP = 65_536
 def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
     """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` if a table is missing."""
     scores = collect_scores(workspace, outcome)
+    heads, queries = [split_name(metric) for metric in scores.metrics], scores.queries
     by_metric, by_configuration, by_query = np.indices(scores.values.shape).reshape(3, scores.values.size)
-    heads = [split_name(metric) for metric in scores.metrics]
     columns = [
         _texts([metric for metric, _ in heads], by_metric),
         _texts([cut.kind for _, cut in heads], by_metric),
         np.array([cut.size for _, cut in heads], dtype=np.int32)[by_metric],
         _texts(scores.configurations, by_configuration),
-        _texts([query.query_id for query in scores.queries], by_query),
-        _texts([query.text for query in scores.queries], by_query),
-        _texts([query.document for query in scores.queries], by_query),
+        *(_texts([getattr(query, name) for query in queries], by_query) for name in ("query_id", "text", "document")),
         scores.values.ravel(),
     ]
     buffer = io.BytesIO()
-    cell = max(1, len(scores.configurations) * len(scores.queries))
+    cell = max(1, len(scores.configurations) * len(queries))
     group = cell * max(1, _ROW_GROUP // cell)
     pq.write_table(pa.table(columns, schema=RUN_SCORES), buffer, compression="zstd", row_group_size=group)
     workspace.write_file(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
@@ -216,15 +199,8 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
 
 def _read_scores(path: Path, metric: str | None) -> RunScores:
     """Read the scores in the file of a run; raises ``ArtifactError`` if it is damaged."""
-    rows = None
-    if metric is not None:
-        name, at = split_name(metric)
-        rows = (pc.field("metric") == name) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
     try:
-        table = pq.read_table(path, filters=rows)
-        if rows is not None and not table.num_rows:
-            # A run that lacks the metric is read whole: its other metrics are what an error will name.
-            table = pq.read_table(path)
+        table = _read_rows(path, metric)
         check_schema(table, RUN_SCORES, "run's scores")
     except (OSError, pa.ArrowException) as error:
         raise ArtifactError(f"{str(path)!r} cannot be read ({error}): run the benchmark again") from None
@@ -234,25 +210,31 @@ def _read_scores(path: Path, metric: str | None) -> RunScores:
     cut, kinds = _numbers(table.column("cut"))
     configuration, configurations = _numbers(table.column("configuration"))
     query, query_ids = _numbers(table.column("query_id"))
-    sizes = table.column("size").to_numpy()
     step = max(1, len(configurations) * len(query_ids))
-    firsts = range(0, len(sizes), step)
-    metrics = tuple(score_name(labels[label[row]], kinds[cut[row]], int(sizes[row])) for row in firsts)
+    heads = np.stack([label, cut, table.column("size").to_numpy()])
+    firsts = heads[:, ::step]
+    metrics = tuple(score_name(labels[name], kinds[kind], size) for name, kind, size in firsts.T.tolist())
     shape = (len(metrics), len(configurations), len(query_ids))
-    _, by_configuration, by_query = np.indices(shape).reshape(3, math.prod(shape))
-    first_of = np.arange(len(sizes)) // step * step
-    if (
-        len(by_query) != len(sizes)
-        or len(set(metrics)) < len(metrics)
-        or not np.array_equal(configuration, by_configuration)
-        or not np.array_equal(query, by_query)
-        or any(not np.array_equal(column, column[first_of]) for column in (label, cut, sizes))
+    expected = np.indices(shape).reshape(3, math.prod(shape))
+    is_whole = expected.shape[1] == table.num_rows and len(set(metrics)) == len(metrics)
+    if not is_whole or not (
+        np.array_equal([configuration, query], expected[1:]) and np.array_equal(heads, firsts.repeat(step, axis=1))
     ):
         raise ArtifactError(f"{str(path)!r} is damaged (scores are missing or out of order): run the benchmark again")
-    heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
-    queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
+    first = table.slice(0, len(query_ids)).select(["query_id", "query", "document"])
+    queries = tuple(ScoredQuery(*row.values()) for row in first.to_pylist())
     values = table.column("value").to_numpy().reshape(shape)
     return RunScores(path.parent.name, metrics, tuple(configurations), queries, values)
+
+
+def _read_rows(path: Path, metric: str | None) -> pa.Table:
+    if metric is None:
+        return pq.read_table(path)
+    name, at = split_name(metric)
+    rows = (pc.field("metric") == name) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
+    table = pq.read_table(path, filters=rows)
+    # A run that lacks the metric is read whole: its other metrics are what an error will name.
+    return table if table.num_rows else pq.read_table(path)
 
 
 def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:

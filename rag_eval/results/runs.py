@@ -196,18 +196,20 @@ def _corpus_difference(workspace: Workspace | None, before: BenchmarkOutcome, af
     runs = (before, after)
     if before.inputs.documents_digest == after.inputs.documents_digest:
         return ""
-    names = _different_documents(workspace, before, after)
+    names = "" if workspace is None else _different_documents(workspace, before, after)
     if before.corpus.digest != after.corpus.digest:
         sides = [f"{run.documents:,} documents ({_short(run.corpus.digest)})" for run in runs]
         return _sentence("the corpus differs", sides, runs) + names
-    loaders = [
-        ", ".join(f"{key} by {loader.label} ({_short(loader.digest)})" for key, loader in run.corpus.loaders.items())
-        for run in runs
-    ]
+    loaders = [_loaders_in_words(run) for run in runs]
     # What the same loaders read has another digest in another number of shards.
     if not names and loaders[0] == loaders[1] and len(before.inputs.documents) != len(after.inputs.documents):
         return ""
-    return _sentence("the same files were read differently", [text or "no loaders" for text in loaders], runs) + names
+    return _sentence("the same files were read differently", loaders, runs) + names
+
+
+def _loaders_in_words(run: BenchmarkOutcome) -> str:
+    loaders = [f"{key} by {loader.label} ({_short(loader.digest)})" for key, loader in run.corpus.loaders.items()]
+    return ", ".join(loaders) or "no loaders"
 
 
 def _short(digest: str) -> str:
@@ -218,10 +220,8 @@ def _sentence(what: str, sides: Sequence[str], runs: Sequence[BenchmarkOutcome])
     return f"{what}: {' and '.join(f'{side} in {run.run}' for side, run in zip(sides, runs, strict=True))}"
 
 
-def _different_documents(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
+def _different_documents(workspace: Workspace, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
     """Name documents that changed, are new or are gone, in brackets; empty if none is, or tables are missing."""
-    if workspace is None:
-        return ""
     try:
         tables = [workspace.read_tables(run.inputs.documents) for run in (before, after)]
     except ArtifactError:
@@ -229,16 +229,16 @@ def _different_documents(workspace: Workspace | None, before: BenchmarkOutcome, 
     columns = ([table.column(name).to_pylist() for name in ("doc_id", "sha256")] for table in tables)
     old, new = (dict(zip(*pair, strict=True)) for pair in columns)
     kinds = {
-        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
-        "new": sorted(new.keys() - old.keys()),
-        "gone": sorted(old.keys() - new.keys()),
+        "changed": [name for name in old.keys() & new.keys() if old[name] != new[name]],
+        "new": [*new.keys() - old.keys()],
+        "gone": [*old.keys() - new.keys()],
     }
-    parts = []
-    for kind, names in kinds.items():
-        if names:
-            more = f" and {len(names) - MOST_NAMED:,} more" * (len(names) > MOST_NAMED)
-            parts.append(f"{kind} {', '.join(names[:MOST_NAMED])}{more}")
+    parts = [f"{kind} {_some(sorted(names))}" for kind, names in kinds.items() if names]
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + f" and {len(names) - MOST_NAMED:,} more" * (len(names) > MOST_NAMED)
 
 
 def check_comparable(

@@ -49,7 +49,7 @@ def fingerprint(config: BenchmarkConfig, corpus: CorpusSource, truth: str | None
             "corpus": corpus.key_data,
             "truth": truth,
             "reanchor": reanchor,
-            "versions": versions(),
+            "versions": versions(config.parts()),
             "steps": {step.name: step.version for step in STEPS},
         }
     )
@@ -76,7 +76,11 @@ def unchanged_run(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bo
         with suppress(OSError, ArtifactError):
             if f'"{wanted}"'.encode() in path.read_bytes():
                 run = read_summary(path)
-                tables = [configuration.scores for configuration in run.configurations]
-                if run.fingerprint == wanted and not run.failures and not any(map(workspace.problem, tables)):
+                if run.fingerprint == wanted and _is_complete(workspace, run):
                     return run
     return None
+
+
+def _is_complete(workspace: Workspace, run: BenchmarkOutcome) -> bool:
+    tables = [configuration.scores for configuration in run.configurations]
+    return not run.failures and not any(map(workspace.problem, tables))

@@ -56,11 +56,6 @@ def test_the_answer_names_the_choices_and_the_chart_shows_them(
     opened = open_report(budget_run.page)
     page = opened.page
     assert page.locator("h1").inner_text() == f"For 2,000 tokens of context, ship {SHIPPED}" == report.words.headline
-    made = page.locator(".made")
-    assert made.inner_text() == report.words.made_of
-    assert made.inner_text().startswith(
-        f"{SHIPPED}: chunker markdown (max_chunk_size 1000) · retrieval hybrid · chunks"
-    )
     assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "What is cheaper"]
     chart = page.locator("#chart-frontier")
     assert "nothing is significantly better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
@@ -111,7 +106,7 @@ def test_long_names_stay_inside_their_chart_and_differ(
     rows = page.locator("#chart-frontier text.lane").all_text_contents()
     each = len(rows) // len(names)
     assert len({" ".join(rows[n : n + each]) for n in range(0, len(rows), each)}) == len(names)
-    assert page.locator(".drawing svg text").count() > 20
+    assert page.locator(".drawing svg text").count() > 15
     assert page.evaluate(OUTSIDE) == []
 
 
@@ -124,14 +119,9 @@ OUTSIDE = """() => [...document.querySelectorAll(".drawing svg text")].filter((t
 def test_every_chart_is_drawn_and_says_what_it_found(budget_run: Kept, open_report: OpenReport) -> None:
     opened = open_report(budget_run.page, color_scheme="dark")
     page = opened.page
-    for id in ("frontier", "sizes"):
-        figure = page.locator(f"#chart-{id}")
-        assert figure.locator("svg path, svg rect, svg circle").count() > 3
-        assert figure.locator("svg").first.get_attribute("aria-label")
-        assert figure.get_attribute("aria-labelledby") == figure.locator("h3").get_attribute("id")
-    assert re.fullmatch(
-        r"Half of the chunks of markdown 1000 have at most \d+ characters", page.locator("#chart-sizes h3").inner_text()
-    )
+    figure = page.locator("#chart-frontier")
+    assert figure.locator("svg").first.get_attribute("aria-label")
+    assert figure.get_attribute("aria-labelledby") == figure.locator("h3").get_attribute("id")
     # Every cause of a loss is there, those without a loss in one row; they add up.
     losses = page.locator("#losses")
     assert "Most of what is missed is" in losses.locator("h3").inner_text()
@@ -476,7 +466,7 @@ def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metr
     keep_report(workspace, kept.outcome)
     opened = open_report(kept.page)
     assert opened.page.locator("#metric").input_value() == metrics[0]
-    assert opened.page.locator("#chart-frontier svg, #chart-sizes svg").count() == 2
+    assert opened.page.locator("#chart-frontier svg").count() == 1
     says = opened.page.locator(".says").inner_text()
     assert f"The chart shows recall within tokens; this run is ranked by {objective}." in says
     assert opened.messages == []

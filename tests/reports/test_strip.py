@@ -12,7 +12,7 @@ BUDGETS = (250, 2_000)
 
 def test_the_strip_is_what_a_plain_loop_finds(sample_run: Kept) -> None:
     workspace, outcome = sample_run.workspace, sample_run.outcome
-    strip = strip_of(read_scores(workspace, outcome), outcome, 2_000)
+    strip = strip_of(read_scores(workspace, outcome), outcome)
     assert strip is not None
     texts = {
         row["doc_id"]: row["content"]

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rag_eval.config.models import Configuration
 from rag_eval.metrics.formulas import STRIP, strip_metrics
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import Contender, RunVerdict, verdict_of
 from rag_eval.reports.verdict_words import cautions
 from rag_eval.reports.verdict_words import words_of as said
-from rag_eval.reports.wording import finding, settings_in_words
+from rag_eval.reports.wording import finding
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.results.run_scores import RunScores, ScoredQuery, read_scores
 from rag_eval.stats.comparison import Placed
@@ -79,50 +78,6 @@ def test_one_is_shipped_with_how_sure_that_is(outcome: BenchmarkOutcome) -> None
     )
     assert found.questions_needed is None
     assert (found.contenders[0].name, found.contenders[0].probability) == (shipped, 1)
-
-
-def test_the_name_of_what_to_ship_or_take_is_told_in_settings(outcome: BenchmarkOutcome) -> None:
-    one = outcome.configurations[1]
-    shipped = judged(outcome, [0.7, 0.85, 0.6])
-    assert (shipped.shipped, said(shipped).made_of) == (one.name, f"{one.name}: {settings_in_words(one)}")
-    tied = judged(outcome, [0.8] * 3, spread=0.3)
-    assert said(tied).made_of.startswith(f"{tied.cheapest}: chunker ")
-    assert said(judged(outcome, [0.8])).made_of.startswith(f"{outcome.configurations[0].name}: chunker ")
-    assert said(judged(outcome, [0.4, 0.2])).made_of == said(judged(outcome, [])).made_of == ""
-
-
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        (
-            {"chunker": "markdown", "retrieval": "hybrid", "returns": "section"},
-            "chunker markdown (max_chunk_size 1000) · retrieval hybrid · returns section (max_tokens 2000)",
-        ),
-        (
-            {"chunker": {"type": "recursive-token", "chunk_size": 100}, "retrieval": "bm25", "context": "neighbours"},
-            "chunker recursive-token (chunk_size 100, chunk_overlap 0) · context neighbours (count 1) · retrieval bm25",
-        ),
-        (
-            {"chunker": "fixed-token", "retrieval": {"type": "bm25", "k1": 2, "tokenizer": "stemmed"}},
-            "chunker fixed-token (tokens_per_chunk 100, chunk_overlap 0) · "
-            "retrieval bm25 (k1 2, tokenizer stemmed (language english, stop_words true))",
-        ),
-    ],
-)
-def test_a_name_in_settings_has_what_the_name_has(
-    outcome: BenchmarkOutcome, parts: dict[str, object], words: str
-) -> None:
-    by_vector = {"embedder": "local", "store": "lancedb"} if parts["retrieval"] == "hybrid" else {}
-    made = Configuration.model_validate(parts | by_vector).record()
-    one = outcome.configurations[0].model_copy(update={"configuration": made})
-    lengths = f"chunks of {one.chunks.shortest:,} to {one.chunks.longest:,} characters"
-    assert settings_in_words(one) == f"{words} · {lengths}"
-
-
-def test_a_whole_system_is_told_in_its_settings(outcome: BenchmarkOutcome) -> None:
-    made = Configuration.model_validate({"system": {"type": "http", "url": "http://localhost:8000/find"}}).record()
-    one = outcome.configurations[0].model_copy(update={"configuration": made})
-    assert settings_in_words(one) == "system http (url http://localhost:8000/find)"
 
 
 def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: BenchmarkOutcome) -> None:

@@ -46,7 +46,7 @@ def test_the_losses_of_the_first_two_add_up_to_what_they_miss_by_the_objective(
     assert sum(losses.values()) == pytest.approx(1 - one.metrics[kept.outcome.ranking_metric], abs=1e-9)
     assert "not in the first 2,000 tokens" in "\n".join(why_lines(within))
     assert (report.why.k, report.why.kind) == (5, "hits")
-    assert len(report.why.losses) == 2
+    assert len(report.why.losses) == 12
     for one, losses in zip(report.verdict.contenders, report.why.losses.items(), strict=False):
         assert losses[0] == one.name
         assert [*losses[1]] == [*LOSS_PARTS]

@@ -1,6 +1,5 @@
 """Data people have: truth and queries from frames, results as frames, and tables in notebooks."""
 
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -20,10 +19,7 @@ from rag_eval import (
 )
 from rag_eval.errors import GroundTruthError
 from rag_eval.evaluation.run_experiment import RetrievalResult
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.types.ids import generate_chunk_id
-from tests.results.made_runs import make_run, write_data
 
 HOSTILE = "<script>alert('x')</script>"
 A = Document(DocumentId("a.md"), f"one two three {HOSTILE} four")
@@ -104,16 +100,3 @@ def test_a_notebook_shows_hostile_text_as_text() -> None:
         assert page.startswith("<table>")
         assert "<script" not in page
         assert "<b>" not in page
-
-
-def test_a_ranking_is_a_frame_and_a_table_of_a_notebook(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    outcome = make_run(Workspace(root=tmp_path / "work"), write_data(tmp_path))
-    hostile = outcome.configurations[0].model_copy(update={"name": HOSTILE})
-    ranking = ConfigurationRanking.of(outcome.model_copy(update={"configurations": [hostile]}))
-    frame = ranking.to_polars()
-    assert frame["configuration"].to_list() == [HOSTILE]
-    assert frame[ranking.metric].to_list() == [hostile.metrics[ranking.metric]]
-    assert isinstance(ranking.to_pandas(), pandas.DataFrame)
-    assert "&lt;script&gt;" in ranking._repr_html_()
-    assert "<script" not in ranking._repr_html_()

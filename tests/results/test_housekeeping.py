@@ -106,7 +106,7 @@ def test_the_baseline_and_the_newest_run_of_each_benchmark_stay_with_all_they_ne
     assert run_names(workspace) == sorted(run.run for run in kept)
     for run in kept:
         build_report(workspace, read_run(workspace, run.run))
-    with pytest.raises(ArtifactError, match="is gone"):
+    with pytest.raises(ArtifactError, match="is missing"):
         build_report(workspace, runs[1])
 
 

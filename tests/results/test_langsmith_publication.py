@@ -161,7 +161,7 @@ def test_a_metric_that_scored_nothing_is_an_error_with_the_first_reason(server: 
     evaluation = Evaluation("chunks", folder)
     with pytest.raises(ConfigurationError, match=r"Boom@1 scored none of the 1 examples; .*by nothing"):
         evaluation.run(k=1, chunker=CHUNKER, metrics=[ChunkLevelRecall(), Boom()])
-    with pytest.raises(ConfigurationError, match=r"recall@1 scored none of the 1 examples, .*service down"):
+    with pytest.raises(ConfigurationError, match=r"recall@1 scored none of the 1 examples; .*service down"):
         evaluation.run(k=1, chunker=CHUNKER, embedder=Down())
     with pytest.raises(ConfigurationError, match=r"scored none .* no chunk-level ground truth"):
         Evaluation("bare", folder).run(chunker=CHUNKER)

@@ -74,13 +74,8 @@ def test_other_programs_can_read_the_file(store: Store) -> None:
     assert mean == pytest.approx(store.good.configurations[1].metrics["span_recall@3"])
 
 
-def test_estimates_and_ranking_come_from_one_seed(store: Store) -> None:
+def test_a_ranking_has_the_best_first_and_who_may_be_best(store: Store) -> None:
     scores = read_scores(store.workspace, store.much_worse)
-    estimates = scores.estimates()
-    assert set(estimates) == {SMALL_NAME, LARGE_NAME}
-    assert tuple(estimates[SMALL_NAME]) == scores.metrics
-    assert scores.estimates() == estimates
-    assert scores.estimates(["span_recall@3"])[LARGE_NAME]["span_recall@3"].n == 60
     ranking = scores.ranking("span_precision@1")
     assert [placed.name for placed in ranking] == [SMALL_NAME, LARGE_NAME]
     assert [placed.among_best for placed in ranking] == [True, False]
@@ -98,7 +93,7 @@ def test_a_metric_or_configuration_that_is_not_there_is_named_with_what_is(store
 def test_a_run_whose_configurations_all_failed_has_no_scores(own_store: Store) -> None:
     failed = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
     for scores in (read_scores(own_store.workspace, failed), collect_scores(own_store.workspace, failed)):
-        assert scores.estimates() == {}
+        assert scores.configurations == ()
         with pytest.raises(ConfigurationError, match="every configuration failed"):
             scores.paired("span_recall@3")
 

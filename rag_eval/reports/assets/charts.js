@@ -253,38 +253,6 @@ function startReading() {
   read();
 }
 
-/** Draw the lengths of chunks, a row of bars for each chunker, scaled to its most frequent length. */
-function sizes(width) {
-  const rows = charts.sizes.slice(0, 24);
-  const isNarrow = width < 520;
-  const [left, right, high] = [isNarrow ? 8 : 176, 108, isNarrow ? 58 : 42];
-  const count = rows[0].bins.length;
-  const step = (width - left - right) / count;
-  const drawing = sheet(width, rows.length * high + 44, "Number of chunks by length in characters, for each chunker");
-  drawing.append(words(left + step * count + 8, 12, "median · chunks", "t-q t-s"));
-  rows.forEach(({ name, bins, median, count: chunks, step: characters }, n) => {
-    const ground = (n + 1) * high + 8;
-    const isShip = isOfShipped(name);
-    const label = shortened(name, isNarrow ? 32 : 22);
-    drawing.append(isNarrow ? words(left, ground - 32, label, isShip ? "t-acc t-b" : "t-ink") : words(left - 12, ground - 6, label, isShip ? "t-acc t-b" : "t-ink", "end"));
-    const most = Math.max(...bins, 1);
-    bins.forEach((amount, i) => {
-      const tall = (26 * amount) / most;
-      drawing.append(amount ? shape("rect", { class: `bin${isShip ? " acc" : ""}`, x: left + i * step, y: ground - tall, width: Math.max(1, step - 1), height: Math.max(0.5, tall) }) : "");
-    });
-    const middle = left + Math.min(median / characters, count) * step;
-    drawing.append(rule("axis", left, ground, left + count * step, ground), rule("med", middle, ground - 5, middle, ground + 3));
-    drawing.append(words(left + count * step + 8, ground - 6, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
-  });
-  const ground = rows.length * high + 8;
-  const end = rows[0].step * count;
-  for (const share of isNarrow ? [0] : [0, 0.25, 0.5]) {
-    drawing.append(words(left + share * count * step, ground + 22, whole.format(Math.round(share * end)), "t-q t-s", share ? "middle" : "start"));
-  }
-  drawing.append(words(left + count * step, ground + 22, `${whole.format(Math.round(end))} characters or more`, "t-q t-s", isNarrow ? "end" : "middle"));
-  return drawing;
-}
-
 /** Return a title: the budgets over which nothing is significantly better than the first. */
 function frontierFinding() {
   const name = charts.configurations[charts.roles.ship];
@@ -298,50 +266,25 @@ function frontierFinding() {
 /** Return whether there are scores at budgets. */
 const hasCurves = () => charts.curves.lines.some((points) => points.filter(Boolean).length > 1);
 
-const isOfShipped = (chunker) => `${charts.configurations[charts.roles?.ship ?? 0]},`.startsWith(`${chunker},`);
-
-const DRAWN = {
-  frontier: { draw: frontier, needs: hasCurves, title: frontierFinding },
-  sizes: {
-    draw: sizes,
-    needs: () => charts.sizes.length > 0,
-    title: () => {
-      const shown = charts.sizes.find(({ name }) => isOfShipped(name)) ?? charts.sizes[0];
-      return `Half of the chunks of ${shown.name} have at most ${whole.format(Math.round(shown.median))} characters`;
-    },
-  },
-};
-
-/** Draw a chart into its figure, now and when its width changes. */
-function startChart(id, { draw, needs, title }) {
-  const figure = byId(`chart-${id}`);
-  figure.hidden = !needs();
+/** Draw the chart into its figure, now and when its width changes. */
+function startCharts() {
+  const figure = byId("chart-frontier");
+  figure.hidden = !charts.configurations || !hasCurves();
   if (figure.hidden) {
     return;
   }
   const box = figure.querySelector(".drawing");
-  figure.querySelector("h3").textContent = title();
+  figure.querySelector("h3").textContent = frontierFinding();
   let drawn = 0;
   const redraw = () => {
     const width = Math.floor(box.clientWidth);
     if (width > 0 && width !== drawn) {
       drawn = width;
-      box.replaceChildren(draw(width));
+      box.replaceChildren(frontier(width));
       box.dataset.drawn = width;
     }
   };
   redraw();
   new ResizeObserver(redraw).observe(box);
-}
-
-function startCharts() {
-  if (!charts.configurations) {
-    return;
-  }
-  for (const [id, chart] of Object.entries(DRAWN)) {
-    startChart(id, chart);
-  }
-  if (hasCurves()) {
-    startReading();
-  }
+  startReading();
 }
