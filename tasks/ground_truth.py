@@ -88,15 +88,6 @@ def join_copies(truth: TruthRef, copies: list[TableRef], workspace: Workspace, s
     return credited.model_copy(update={"source": source, "effort": truth.effort})
 
 
-@task(**cached(steps.add_copies), tags=["ground-truth"], task_run_name="add near copies")
-def add_near_copies(
-    truth: TruthRef, documents: list[TableRef], copies: Copies, workspace: Workspace, source: str | None = None
-) -> TruthRef:
-    """Credit exact and near copies of relevant spans as alternatives; ``source`` as in ``join_ground_truth``."""
-    credited = steps.add_copies.run(workspace, truth, documents, copies)
-    return credited.model_copy(update={"source": source, "effort": truth.effort})
-
-
 def ground_truth(
     sources: list[Any],
     documents: list[TableRef],
@@ -116,9 +107,7 @@ def ground_truth(
     is_known = all(observation.is_cacheable for observation in observations)
     source = source_digest([observation.digest for observation in observations]) if is_known else None
     truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace, source)
-    if copies == "exact" and level == "token-level":
+    if copies == "exact" and level == "token-level":  # chunks of one text have one id
         places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
         truth = join_copies(truth, places.result(), workspace, source)
-    elif copies != "off" and level == "token-level":  # chunks of one text have one id
-        truth = add_near_copies(truth, documents, copies, workspace, source)
     return truth

@@ -17,7 +17,7 @@ from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say
 from rag_eval.cli.processes import Stopped, leaving, watched
 from rag_eval.cli.publish_commands import push
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import cost_in_words, counted, percent
+from rag_eval.formatting import cost_in_words, counted
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 from rag_eval.storage.files import patterns_of
 from rag_eval.types.documents import Corpus
@@ -76,10 +76,6 @@ def print_summary(console: Console, summary: "ImportSummary") -> None:
     verified = ", all matching their documents" if summary.documents else ""
     answers = f"{counted(summary.answers, noun)}{verified}"
     say(console, f"Imported {counted(summary.queries, 'queries')}{unanswerable} with {answers}.")
-    if summary.repeated:
-        verb = "occurs" if summary.repeated == 1 else "occur"
-        share = percent(summary.repeated_share, 1)
-        say(console, f"The text of {summary.repeated:,} of them ({share} of the text) {verb} more than once.")
     for title, kinds, style in (("Left out", summary.left_out, "yellow"), ("Corrected", summary.mended, "bold")):
         for kind, places in kinds.items():
             say(console, f"{title}: {kind}: {len(places):,}", style)
@@ -164,8 +160,6 @@ def check(
     console = Console()
     if as_json:
         data = asdict(audit) | {"valid": audit.is_valid}
-        data |= {"repeated": audit.repeated, "repeated_share": audit.repeated_share}
-        data["coverage"] = [asdict(document) | {"share": document.share} for document in audit.coverage]
         print_json(console, data | ({"fixed": list(map(asdict, fixed))} if fix else {}))
     else:
         if fix:
@@ -181,7 +175,7 @@ def check(
 
 
 def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
-    """Print the counts, the first faults, the remarks by kind, and how much of each document the spans cover."""
+    """Print the counts, the first faults, and the remarks by kind."""
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
     else:
@@ -200,26 +194,9 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         say_some(console, list(map(_sentence, audit.faults)), MOST_FAULTS)
     for kind in dict.fromkeys(remark.kind for remark in audit.remarks):
         remarks = [remark for remark in audit.remarks if remark.kind == kind]
-        share = f", {percent(audit.repeated_share, 1)} of the text" if kind == "occurs more than once" else ""
         console.print()
-        say(console, f"{kind}: {len(remarks):,}{share}", "bold")
+        say(console, f"{kind}: {len(remarks):,}", "bold")
         say_some(console, list(map(_sentence, remarks)), MOST_REMARKS)
-    covered = sorted(
-        (document for document in audit.coverage if document.spans), key=lambda one: (-one.spans, one.doc_id)
-    )
-    if covered:
-        rows = [
-            [
-                document.doc_id,
-                *(f"{n:,}" for n in (document.queries, document.spans, document.truth_characters, document.characters)),
-                percent(document.share, 1),
-            ]
-            for document in covered
-        ]
-        rest = len(audit.coverage) - len(covered)
-        columns = dict.fromkeys(("queries", "spans", "truth", "characters", "share"), True)
-        console.print()
-        print_documents(console, columns, rows, f"{counted(rest, 'documents')} without ground truth" if rest else "")
 
 
 def print_documents(console: Console, columns: dict[str, bool], rows: Sequence[Sequence[str]], note: str = "") -> None:

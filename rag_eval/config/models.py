@@ -332,8 +332,7 @@ class BenchmarkConfig(Settings):
     )
     copies: Annotated[Copies, BeforeValidator(read_copies)] = Field(
         default="exact",
-        description="Which copies of a relevant span elsewhere in the corpus count as found: exact, off, or "
-        "{near: 0.9} for similar ones too.",
+        description="Which copies of a relevant span elsewhere in the corpus count as found: exact or off.",
     )
     shards: Annotated[StrictInt, Field(ge=1, le=MOST_SHARDS)] | None = Field(
         default=None,

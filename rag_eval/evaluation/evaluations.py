@@ -102,7 +102,7 @@ class BaseEvaluation(Generic[T, M]):
             queries: As in the benchmark file.
             selection: As in the benchmark file.
             returns: As in the benchmark file; at token level.
-            copies: Which copies of a relevant span count as found, at token level: "off", "exact" or {"near": 0.9}.
+            copies: Which copies of a relevant span count as found, at token level: "off" or "exact".
         """
         if not isinstance(k, int | Sequence):  # run(chunker, embedder, store, k) is another published order
             k, vector_store = 5 if vector_store is None else vector_store, k

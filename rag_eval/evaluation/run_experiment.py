@@ -264,7 +264,7 @@ def run_experiment(
         metrics: Metrics or their names. A metric with a cut of its own, such as ``SpanRecall(k=10)``, keeps it at any
             k. Default: recall, precision and IoU of spans, or recall, precision and F1 of chunks.
         k: How many hits are scored. For several, the averages have names such as ``span_recall@5``.
-        copies: Which copies of a relevant span count as found, at token level: "off", "exact" or {"near": 0.9}.
+        copies: Which copies of a relevant span count as found, at token level: "off" or "exact".
 
     Returns:
         The averages over the answerable queries, with all hits and scores.

@@ -6,7 +6,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,7 +16,6 @@ from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.truth_files import ParsedLine, read_truth_text, truth_lines
-from rag_eval.metrics.span_sets import merge_places
 from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
@@ -180,54 +178,11 @@ def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chu
         )
 
 
-def count_occurrences(texts: Iterable[str], documents: Iterable[Document]) -> dict[str, dict[DocumentId, int]]:
-    """Count the occurrences of each text, overlapping ones too, by the documents that have it."""
-    documents = list(documents)
-    return {
-        text: {doc.id: count for doc in documents if (count := len(places_of(text, doc.content, inf)))}
-        for text in set(texts)
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many queries and spans a document has, and how many of its characters they cover."""
-
-    doc_id: DocumentId
-    characters: int
-    queries: int
-    spans: int
-    truth_characters: int
-
-    @property
-    def share(self) -> float:
-        """The share of the document that spans cover; 0 for an empty document."""
-        return self.truth_characters / self.characters if self.characters else 0.0
-
-
-def coverage_of(spans: Sequence[tuple[int, DocumentId, int, int]], corpus: Corpus) -> list[Coverage]:
-    """Return the coverage of every document by spans, given as query number, document id, start and end."""
-    merged = merge_places((doc_id, start, end) for _, doc_id, start, end in spans)
-    counts = Counter(doc_id for _, doc_id, _, _ in spans)
-    queries = Counter(doc_id for _, doc_id in {(query, doc_id) for query, doc_id, _, _ in spans})
-    return [
-        Coverage(
-            document.id,
-            len(document.content),
-            queries[document.id],
-            counts[document.id],
-            sum(end - start for start, end in merged.get(document.id, [])),
-        )
-        for document in corpus
-    ]
-
-
 FaultKind = Literal["line", "unknown document", "span"]
 RemarkKind = Literal[
     "question asked twice",
     "answer given twice",
     "spans overlap",
-    "occurs more than once",
     "quoted in other words",
     "no chunker",
 ]
@@ -257,35 +212,12 @@ class TruthAudit:
     valid_answers: int
     faults: Sequence[Finding]
     remarks: Sequence[Finding]
-    coverage: Sequence[Coverage] = ()
-    """By document; empty for chunk-level ground truth."""
-    truth_characters: int = 0
-    repeated_characters: int = 0
-    """How many of ``truth_characters``, the total of the valid spans, have a text that occurs more than once."""
     leakage: Mapping[str, int] = field(default_factory=dict)
     """Questions by the share of their words that is copied from their passages."""
 
     @property
     def is_valid(self) -> bool:
         return not self.faults
-
-    @property
-    def repeated(self) -> int:
-        """How many valid spans have a text that occurs more than once."""
-        return sum(remark.kind == "occurs more than once" for remark in self.remarks)
-
-    @property
-    def repeated_share(self) -> float:
-        """The share of the characters in such spans; 0 without spans."""
-        return self.repeated_characters / self.truth_characters if self.truth_characters else 0.0
-
-
-class _ValidSpan(NamedTuple):
-    """A span that is the text of its document, with its line and its group."""
-
-    line: ParsedLine[TokenLevelLine]
-    group: SpanLine
-    member: AlternativeLine
 
 
 def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
@@ -296,59 +228,37 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         lines.append(line)
         remarks += [finding("quoted in other words", line, sentence) for sentence in quotes.differing]
         quotes.differing.clear()
-    valid, span_faults = _checked_spans(lines, documents)
-    counts = count_occurrences({span.member.text for span in valid}, corpus)
-    # Copies that are alternatives are credited like the span itself.
-    repeated = [
-        span
-        for span in valid
-        if sum(counts[span.member.text].values())
-        > sum(member.text == span.member.text for member in span.group.members)
-    ]
-    remarks += [*_asked_twice(lines), *_overlaps(lines)]
-    remarks += [_repeated(span.line, span.member, counts[span.member.text]) for span in repeated]
+    faults, known = list(_line_faults(lines)), KnownIds(documents)
+    passages: dict[int, list[str]] = {}
+    for line, span in _members(lines):
+        document = documents.get(DocumentId(span.doc_id))
+        if (fault := span_fault(span, document, known)) is not None:
+            faults.append(finding("span" if document else "unknown document", line, fault, span.doc_id))
+        elif document:
+            passages.setdefault(line.number, []).append(document.content[span.start : span.end])
+    shares = Counter(
+        leakage_kind(leakage(line.query or "", *passages[line.number])) for line in lines if line.number in passages
+    )
     records = [line.record for line in lines if line.record]
-    places = [(line.number, DocumentId(span.doc_id), span.start, span.end) for line, _, span in valid]
     return TruthAudit(
         evaluation_type="token-level",
         queries=len(records),
         unanswerable=sum(record.unanswerable for record in records),
-        answers=sum(len(span.members) for record in records for span in record.relevant_spans),
-        valid_answers=len(valid),
-        faults=sorted([*_line_faults(lines), *span_faults], key=lambda finding: finding.line),
-        remarks=sorted(remarks, key=lambda finding: finding.line),
-        coverage=coverage_of(places, corpus),
-        truth_characters=sum(len(span.member.text) for span in valid),
-        repeated_characters=sum(len(span.member.text) for span in repeated),
-        leakage=_leakage_counts(valid, documents),
+        answers=len(list(_members(lines))),
+        valid_answers=sum(map(len, passages.values())),
+        faults=sorted(faults, key=lambda finding: finding.line),
+        remarks=sorted([*remarks, *_asked_twice(lines), *_overlaps(lines)], key=lambda finding: finding.line),
+        leakage={kind: shares[kind] for kind in LEAKAGE_KINDS},
     )
 
 
-def _checked_spans(
-    lines: Sequence[ParsedLine[TokenLevelLine]], documents: Mapping[DocumentId, Document]
-) -> tuple[list[_ValidSpan], list[Finding]]:
-    valid, faults, known = list[_ValidSpan](), list[Finding](), KnownIds(documents)
+def _members(
+    lines: Iterable[ParsedLine[TokenLevelLine]],
+) -> Iterator[tuple[ParsedLine[TokenLevelLine], AlternativeLine]]:
+    """Yield all spans and alternatives with their lines."""
     for line in lines:
         for span in line.record.relevant_spans if line.record else []:
-            for member in span.members:
-                document = documents.get(DocumentId(member.doc_id))
-                fault = span_fault(member, document, known)
-                if fault is None:
-                    valid.append(_ValidSpan(line, span, member))
-                else:
-                    kind: FaultKind = "unknown document" if document is None else "span"
-                    faults.append(finding(kind, line, fault, member.doc_id))
-    return valid, faults
-
-
-def _leakage_counts(valid: Iterable[_ValidSpan], documents: Mapping[DocumentId, Document]) -> dict[str, int]:
-    """Count the questions by the share of their words that is copied from their passages."""
-    passages: dict[int, tuple[str, list[str]]] = {}
-    for line, _, member in valid:
-        _, texts = passages.setdefault(line.number, (line.query or "", []))
-        texts.append(documents[DocumentId(member.doc_id)].content[member.start : member.end])
-    counts = Counter(leakage_kind(leakage(query, *texts)) for query, texts in passages.values())
-    return {kind: counts[kind] for kind in LEAKAGE_KINDS}
+            yield from ((line, member) for member in span.members)
 
 
 def audit_chunk_level(text: str) -> TruthAudit:
@@ -382,7 +292,7 @@ def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
         yield Finding("line", 1, None, None, None, "the file holds no query: write one a line")
     for line in lines:
         record = line.record
-        # _checked_spans reports impossible offsets, with what the document has.
+        # audit_token_level reports impossible offsets, with what the document has.
         spans = record.relevant_spans if isinstance(record, TokenLevelLine) else []
         judged = {member.fault() for span in spans for member in span.members}
         for fault in line.faults:
@@ -408,32 +318,20 @@ def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
 
 def _overlaps(lines: Sequence[ParsedLine[TokenLevelLine]]) -> Iterator[Finding]:
     for line in lines:
-        spans = sorted(line.record.relevant_spans, key=lambda s: (s.doc_id, s.start, s.end)) if line.record else []
+        spans = sorted(line.record.relevant_spans, key=lambda span: span.place) if line.record else []
         reach: SpanLine | None = None
         for span in spans:
-            if reach is not None and reach.doc_id == span.doc_id and span.start < reach.end:
-                same = (reach.start, reach.end) == (span.start, span.end)
-                yield finding(
-                    "answer given twice" if same else "spans overlap",
-                    line,
-                    f"[{span.start}, {span.end}) of {span.doc_id!r} is given twice: once is enough"
-                    if same
-                    else f"[{reach.start}, {reach.end}) and [{span.start}, {span.end}) of {span.doc_id!r} overlap: "
-                    "their characters count once",
-                    span.doc_id,
-                )
-            if reach is None or reach.doc_id != span.doc_id or span.end > reach.end:
+            if reach is None or reach.doc_id != span.doc_id or span.start >= reach.end:
                 reach = span
-
-
-def _repeated(line: AnyLine, span: AlternativeLine, counts: dict[DocumentId, int]) -> Finding:
-    here = counts.get(DocumentId(span.doc_id), 0)
-    elsewhere = [doc_id for doc_id in counts if doc_id != span.doc_id]
-    places = [f"{here} times in {span.doc_id!r}"] if here > 1 else []
-    places += [f"in {elsewhere[0]!r} too"] if len(elsewhere) == 1 else []
-    places += [f"in {len(elsewhere)} other documents"] if len(elsewhere) > 1 else []
-    message = f"{preview(span.text)} at [{span.start}, {span.end}) occurs {' and '.join(places)}"
-    return finding("occurs more than once", line, message, span.doc_id)
+                continue
+            here = f"[{span.start}, {span.end})"
+            if reach.place == span.place:
+                sentence = f"{here} of {span.doc_id!r} is given twice: once is enough"
+                yield finding("answer given twice", line, sentence, span.doc_id)
+            else:
+                first = f"[{reach.start}, {reach.end}) and {here} of {span.doc_id!r}"
+                yield finding("spans overlap", line, f"{first} overlap: their characters count once", span.doc_id)
+            reach = max(reach, span, key=lambda span: span.end)
 
 
 def finding(kind: FaultKind | RemarkKind, line: AnyLine, message: str, doc_id: str | None = None) -> Finding:

@@ -2,12 +2,12 @@
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form, code_points
@@ -27,6 +27,16 @@ def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0
         places.append(place)
         place = content.find(text, place + 1, stop)
     return places
+
+
+def starts_of(patterns: Collection[str], content: str) -> list[int]:
+    """Return the code points at which one of the patterns begins, in order, overlapping ones too."""
+    found = pl.Series([content]).str.find_many(list(patterns), overlapping=True)[0].to_numpy()
+    if content.isascii():
+        return sorted(found.tolist())
+    utf8 = np.frombuffer(content.encode(), np.uint8)
+    points = np.flatnonzero(utf8 & 0xC0 != 0x80)  # the first byte of every code point
+    return sorted(np.searchsorted(points, found).tolist())
 
 
 GAP = "\n"
@@ -94,15 +104,7 @@ Seed = tuple[int, int]
 RUN = 8
 """Characters of a run: short enough to survive between two typos, long enough to be rare."""
 
-_WEIGHTS = np.array([pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(RUN)], np.uint64)
 _OUTSIDE = np.array([-1], np.int32)
-
-
-def _run_keys(text: str) -> NDArray[np.uint64]:
-    """Hash every run of a text."""
-    if len(text) < RUN:
-        return _WEIGHTS[:0]
-    return np.correlate(code_points(text).astype(np.uint64), _WEIGHTS, "valid")
 
 
 class FoldedDocuments:
@@ -118,31 +120,20 @@ class FoldedDocuments:
         self._ids = list(self.documents)
         self._numbers = {doc_id: number for number, doc_id in enumerate(self._ids)}
 
-    @cached_property
-    def _runs(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The sorted hashes of all runs, and their places."""
-        keys = _run_keys(self.text)
-        places = np.argsort(keys, kind="stable")
-        return keys[places], places
-
     def seeds(self, needle: str, begin: int, stop: int, most: int) -> list[Seed]:
-        """Find the runs of the needle in ``text[begin:stop]``, and occasionally another run with the same hash.
+        """Find the runs of the needle in ``text[begin:stop]``.
 
         Runs with more than ``most`` places are skipped; if all have more, the rarest is used.
         """
-        keys, places = self._runs
-        needle_keys = _run_keys(needle)
-        firsts, afters = (np.searchsorted(keys, needle_keys, side).tolist() for side in ("left", "right"))
-        found: dict[int, NDArray[np.int64]] = {}
-        for offset, (first, after) in enumerate(zip(firsts, afters, strict=True)):
-            low, high = (bisect_left(places, end, first, after) for end in (begin, max(begin, stop - RUN + 1)))
-            if low < high:
-                found[offset] = places[low:high]
-        rare = [offset for offset, matches in found.items() if len(matches) <= most]
-        rarest = min(found, key=lambda offset: len(found[offset]), default=None)
-        if not rare and rarest is not None and len(found[rarest]) <= MOST_PLACES:
-            rare = [rarest]
-        return [(offset, place) for offset in rare for place in found[offset].tolist()]
+        text = self.text[begin:stop]
+        places: dict[str, list[int]] = {}
+        for start in starts_of({needle[offset : offset + RUN] for offset in range(len(needle) - RUN + 1)}, text):
+            places.setdefault(text[start : start + RUN], []).append(begin + start)
+        rare = {run for run, found in places.items() if len(found) <= most}
+        if not rare and (rarest := min(places, key=lambda run: len(places[run]), default="")):
+            rare = {rarest} if len(places[rarest]) <= MOST_PLACES else set()
+        runs = ((offset, needle[offset : offset + RUN]) for offset in range(len(needle) - RUN + 1))
+        return [(offset, place) for offset, run in runs if run in rare for place in places[run]]
 
     def ranges(self, doc_id: DocumentId | None, window: Range | None) -> list[Range]:
         """Return the ranges of ``text`` to search: all of it, one document, or the window of each document."""

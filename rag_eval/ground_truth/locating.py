@@ -94,8 +94,6 @@ def nearest_extents(documents: FoldedDocuments, needle: str, begin: int, stop: i
         lowest, highest = documents.document_range(seeds[0][1])
         lowest, highest = max(lowest, begin), min(highest, stop)
         offset, start, length = _longest_match(text, needle, seeds, lowest, highest)
-        if not length:
-            continue  # another run with the same hash
         end = start + length
         head, tail = needle[:offset], needle[offset + length :]
         before = text[max(lowest, start - len(head) - slack) : start]
@@ -200,7 +198,7 @@ class Locator:
             return self._resolved(same_case or spans, "normalised", hint)
         if len(core) < LEAST_CHARACTERS:
             return Rejected("too-short")
-        spans = self._fuzzy(core, doc_id, hint)
+        spans = self._fuzzy(core.encode("utf-8", "replace").decode(), doc_id, hint)  # no document has lone surrogates
         return self._resolved(spans, "fuzzy", hint) if spans else Rejected("not-found")
 
     def _exact(self, text: str, doc_id: DocumentId | None, hint: Hint) -> list[CharacterSpan]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.copies import COPY, Copies, credit_copies, places_of_texts, with_copies
+from rag_eval.ground_truth.copies import places_of_texts, with_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
 from rag_eval.ground_truth.truth_files import truth_text
@@ -195,14 +195,6 @@ def join_ground_truth(
     return joined, Effort.of(joined.queries.num_rows, "queries")
 
 
-@step(version=2, write=write_truth)
-def add_copies(truth: TruthTables, documents: Shards, copies: Copies) -> tuple[TruthTables, Effort]:
-    """Add to each span of the truth its copies in the documents, as alternatives."""
-    corpus = list(StoredDocuments(documents).values())
-    credited = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), corpus, copies)
-    return truth_to_tables(credited), Effort.of(truth.queries.num_rows, "queries")
-
-
 @step(version=1, write=as_table("copies"))
 def find_copies(documents: pa.Table, truth: TruthTables) -> tuple[pa.Table, Effort]:
     """Find the exact copies of the texts of the ground truth in the documents of a shard."""
@@ -215,7 +207,7 @@ def find_copies(documents: pa.Table, truth: TruthTables) -> tuple[pa.Table, Effo
 @step(version=1, write=write_truth)
 def join_copies(truth: TruthTables, copies: Shards) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in all shards, as alternatives."""
-    places = [(CharacterSpan(**row), COPY) for shard in copies for row in shard.to_pylist()]
+    places = [CharacterSpan(**row) for shard in copies for row in shard.to_pylist()]
     credited = with_copies(truth_from_tables(truth, TokenLevelGroundTruth), places)
     return truth_to_tables(credited), Effort.of(truth.queries.num_rows, "queries")
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from rag_eval.config.models import LONGEST_NAME
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import asked, slug, suggestion
-from rag_eval.ground_truth.copies import NearCopies
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.storage.files import patterns_of
@@ -185,8 +184,7 @@ def data_differences(
             sides = [f"{asked(run.answerable, run.unanswerable)} ({_short(run.ground_truth.digest)})" for run in runs]
             differences.append(_sentence("the ground truth differs", sides, runs))
         elif before.config.copies != after.config.copies:
-            copies = [run.config.copies for run in runs]
-            sides = [f"near {value.near:g}" if isinstance(value, NearCopies) else value for value in copies]
+            sides = [run.config.copies for run in runs]
             differences.append(_sentence("the copies that count as evidence differ", sides, runs))
     return list(filter(None, differences))
 

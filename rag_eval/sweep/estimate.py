@@ -16,7 +16,13 @@ from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import digest, is_remote, label
 from rag_eval.pipeline.document_steps import CorpusSource, add_context, chunk, count_texts, load_corpus, texts_left
-from rag_eval.pipeline.ground_truth_steps import Observation, add_copies, join_ground_truth, load_ground_truth
+from rag_eval.pipeline.ground_truth_steps import (
+    Observation,
+    find_copies,
+    join_copies,
+    join_ground_truth,
+    load_ground_truth,
+)
 from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.pipeline.plan import chunkings
 from rag_eval.pipeline.workspace import Workspace
@@ -141,7 +147,7 @@ class Estimates:
         titles = [source.title for source in config.ground_truth]
         truth = tables[0] if len(tables) == 1 else join_ground_truth(tables, titles, level)[0]
         if config.copies != "off" and level == "token-level":
-            truth, _ = add_copies(truth, [self._documents], config.copies)
+            truth, _ = join_copies(truth, [find_copies(self._documents, truth)[0]])
         metrics = measured_metrics(config)
         return InMemoryInputs(level, self._documents, truth, metrics, config.k, search_depth(config, metrics))
 

@@ -135,7 +135,6 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     told = json.loads(truth_command("check", broken, "--corpus", CORPUS, "--json").output)
     assert [fault["line"] for fault in told["faults"]] == [2, 3, 4]
     assert told["valid"] is False
-    assert len(told["coverage"]) == 14
     assert truth_command("check", GROUND_TRUTH, "--corpus", CORPUS).exit_code == 0
 
 

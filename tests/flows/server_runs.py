@@ -22,7 +22,6 @@ STEPS = {
     "join_ground_truth",
     "find_copies",
     "join_copies",
-    "add_near_copies",
     "chunk",
     "add_context",
     "embed",

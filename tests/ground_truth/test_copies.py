@@ -13,13 +13,10 @@ from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import (
     COPY,
     LEAST_CHARACTERS,
-    NEAR_COPY,
     Copies,
-    NearCopies,
     count_copies,
     credit_copies,
 )
-from rag_eval.pipeline.ground_truth_steps import add_copies
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import data_differences
 from rag_eval.tables import truth_from_tables, truth_to_tables
@@ -27,9 +24,8 @@ from tests.chain import load_documents, load_truth
 from tests.results.made_runs import make_run, write_data
 
 TEXT = "The ferry leaves at noon from quay seven."
-NEAR = "The ferry leaves at noon from quay eight."
 A = Document(DocumentId("a.md"), f"{TEXT}\n\nCoffee is served.\n\n{TEXT}\n")
-B = Document(DocumentId("b.md"), f"# Times\n\n{TEXT}\n\n{NEAR}\n")
+B = Document(DocumentId("b.md"), f"# Times\n\n{TEXT}\n")
 CORPUS = Corpus([A, B])
 SPAN, COFFEE = A.span(0, len(TEXT)), A.span(len(TEXT) + 2, len(TEXT) + 18)
 ASKED = TokenLevelGroundTruth(Query.from_text("when?"), [SPAN, COFFEE])
@@ -46,13 +42,6 @@ def test_copies_in_every_document_become_alternatives() -> None:
     assert count_copies(truth_to_tables(found).answers) == (1, 1)
     assert credit_copies(found, CORPUS) == found
     assert credit_copies([ASKED], CORPUS, "off") == [ASKED]
-
-
-def test_near_copies_are_found_when_asked_for() -> None:
-    (item,) = credit_copies([ASKED], CORPUS, NearCopies(near=0.8))
-    near = [one for one in item.alternatives[SPAN] if item.origins[one] == NEAR_COPY]
-    assert [one.text for one in near] == [NEAR]
-    assert credit_copies([ASKED], CORPUS, NearCopies(near=0.99)) == credit_copies([ASKED], CORPUS)
 
 
 def test_what_the_question_has_already_is_not_added_again() -> None:
@@ -92,18 +81,18 @@ def test_exact_copies_are_all_places_that_do_not_overlap(texts: list[str], data:
 
 @pytest.mark.parametrize(
     ("written", "expected"),
-    [("", "exact"), ("copies: off", "off"), ("copies: exact", "exact"), ("copies: {near: 0.9}", NearCopies(near=0.9))],
+    [("", "exact"), ("copies: off", "off"), ("copies: exact", "exact")],
 )
 def test_a_benchmark_file_says_which_copies_count(tmp_path: Path, written: str, expected: object) -> None:
     path = tmp_path / "bench.yaml"
     path.write_text(f"corpus: docs\nground_truth: truth.jsonl\nchunkers: markdown\n{written}\n")
     assert load_config(path).copies == expected
-    for wrong in ("some", {"near": 0.4}, {"near": 0.9, "far": 1}):
+    for wrong in ("some", {"near": 0.9}):
         with pytest.raises(ValidationError, match="copies"):
             BenchmarkConfig(corpus=tmp_path, ground_truth=path, chunkers=["markdown"], copies=wrong)
 
 
-@pytest.mark.parametrize("copies", ["off", "exact", NearCopies(near=0.8)])
+@pytest.mark.parametrize("copies", ["off", "exact"])
 def test_a_run_credits_the_copies_in_all_shards(tmp_path: Path, copies: Copies) -> None:
     for document in CORPUS:
         (tmp_path / document.id).write_text(document.content)
@@ -115,10 +104,6 @@ def test_a_run_credits_the_copies_in_all_shards(tmp_path: Path, copies: Copies) 
     assert len(documents) == 2
     truth = workspace.read_truth(load_truth(workspace, config, documents))
     assert truth_from_tables(truth, TokenLevelGroundTruth) == credit_copies([ASKED], CORPUS, copies)
-
-
-def test_near_copies_are_kept_by_how_near_they_are() -> None:
-    assert len({add_copies.cache_key({"copies": NearCopies(near=near)}) for near in (0.9, 0.8)}) == 2
 
 
 def test_runs_with_other_copies_are_not_compared_without_a_word(tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, preview
-from rag_eval.ground_truth.check import count_occurrences
 from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
 from rag_eval.ground_truth.truth_files import write_truth
 from rag_eval.storage.files import scratch_path, write_atomically, writing
 from rag_eval.types.documents import Document
-from rag_eval.types.evidence import TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 
@@ -75,10 +73,6 @@ class ImportSummary:
     answers: int
     """Spans or chunk ids."""
     documents: int
-    repeated: int
-    """How many spans have a text that occurs more than once."""
-    repeated_share: float
-    """The share of the characters of all spans that are in such spans."""
     left_out: Mapping[str, Sequence[str]]
     mended: Mapping[str, Sequence[str]]
     truth: Path
@@ -136,18 +130,12 @@ def write_import(
             others = write_corpus(corpus, found.documents, overwrite=overwrite)
         with writing(output):
             os.replace(scratch, output)
-    spans = [span for item in found.truth if isinstance(item, TokenLevelGroundTruth) for span in item.relevant_spans]
-    texts = [span.text for span in spans]
-    counts = count_occurrences(texts, found.documents)
-    repeated = [text for text in texts if sum(counts[text].values()) > 1]
     return ImportSummary(
         evaluation_type=kind,
         queries=len(found.truth),
         unanswerable=sum(item.unanswerable for item in found.truth),
         answers=sum(len(item.groups) for item in found.truth),
         documents=len(found.documents),
-        repeated=len(repeated),
-        repeated_share=sum(map(len, repeated)) / sum(map(len, texts)) if texts else 0.0,
         left_out=found.notes.left_out,
         mended=found.notes.mended,
         truth=output,

@@ -36,7 +36,6 @@ def test_the_published_dataset_comes_over_whole(tmp_path: Path) -> None:
     found = read_chroma(SHARED)
     summary = write_import(found, tmp_path / "truth.jsonl")
     assert (summary.queries, summary.answers, summary.documents) == (472, 790, 5)
-    assert summary.repeated == 97
     assert summary.left_out == summary.mended == {}
     check_against_corpus(read_token_level(tmp_path / "truth.jsonl"), Corpus.from_folder(SHARED / "corpora"))
     assert summary.next_command == f"rag-eval run --corpus {SHARED / 'corpora'} --truth {tmp_path / 'truth.jsonl'}"
