@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from rag_eval.cli import options
-from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say
+from rag_eval.cli.console import NO_BROWSER, print_json, say
 from rag_eval.cli.processes import Stopped, leaving, watched
 from rag_eval.cli.publish_commands import push
 from rag_eval.errors import ConfigurationError, preview
@@ -24,12 +24,12 @@ from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from rag_eval.ground_truth.check import Finding, TruthAudit
-    from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome, Way
+    from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome
     from rag_eval.ground_truth.importing.output import ImportSummary
     from rag_eval.ground_truth.truth_files import Truth
     from rag_eval.results.outcome import BenchmarkOutcome
 
-MOST_PLACES, MOST_REMARKS, MOST_FAULTS, MOST_DOCUMENTS, MOST_SPANS = 3, 5, 50, 20, 20
+MOST_PLACES, MOST_REMARKS, MOST_FAULTS, MOST_SPANS = 3, 5, 50, 20
 """How many lines of a kind are printed; --json has all of them."""
 TruthArgument = Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")]
@@ -199,14 +199,6 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         say_some(console, list(map(_sentence, remarks)), MOST_REMARKS)
 
 
-def print_documents(console: Console, columns: dict[str, bool], rows: Sequence[Sequence[str]], note: str = "") -> None:
-    """Print the first documents with further columns, and how many more there are."""
-    more = len(rows) - MOST_DOCUMENTS
-    notes = [note, f"{counted(more, 'documents')} more, listed by --json" if more > 0 else ""]
-    caption = "; ".join(filter(None, notes)) or None
-    print_table(console, {"document": False} | columns, rows[:MOST_DOCUMENTS], caption=caption)
-
-
 def _sentence(finding: "Finding") -> str:
     from rag_eval.ground_truth.records import query_name
 
@@ -214,14 +206,6 @@ def _sentence(finding: "Finding") -> str:
         return f"line {finding.line}: {finding.message}"
     name = query_name(finding.query_id, finding.query) if finding.query_id else preview(finding.query)
     return f"line {finding.line}, {name}: {finding.message}"
-
-
-WAYS: "dict[Way, str]" = {
-    "unchanged": "unchanged",
-    "diff": "its earlier version",
-    "text": "the text of the spans",
-    "gone": "not found: the document is gone",
-}
 
 
 def reanchor(
@@ -259,7 +243,6 @@ def reanchor(
         data = {
             "counts": report.counts,
             "unanswered": [item.query.id for item in report.unanswered],
-            "documents": [asdict(document) for document in report.documents],
             "spans": [asdict(outcome) for outcome in report.spans],
             "written": str(truth) if is_written else None,
             "lost_file": str(lost) if lost else None,
@@ -275,18 +258,12 @@ def reanchor(
 
 
 def print_reanchoring(console: Console, report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
-    """Print the counts, the changed documents, and the altered or lost spans."""
-    from rag_eval.ground_truth.drift import STATUSES
-
-    total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
-    say(console, f"{name}: {total}: {summary(report)}")
-    rows = [
-        (document.doc_id, WAYS[document.way], *(f"{document.counts[status]:,}" for status in STATUSES))
-        for document in report.documents
-        if document.way != "unchanged"
-    ]
-    if rows:
-        print_documents(console, {"found by": False} | dict.fromkeys(STATUSES, True), rows)
+    """Print the counts, and the altered or lost spans."""
+    doc_ids = {outcome.old.doc_id for outcome in report.spans}
+    say(
+        console,
+        f"{name}: {counted(len(report.spans), 'spans')} in {counted(len(doc_ids), 'documents')}: {summary(report)}",
+    )
     changed = [outcome for outcome in report.spans if outcome.status in ("altered", "lost")]
     say_some(console, [_outcome(outcome, queries[outcome.query_id]) for outcome in changed], MOST_SPANS)
     if report.unanswered:

@@ -39,10 +39,6 @@ LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document
 """No text is left; too little is similar; several places fit equally; the text is nowhere and no earlier version is
 known; the corpus has no such document."""
 
-Way = Literal["unchanged", "diff", "text", "gone"]
-"""How the spans of a document were found: all are in place; by the difference from an earlier version; by searching
-for their text; not at all, because the document is gone."""
-
 STATUSES: tuple[Status, ...] = ("kept", "moved", "altered", "lost")
 
 
@@ -58,17 +54,8 @@ class SpanOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentOutcome:
-    """How the spans of a document were found, and how many have each status."""
-
-    doc_id: DocumentId
-    way: Way
-    counts: dict[Status, int]
-
-
-@dataclass(frozen=True, slots=True)
 class ReanchorReport:
-    """Ground truth that matches the corpus again, and what became of each document and span.
+    """Ground truth that matches the corpus again, and what became of each span.
 
     ``lost`` are the queries that lost spans, with only those. ``unanswered`` lost every span and are not in ``truth``.
     ``rejudged`` counts the judged passages that moved, or are unjudged again because their text has changed.
@@ -77,22 +64,18 @@ class ReanchorReport:
     truth: Sequence[TokenLevelGroundTruth]
     lost: Sequence[TokenLevelGroundTruth]
     unanswered: Sequence[TokenLevelGroundTruth]
-    documents: Sequence[DocumentOutcome]
     spans: Sequence[SpanOutcome]
     rejudged: int = 0
 
     @property
     def counts(self) -> dict[Status, int]:
-        return _counts(self.spans)
+        """The number of spans with each status."""
+        counts = Counter(span.status for span in self.spans)
+        return {status: counts[status] for status in STATUSES}
 
     @property
     def is_unchanged(self) -> bool:
         return self.counts["kept"] == len(self.spans) and not self.rejudged
-
-
-def _counts(spans: Iterable[SpanOutcome]) -> dict[Status, int]:
-    counts = Counter(span.status for span in spans)
-    return {status: counts[status] for status in STATUSES}
 
 
 LEAST_SIMILARITY = 0.5
@@ -135,17 +118,8 @@ class Carrier:
 
     def carry(self, start: int, end: int) -> Carried:
         """Find what became of ``old[start:end]``."""
-        # Moved text comes first: the diff may have matched words of it with other sentences.
-        number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
-        for core, whole in self._moved[max(0, number - 2) : number]:
-            if core.old_end > start and whole.old_end >= end:
-                return _unaltered(start, end, core.new + start - core.old)
-        number = bisect_right(self._solid, start, key=lambda block: block.old)
-        if number and self._solid[number - 1].old_end >= end:
-            block = self._solid[number - 1]
-            return _unaltered(start, end, block.new + start - block.old)
-        if (shifted := self._beside_a_shifted_change(start, end)) is not None:
-            return _unaltered(start, end, shifted)
+        if (unbroken := self._unbroken(start, end)) is not None:
+            return _unaltered(start, end, unbroken)
         text = self._old[start:end]
         old_gap, new_gap = self._gap(start, end)
         in_old = places_of(text, self._old[slice(*old_gap)])
@@ -157,6 +131,18 @@ class Carrier:
             if whole.old <= start and end <= whole.old_end:
                 return _unaltered(start, end, whole.new + start - whole.old)
         return Carried("lost", None, "ambiguous") if in_new else self._altered(start, end, old_gap, new_gap)
+
+    def _unbroken(self, start: int, end: int) -> int | None:
+        """Return the new start of a span that is inside a moved or shared block, or beside a change."""
+        # Moved text comes first: the diff may have matched words of it with other sentences.
+        number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
+        for core, whole in self._moved[max(0, number - 2) : number]:
+            if core.old_end > start and whole.old_end >= end:
+                return core.new + start - core.old
+        number = bisect_right(self._solid, start, key=lambda block: block.old)
+        if number and self._solid[number - 1].old_end >= end:
+            return self._solid[number - 1].new + start - self._solid[number - 1].old
+        return self._beside_a_shifted_change(start, end)
 
     def _beside_a_shifted_change(self, start: int, end: int) -> int | None:
         """Return the new start of a span that one change cuts, if the change fits before or after the span as well."""
@@ -240,38 +226,32 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
     """
     items, documents = list(truth), corpus.by_id()
     judged = list(dict.fromkeys(span for item in items for span in judged_spans(item.query)))
-    spans: dict[DocumentId, dict[CharacterSpan, None]] = {}
-    for span in (*_members(items), *judged):
-        spans.setdefault(span.doc_id, {})[span] = None
-    ways: dict[DocumentId, Way] = {}
+    by_document: dict[DocumentId, list[CharacterSpan]] = {}
+    for span in dict.fromkeys((*_members(items), *judged)):
+        by_document.setdefault(span.doc_id, []).append(span)
     carried: dict[CharacterSpan, Carried] = {}
-    for doc_id, members in spans.items():
-        ways[doc_id], found = _carry_all(list(members), documents.get(doc_id), (old or {}).get(doc_id, ()))
-        carried |= found
-    new = {
-        span: None if now.place is None else documents[span.doc_id].span(*now.place) for span, now in carried.items()
-    }
-    outcomes = [
-        SpanOutcome(item.query.id, span, carried[span].status, new[span], carried[span].reason)
-        for item in items
-        for span in _members([item])
-    ]
+    for doc_id, spans in by_document.items():
+        carried |= _carry_all(spans, documents.get(doc_id), (old or {}).get(doc_id, ()))
+    new = {span: documents[span.doc_id].span(*now.place) if now.place else None for span, now in carried.items()}
     # A grade is about a text, and does not hold for an altered one.
     new_judged = {span: new[span] for span in judged if carried[span].status in ("kept", "moved")}
     renewed = [_regrouped(replace(item, query=judged_at(item.query, new_judged)), new) for item in items]
     gone = {span: span for span, now in new.items() if now is None}
-    is_left = [bool(item.relevant_spans or item.unanswerable) for item in renewed]
     return ReanchorReport(
-        truth=[item for item, is_kept in zip(renewed, is_left, strict=True) if is_kept],
+        truth=[item for item in renewed if _has_answer(item)],
         lost=[lost for item in items if (lost := _regrouped(item, gone)).relevant_spans],
-        unanswered=[item for item, is_kept in zip(items, is_left, strict=True) if not is_kept],
-        documents=[
-            DocumentOutcome(doc_id, way, _counts(span for span in outcomes if span.old.doc_id == doc_id))
-            for doc_id, way in ways.items()
+        unanswered=[item for item, now in zip(items, renewed, strict=True) if not _has_answer(now)],
+        spans=[
+            SpanOutcome(item.query.id, span, carried[span].status, new[span], carried[span].reason)
+            for item in items
+            for span in _members([item])
         ],
-        spans=outcomes,
         rejudged=sum(new_judged.get(span) != span for span in judged),
     )
+
+
+def _has_answer(item: TokenLevelGroundTruth) -> bool:
+    return bool(item.relevant_spans or item.unanswerable)
 
 
 def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus) -> dict[DocumentId, int]:
@@ -316,14 +296,13 @@ def _with_groups(
 
 def _carry_all(
     spans: Sequence[CharacterSpan], document: Document | None, versions: Sequence[str]
-) -> tuple[Way, dict[CharacterSpan, Carried]]:
+) -> dict[CharacterSpan, Carried]:
     """Find what became of the spans of one document."""
     if document is None:
-        return "gone", {span: Carried("lost", None, "document-gone") for span in spans}
+        return {span: Carried("lost", None, "document-gone") for span in spans}
     content = document.content
     if all(_matches(span, content) for span in spans):
-        return "unchanged", {span: Carried("kept", (span.start, span.end)) for span in spans}
-    way: Way = "text"
+        return {span: Carried("kept", (span.start, span.end)) for span in spans}
     carried: dict[CharacterSpan, Carried] = {}
     left, candidates = list(spans), [*versions, content]
     while left and candidates:
@@ -331,18 +310,17 @@ def _carry_all(
         best = max(range(len(candidates)), key=lambda number: len(matching[number]))
         if not matching[best]:
             break
-        version = candidates.pop(best)
-        carrier = Carrier(version, content)
+        carrier = Carrier(candidates.pop(best), content)
         carried |= {span: carrier.carry(span.start, span.end) for span in matching[best]}
         left = [span for span in left if span not in carried]
-        way = "diff" if version != content else way
-    for span in left:
-        places = places_of(span.text, content)
-        if len(places) == 1:
-            carried[span] = Carried("moved", (places[0], places[0] + len(span.text)))
-        else:
-            carried[span] = Carried("lost", None, "ambiguous" if places else "not-found")
-    return way, carried
+    return carried | {span: _found_by_text(span.text, content) for span in left}
+
+
+def _found_by_text(text: str, content: str) -> Carried:
+    places = places_of(text, content, 2)
+    if len(places) == 1:
+        return Carried("moved", (places[0], places[0] + len(text)))
+    return Carried("lost", None, "ambiguous" if places else "not-found")
 
 
 def _matches(span: CharacterSpan, content: str) -> bool:
