@@ -308,7 +308,8 @@ def check_files(
     messages.
     """
     from rag_eval.ground_truth.check import check_against_corpus
-    from rag_eval.ground_truth.sources import FileTruth, read_truth
+    from rag_eval.ground_truth.sources import FileTruth
+    from rag_eval.ground_truth.truth_files import read_truth
     from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
 
     check_config(config, workspace, reanchor=reanchor)

@@ -309,8 +309,7 @@ def pool(
     """
     from rag_eval.ground_truth.pooling import PassageJudge, draw_sample, judge_passages, with_grades
     from rag_eval.ground_truth.review.entries import lock_path
-    from rag_eval.ground_truth.sources import read_truth
-    from rag_eval.ground_truth.truth_files import write_truth
+    from rag_eval.ground_truth.truth_files import read_truth, write_truth
     from rag_eval.llm.writing import Answers
     from rag_eval.reports.unjudged import passage_texts, pooled_truth
     from rag_eval.results.runs import read_run

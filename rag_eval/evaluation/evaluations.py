@@ -19,7 +19,7 @@ from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, 
 from rag_eval.evaluation.langsmith_evaluation import LangSmithLink
 from rag_eval.evaluation.run_experiment import CheckedSystem, RetrievalResult, checked_truth, run_experiment
 from rag_eval.ground_truth.plain_data import truth_from
-from rag_eval.ground_truth.sources import read_truth
+from rag_eval.ground_truth.truth_files import read_truth
 from rag_eval.metrics.losses import HitStages, check_ks, losses_of
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
 from rag_eval.parts import Kind, label

@@ -21,10 +21,11 @@ from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGe
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.settings import GenerationOptions, OnProgress
 from rag_eval.ground_truth.drift import ReanchorReport
+from rag_eval.ground_truth.folding import folded_words
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.entries import lock_path, rejected_path
-from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
-from rag_eval.ground_truth.truth_files import Truth, rewrite_truth, write_truth
+from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, words_of
+from rag_eval.ground_truth.truth_files import Truth, read_truth, rewrite_truth, write_truth
 from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
@@ -221,7 +222,7 @@ class Growing:
         """The documents that were not asked about."""
         taken = {key for item in (*self.known, *self._rejected()) for key in _keys(item)}
         real = read_queries(source.queries) if source.queries else []
-        self.queries = [query for query in real if not taken & {query.id, " ".join(query.text.casefold().split())}]
+        self.queries = [query for query in real if not taken & {query.id, folded_words(query.text)}]
         """The real questions that are not in the file."""
         self._is_begun = False
 

@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 from rapidfuzz.distance import Prefix
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.folding import places_of
+from rag_eval.ground_truth.folding import folded_words, places_of
 from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
-from rag_eval.ground_truth.truth_files import ParsedLine, read_truth_text, truth_lines
+from rag_eval.ground_truth.truth_files import AnyLine, ParsedLine, read_truth_text, truth_lines
 from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
@@ -284,9 +284,6 @@ def audit_chunk_level(text: str) -> TruthAudit:
     )
 
 
-AnyLine = ParsedLine[TokenLevelLine] | ParsedLine[ChunkLevelLine]
-
-
 def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
     if not lines:
         yield Finding("line", 1, None, None, None, "the file holds no query: write one a line")
@@ -306,7 +303,7 @@ def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
     for line in lines:
         if line.record is None:
             continue
-        earlier = first.setdefault(" ".join(line.record.query.casefold().split()), line)
+        earlier = first.setdefault(folded_words(line.record.query), line)
         # The same id would be a fault already.
         if earlier is not line and earlier.record and earlier.record.query_id != line.record.query_id:
             yield finding(

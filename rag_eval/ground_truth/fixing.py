@@ -11,14 +11,12 @@ from rag_eval.errors import preview
 from rag_eval.ground_truth.check import Finding, finding, span_fault
 from rag_eval.ground_truth.folding import places_of
 from rag_eval.ground_truth.quotes import NAMES, KnownIds, Quotes
-from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, JsonObject, TokenLevelLine, parsed_line
-from rag_eval.ground_truth.truth_files import BYTE_ORDER_MARK, ParsedLine, changed_line, truth_lines, truth_type
+from rag_eval.ground_truth.records import AlternativeLine, JsonObject, TokenLevelLine, parsed_line
+from rag_eval.ground_truth.truth_files import BYTE_ORDER_MARK, AnyLine, all_lines, changed_line, truth_type
 from rag_eval.storage.files import read_text, write_atomically
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId
 from rag_eval.types.offsets import fitting_unit
-
-AnyLine = ParsedLine[TokenLevelLine] | ParsedLine[ChunkLevelLine]
 
 
 def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
@@ -40,12 +38,7 @@ def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
     """Return the text of a file with its corrections, and what was corrected."""
     documents = corpus.by_id() if corpus else {}
     quotes = Quotes(lambda: documents)
-    parsed: list[AnyLine] = (
-        list(truth_lines(text, ChunkLevelLine, quotes))
-        if truth_type(text) == "chunk-level"
-        else list(truth_lines(text, TokenLevelLine, quotes))
-    )
-    by_number = {line.number: line for line in parsed}
+    by_number = {line.number: line for line in all_lines(text, truth_type(text), quotes)}
     known, first_lines = KnownIds(documents), dict[str, int]()
     lines: list[str] = []
     findings: list[Finding] = []

@@ -29,6 +29,11 @@ def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0
     return places
 
 
+def folded_words(text: str) -> str:
+    """Return a text without case, with single spaces."""
+    return " ".join(text.casefold().split())
+
+
 def starts_of(patterns: Collection[str], content: str) -> list[int]:
     """Return the code points at which one of the patterns begins, in order, overlapping ones too."""
     found = pl.Series([content]).str.find_many(list(patterns), overlapping=True)[0].to_numpy()

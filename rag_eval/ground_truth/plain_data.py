@@ -8,9 +8,10 @@ its other columns are metadata of the query.
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from math import isnan
 from pathlib import Path
 from typing import Any, Literal, overload
+
+import polars as pl
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.quotes import NAMES, CorpusDocuments, Quotes
@@ -21,45 +22,34 @@ from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_quer
 
 _SPAN = {"doc_id", "start", "end", "text", "origin"}
 _RECORD = {*TokenLevelLine.model_fields, *ChunkLevelLine.model_fields}
-_MISSING = ("NAType", "NaTType")
 _ID = ("id", "query_id")
 _CAMEL_CASE = {"relevantSpans": "relevant_spans", "relevantChunkIds": "relevant_chunk_ids"}  # in dataset examples
 
 
-def is_frame(given: object) -> bool:
-    """Check whether an object is a frame of polars or pandas, or an Arrow table."""
-    return any(hasattr(given, name) for name in ("to_dicts", "to_pylist")) or hasattr(given, "iterrows")
+def _rows(given: Any) -> tuple[Iterable[Any], bool]:
+    """Return the rows of a frame as records without missing values, or what is given; and whether it is a frame."""
+    if not hasattr(given, "__arrow_c_stream__"):
+        return given, False
+    rows = pl.DataFrame(given).to_dicts()
+    # A column of integers with missing values comes from pandas as floats, with NaN.
+    return [
+        {key: _whole(value) for key, value in row.items() if value is not None and value == value} for row in rows
+    ], True
 
 
-def frame_rows(frame: Any) -> list[JsonObject]:
-    """Return the rows of a frame as records without missing values."""
-    if hasattr(frame, "to_dicts"):
-        rows = frame.to_dicts()
-    else:
-        rows = frame.to_pylist() if hasattr(frame, "to_pylist") else frame.to_dict("records")
-    # pandas has numbers of numpy, and NaN or its own objects for missing values.
-    return [{key: _plain(value) for key, value in row.items() if _is_there(value)} for row in rows]
-
-
-def _is_there(value: Any) -> bool:
-    is_missing = value is None or type(value).__name__ in _MISSING
-    return not is_missing and not (isinstance(value, float) and isnan(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def queries_from(given: Any) -> list[Query]:
     """Return the unique queries of a frame, of records or of texts; raise ``GroundTruthError`` on other rows."""
     queries: dict[str, Query] = {}
-    for row in frame_rows(given) if is_frame(given) else given:
+    rows, is_frame = _rows(given)
+    for row in rows:
         if isinstance(row, str | Query):
             query = Query.from_text(row) if isinstance(row, str) else row
         else:
-            record = _record(row, is_frame(given))
+            record = _record(row, is_frame)
             text = record.get("query")
             if not isinstance(text, str):
                 raise GroundTruthError(f"a row has no query: {preview(repr(row))}; give a column query")
@@ -78,18 +68,7 @@ def read_queries(path: str | Path) -> list[Query]:
     text = read_truth_text(path, "file of questions")
     kind = path.suffix.lower()
     try:
-        if kind == ".csv":
-            table = csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval="")
-            rows = [{key: value for key, value in row.items() if value} for row in table]
-        elif kind in (".json", ".jsonl", ".ndjson"):
-            if kind == ".json":
-                items = parsed_line(text)
-            else:
-                items = [parsed_line(line) for line in text.split("\n") if line.strip()]
-            rows = [{"query": item} if isinstance(item, str) else dict(item) for item in items]
-        else:
-            rows = [{"query": line.strip()} for line in text.splitlines() if line.strip()]
-        queries = queries_from([_record(row, of_frame=True) for row in rows])
+        queries = queries_from([_record(row, of_frame=True) for row in _question_rows(text, kind)])
     except (ValueError, TypeError, RecursionError, csv.Error) as error:
         raise GroundTruthError(f"{str(path)!r} is not {kind[1:]} with a query in each row: {error}") from None
     except GroundTruthError as error:
@@ -97,6 +76,17 @@ def read_queries(path: str | Path) -> list[Query]:
     if not queries:
         raise GroundTruthError(f"{str(path)!r} holds no question: write one a line")
     return queries
+
+
+def _question_rows(text: str, kind: str) -> list[JsonObject]:
+    if kind == ".csv":
+        table = csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval="")
+        return [{key: value for key, value in row.items() if value} for row in table]
+    if kind not in (".json", ".jsonl", ".ndjson"):
+        return [{"query": line.strip()} for line in text.splitlines() if line.strip()]
+    lines = (line for line in text.split("\n") if line.strip())
+    items = parsed_line(text) if kind == ".json" else map(parsed_line, lines)
+    return [{"query": item} if isinstance(item, str) else dict(item) for item in items]
 
 
 @overload
@@ -122,11 +112,12 @@ def truth_from(given: Any, level: EvaluationType, documents: CorpusDocuments | N
     Raises:
         GroundTruthError: If an item cannot be read; names its number.
     """
-    rows = _joined(frame_rows(given)) if is_frame(given) else given
+    rows, is_frame = _rows(given)
     if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
         raise GroundTruthError(f"the ground truth is {preview(repr(rows))}: give a list, a data frame or a file")
     quotes = Quotes(documents)
-    return [_read(item, number, level, is_frame(given), quotes) for number, item in enumerate(rows)]
+    items = _joined(rows) if is_frame else rows
+    return [_read(item, number, level, is_frame, quotes) for number, item in enumerate(items)]
 
 
 def _read(item: Any, number: int, level: EvaluationType, of_frame: bool, quotes: Quotes) -> Any:
@@ -162,11 +153,12 @@ def _record(item: Mapping[str, Any], of_frame: bool) -> JsonObject:
     return record
 
 
-def _joined(rows: list[JsonObject]) -> list[JsonObject]:
+def _joined(rows: Iterable[JsonObject]) -> list[JsonObject]:
     """Join the rows of one query, if each row has a span or a chunk id."""
+    rows = list(rows)
     if not any({"doc_id", "chunk_id"} & row.keys() for row in rows):
         return rows
-    joined: dict[Any, JsonObject] = {}
+    joined: dict[object, JsonObject] = {}
     for row in rows:
         # Next to offsets, columns of these names are metadata.
         names = _SPAN if "start" in row else {*_SPAN, *NAMES}

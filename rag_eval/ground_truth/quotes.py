@@ -12,7 +12,7 @@ from rag_eval.chunking.markdown import Block, Outline
 from rag_eval.chunking.sentence import trim
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.formatting import closest
-from rag_eval.ground_truth.folding import places_of
+from rag_eval.ground_truth.folding import folded_words, places_of
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.types.documents import Document, DocumentsById
 from rag_eval.types.ids import DocumentId
@@ -83,7 +83,7 @@ class NamedPlace:
 
     @cached_property
     def path(self) -> list[str]:
-        return [_folded(title) for title in self.titles]
+        return [folded_words(title) for title in self.titles]
 
 
 class _PreparedDocument:
@@ -111,7 +111,7 @@ class _PreparedDocument:
 
     def windows(self, place: str) -> list[Window]:
         """Return the windows of the sections with this title, or with the titles of ``Above > Title``."""
-        path = [_folded(title) for title in place.split(" > ")]
+        path = [folded_words(title) for title in place.split(" > ")]
         return [section.window for section in self.sections if section.path[-len(path) :] == path]
 
 
@@ -245,10 +245,6 @@ def _place_name(span: Mapping[str, Any]) -> str:
 
 def _in(place: str, doc_id: str) -> str:
     return f"{place if place.isprintable() else preview(place)} of {doc_id!r}" if place else repr(doc_id)
-
-
-def _folded(name: str) -> str:
-    return " ".join(name.casefold().split())
 
 
 def _no_such_place(prepared: _PreparedDocument, place: str) -> str:

@@ -31,7 +31,7 @@ def _encodable(text: Text) -> Text:
     return text
 
 
-_Text = Annotated[str, AfterValidator(_encodable)]
+EncodableText = Annotated[str, AfterValidator(_encodable)]
 _ChunkId = Annotated[ChunkId, AfterValidator(_encodable)]
 _Offset = Annotated[int, Field(lt=2**63)]  # the most that a table can hold
 NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
@@ -58,10 +58,10 @@ class Header(LineModel):
 class AlternativeLine(LineModel):
     """A span as it is written: its offsets may be impossible, and its text may be left to the corpus."""
 
-    doc_id: _Text = Field(validation_alias=AliasChoices("doc_id", "docId"))
+    doc_id: EncodableText = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: _Offset
     end: _Offset
-    text: _Text = ""
+    text: EncodableText = ""
     origin: NotEmpty | None = None
 
     @property
@@ -95,7 +95,7 @@ class _QueryLine(LineModel):
     noun: ClassVar[str]
 
     id: NotEmpty | None = None
-    query: _Text
+    query: EncodableText
     unanswerable: bool = False
     metadata: dict[str, object] = Field(default_factory=dict)
 

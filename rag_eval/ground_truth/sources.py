@@ -13,9 +13,9 @@ from pydantic import Field
 
 from rag_eval.errors import ArtifactError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
+from rag_eval.ground_truth.folding import folded_words
 from rag_eval.ground_truth.plain_data import truth_from
-from rag_eval.ground_truth.quotes import CorpusDocuments
-from rag_eval.ground_truth.truth_files import Truth, read_chunk_level, read_token_level, read_truth_text
+from rag_eval.ground_truth.truth_files import Truth, read_truth, read_truth_text
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction, check_unchanged
 from rag_eval.storage.bucket import Storage
@@ -71,11 +71,6 @@ class FileTruth:
         if self.observe(level) != observed:
             raise ArtifactError(f"the ground-truth file {str(self.path)!r} changed while it was read: run again")
         return Reading(truth, len(truth))
-
-
-def read_truth(path: Path, level: EvaluationType, documents: CorpusDocuments | None = None) -> Sequence[Truth]:
-    """Read a file of this level; raise like ``read_token_level``."""
-    return read_token_level(path, documents) if level == "token-level" else read_chunk_level(path)
 
 
 class ForeignTruth(ForeignFunction):
@@ -147,7 +142,7 @@ def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
 
 def words_of(item: Truth) -> str:
     """Return the words of a question, which identify it like its id."""
-    return " ".join(item.query.text.casefold().split())
+    return folded_words(item.query.text)
 
 
 def _answers(item: Truth) -> object:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
@@ -39,6 +39,14 @@ class ParsedLine(Generic[Line]):
     query: str | None
 
 
+AnyLine = ParsedLine[TokenLevelLine] | ParsedLine[ChunkLevelLine]
+
+
+def read_truth(path: str | Path, level: EvaluationType, documents: CorpusDocuments | None = None) -> list[Truth]:
+    """Read a file of this level; raise like ``read_token_level``."""
+    return _checked(read_truth_text(path), path, level, Quotes(documents))
+
+
 def read_token_level(path: str | Path, documents: CorpusDocuments | None = None) -> list[TokenLevelGroundTruth]:
     """Read a file of spans.
 
@@ -49,12 +57,12 @@ def read_token_level(path: str | Path, documents: CorpusDocuments | None = None)
     Raises:
         GroundTruthError: If the file cannot be read; names the line and the query.
     """
-    return cast("list[TokenLevelGroundTruth]", _checked(read_truth_text(path), path, TokenLevelLine, Quotes(documents)))
+    return cast("list[TokenLevelGroundTruth]", read_truth(path, "token-level", documents))
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
     """Read a file of chunk ids; raise ``GroundTruthError``, naming the line and the query, if it cannot be read."""
-    return cast("list[ChunkLevelGroundTruth]", _checked(read_truth_text(path), path, ChunkLevelLine, Quotes(None)))
+    return cast("list[ChunkLevelGroundTruth]", read_truth(path, "chunk-level"))
 
 
 def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
@@ -112,6 +120,13 @@ def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedL
         yield ParsedLine(number, record, truth, faults, record.query)
 
 
+def all_lines(text: str, level: EvaluationType, quotes: Quotes) -> Sequence[AnyLine]:
+    """Parse the queries of a file of this level like ``truth_lines``."""
+    if level == "token-level":
+        return list(truth_lines(text, TokenLevelLine, quotes))
+    return list(truth_lines(text, ChunkLevelLine, quotes))
+
+
 def _check_header(data: JsonObject, evaluation_type: EvaluationType, is_first: bool) -> None:
     if not is_first:
         raise GroundTruthError("the line that names the format comes before all queries: remove this one")
@@ -122,9 +137,9 @@ def _check_header(data: JsonObject, evaluation_type: EvaluationType, is_first: b
         )
 
 
-def _checked(text: str, path: str | Path, kind: type[Line], quotes: Quotes) -> list[Truth]:
+def _checked(text: str, path: str | Path, level: EvaluationType, quotes: Quotes) -> list[Truth]:
     """Return the ground truth in a text; raise ``GroundTruthError`` with the first fault."""
-    lines = list(truth_lines(text, kind, quotes))
+    lines = all_lines(text, level, quotes)
     faults = [(line, fault) for line in lines for fault in line.faults]
     if faults:
         line, fault = faults[0]
@@ -155,43 +170,42 @@ def truth_type(text: str) -> EvaluationType:
     return "token-level"
 
 
-def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
-    """Write ground truth; the file is replaced at once or not at all.
+def write_truth(path: str | Path, truth: Iterable[Truth]) -> EvaluationType:
+    """Write ground truth, and return its level; the file is replaced at once or not at all.
 
     Raises:
         GroundTruthError: If reading the file would not give the same.
         ArtifactError: If the file cannot be written.
     """
-    _write_new(path, list(truth), TokenLevelLine)
+    items = list(truth)
+    _write(path, items, truth_text(items), Quotes(None))
+    return _level_of(items)
+
+
+def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
+    """Write ground truth like ``write_truth``."""
+    write_truth(path, truth)
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
-    """Write ground truth like ``write_token_level``."""
-    _write_new(path, list(truth), ChunkLevelLine)
+    """Write ground truth like ``write_truth``."""
+    write_truth(path, truth)
 
 
-def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
-    """Write ground truth of either type like ``write_token_level``, and return its type."""
-    kind = _kind_of(truth)
-    _write_new(path, truth, kind)
-    return kind.evaluation_type
-
-
-def _kind_of(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
-    return ChunkLevelLine if truth and isinstance(truth[0], ChunkLevelGroundTruth) else TokenLevelLine
+def _level_of(truth: Sequence[Truth]) -> EvaluationType:
+    return "chunk-level" if truth and isinstance(truth[0], ChunkLevelGroundTruth) else "token-level"
 
 
 def rewrite_truth(path: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None) -> None:
     """Update a file to changed ground truth; lines of queries whose answers did not change stay as they are.
 
     Queries that the ground truth does not have are removed, and new ones are added at the end. Raises like
-    ``write_token_level``.
+    ``write_truth``.
     """
-    items = list(truth)
-    kind, quotes = _kind_of(items), Quotes(documents)
+    items, quotes = list(truth), Quotes(documents)
     left = {item.query.id: item for item in items}
     text = read_text(Path(path))
-    parsed: Iterable[ParsedLine[Any]] = truth_lines(text.removeprefix(BYTE_ORDER_MARK), cast("Any", kind), quotes)
+    parsed = all_lines(text.removeprefix(BYTE_ORDER_MARK), _level_of(items), quotes)
     old = {line.number: line.truth for line in parsed}
     lines = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -203,10 +217,10 @@ def rewrite_truth(path: str | Path, truth: Iterable[Truth], documents: CorpusDoc
             lines.append(changed_line(line, *_changes(now)))
     if left:
         lines = [*(lines if lines[-1] else lines[:-1]), *map(_line, left.values()), ""]
-    _write(path, items, kind, "\n".join(lines), quotes)
+    _write(path, items, "\n".join(lines), quotes)
 
 
-def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+def changed_line(line: str, changes: Mapping[str, object], metadata: Mapping[str, object]) -> str:
     """Replace some keys of a query's line, and some of its metadata; None removes a key."""
     data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
     if metadata:
@@ -227,7 +241,7 @@ def header_line(evaluation_type: EvaluationType) -> str:
     return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": 1})
 
 
-def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
+def _replaced(data: Mapping[str, object], changes: Mapping[str, object]) -> JsonObject:
     return {key: value for key, value in {**data, **changes}.items() if key not in changes or value is not None}
 
 
@@ -254,20 +268,13 @@ def _line(item: Truth) -> str:
 
 
 def truth_text(truth: Sequence[Truth]) -> str:
-    """Return ground truth, of at least one query, as the text of a file."""
-    return "\n".join([header_line(_kind_of(truth).evaluation_type), *map(_line, truth), ""])
+    """Return ground truth as the text of a file."""
+    return "\n".join([header_line(_level_of(truth)), *map(_line, truth), ""])
 
 
-def _write_new(path: str | Path, items: Sequence[Truth], kind: type[TokenLevelLine | ChunkLevelLine]) -> None:
-    text = "\n".join([header_line(kind.evaluation_type), *map(_line, items), ""])
-    _write(path, items, kind, text, Quotes(None))
-
-
-def _write(
-    path: str | Path, items: Sequence[Truth], kind: type[TokenLevelLine | ChunkLevelLine], text: str, quotes: Quotes
-) -> None:
+def _write(path: str | Path, items: Sequence[Truth], text: str, quotes: Quotes) -> None:
     """Write a text, after checking that reading it gives the items."""
-    read = _checked(text.removeprefix(BYTE_ORDER_MARK), path, cast("Any", kind), quotes)
+    read = _checked(text.removeprefix(BYTE_ORDER_MARK), path, _level_of(items), quotes)
     for item, same in zip(items, read, strict=True):
         if same != item:
             raise GroundTruthError(

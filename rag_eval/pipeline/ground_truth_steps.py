@@ -18,8 +18,8 @@ from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.copies import places_of_texts, with_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
-from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
-from rag_eval.ground_truth.truth_files import truth_text
+from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth
+from rag_eval.ground_truth.truth_files import read_truth, truth_text
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.references import Effort, Frozen, TruthRef
 from rag_eval.pipeline.step import Shards, as_table, step

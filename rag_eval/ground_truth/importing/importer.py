@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 
 from rag_eval.errors import GroundTruthError, TextEncodingError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
-from rag_eval.ground_truth.records import JsonObject, line_faults, parsed_line
+from rag_eval.ground_truth.records import EncodableText, JsonObject, line_faults, parsed_line
 from rag_eval.ground_truth.truth_files import read_truth_text
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
@@ -20,19 +20,13 @@ from rag_eval.types.ids import DocumentId, encode_utf8, text_sha256
 from rag_eval.types.offsets import fitting_unit
 
 
-def _writable(text: str) -> str:
-    encode_utf8(text)
-    return text
-
-
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("it is blank")
     return text
 
 
-Writable = Annotated[str, AfterValidator(_writable)]
-NotBlank = Annotated[Writable, AfterValidator(_not_blank)]
+NotBlank = Annotated[EncodableText, AfterValidator(_not_blank)]
 Filled = Annotated[str, Field(min_length=1)]
 
 

@@ -17,11 +17,11 @@ from rag_eval.ground_truth.importing.importer import (
     NotBlank,
     Placer,
     SourceModel,
-    Writable,
     documents_folder,
     json_list,
     unique_questions,
 )
+from rag_eval.ground_truth.records import EncodableText
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.evidence import Query, TokenLevelGroundTruth
@@ -32,7 +32,7 @@ from rag_eval.types.offsets import to_code_points
 class _Test(SourceModel):
     query: NotBlank
     snippets: list[object]
-    tags: list[Writable] = Field(default_factory=list)
+    tags: list[EncodableText] = Field(default_factory=list)
 
 
 class _Snippet(SourceModel):

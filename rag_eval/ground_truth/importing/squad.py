@@ -19,10 +19,10 @@ from rag_eval.ground_truth.importing.importer import (
     NotBlank,
     Placer,
     SourceModel,
-    Writable,
     json_list,
     unique_questions,
 )
+from rag_eval.ground_truth.records import EncodableText
 from rag_eval.types.documents import Document
 from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_query_id
@@ -42,7 +42,7 @@ class _Paragraph(SourceModel):
 
 class _Question(SourceModel):
     question: NotBlank
-    id: Writable | int | None = None
+    id: EncodableText | int | None = None
     answers: object = None
     is_impossible: object = False
 
