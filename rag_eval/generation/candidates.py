@@ -1,10 +1,10 @@
 """The questions of the model, filtered: each is kept, or dropped with a reason."""
 
 import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -26,7 +26,7 @@ from rag_eval.generation.questions import (
     SpanQuestions,
     Verdict,
 )
-from rag_eval.generation.settings import FilterOptions, GenerationOptions
+from rag_eval.generation.settings import GenerationOptions
 from rag_eval.generation.windows import ENCODING
 from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
@@ -130,16 +130,15 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A question with the texts that answer it and their documents.
+    """A question with its answers, which are spans or chunk ids, their texts and their documents.
 
-    An unanswerable question has no ``evidence``, and the documents that the model was shown.
+    An unanswerable question has no ``answers``, and the documents that the model was shown.
     """
 
     draft: Draft
     evidence: tuple[str, ...] = ()
     documents: Collection[str] = ()
-    spans: tuple[CharacterSpan, ...] = ()
-    chunk_ids: tuple[ChunkId, ...] = ()
+    answers: tuple[CharacterSpan, ...] | tuple[ChunkId, ...] = ()
 
     @property
     def text(self) -> str:
@@ -200,8 +199,8 @@ def filtered(
     """Return the candidates that pass all filters, and those that do not; ``by_length`` checks the excerpts too."""
     limits, left, dropped = options.filters, list(candidates), list[Drop]()
     filters: list[Callable[[list[Candidate]], Iterator[Drop]]] = [
-        lambda some: _lengths(some, limits),
-        lambda some: _leaks(some, limits.max_leakage),
+        lambda some: _lengths(some, limits.min_excerpt_tokens or 0, limits.max_excerpt_tokens or inf),
+        lambda some: _leaks(some, inf if limits.max_leakage is None else limits.max_leakage),
         lambda some: _irrelevances(some, limits.min_relevance, embedder),
         lambda some: _repetitions(some, limits.max_question_similarity, embedder),
     ]
@@ -213,26 +212,24 @@ def filtered(
     return left, dropped
 
 
-def _lengths(candidates: list[Candidate], limits: FilterOptions) -> Iterator[Drop]:
-    fewest, most = limits.min_excerpt_tokens, limits.max_excerpt_tokens
+def _lengths(candidates: list[Candidate], fewest: float, most: float) -> Iterator[Drop]:
     for candidate in candidates:
         for text in candidate.evidence:
             tokens = count_tokens(text, ENCODING)
-            if fewest is not None and tokens < fewest:
+            if tokens < fewest:
                 yield Drop(candidate, "excerpt too short", f"{tokens} tokens, {fewest} at least: {text}")
                 break
-            if most is not None and tokens > most:
+            if tokens > most:
                 yield Drop(candidate, "excerpt too long", f"{tokens} tokens, {most} at most: {text}")
                 break
 
 
-def _leaks(candidates: list[Candidate], most: float | None) -> Iterator[Drop]:
-    for candidate in candidates if most is not None else ():
+def _leaks(candidates: list[Candidate], most: float) -> Iterator[Drop]:
+    for candidate in candidates:
         share, text = max(((leakage(candidate.text, text), text) for text in candidate.evidence), default=(0.0, ""))
-        if most is not None and share > most:
-            yield Drop(
-                candidate, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}"
-            )
+        if share > most:
+            detail = f"{percent(share)} of its words, {percent(most)} at most: {text}"
+            yield Drop(candidate, "copies the excerpt", detail)
 
 
 def _irrelevances(candidates: list[Candidate], least: float | None, embedder: Embedder) -> Iterator[Drop]:
@@ -270,19 +267,14 @@ def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embe
             yield Drop(unique[rows[later]], "near duplicate", detail)
 
 
-BLOCK = 1_024
-
-
 def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
     """Yield each row that is similar to an earlier one that was not yielded, with the most similar one."""
     kept = np.ones(len(vectors), bool)
-    for begin in range(0, len(vectors), BLOCK):
-        similarities = vectors[begin : begin + BLOCK] @ vectors[: begin + BLOCK].T
-        for row in range(begin, min(begin + BLOCK, len(vectors))):
-            scores = np.where(kept[:row], similarities[row - begin, :row], -np.inf)
-            if row and scores.max() >= least:
-                kept[row] = False
-                yield row, int(np.argmax(scores)), float(scores.max())
+    for row in range(1, len(vectors)):
+        scores = np.where(kept[:row], vectors[:row] @ vectors[row], -np.inf)
+        if scores.max() >= least:
+            kept[row] = False
+            yield row, int(np.argmax(scores)), float(scores.max())
 
 
 class Assembly:
@@ -291,18 +283,18 @@ class Assembly:
     def __init__(self, options: GenerationOptions, embedder: Embedder) -> None:
         self._options, self._embedder = options, embedder
         self.asked = self.unasked = self.kept = 0
-        self._dropped: defaultdict[str, list[str]] = defaultdict(list)
-        self._bad_answers: defaultdict[str, list[str]] = defaultdict(list)
+        self._drops: list[tuple[Reason, str]] = []
+        self._faults: list[tuple[AnswerFault, str]] = []
 
     @property
     def dropped(self) -> dict[Reason, Dropped]:
         """The dropped questions by reason."""
-        return _tallied(self._dropped, get_args(Reason))
+        return _tallied(self._drops, get_args(Reason))
 
     @property
     def bad_answers(self) -> dict[AnswerFault, Dropped]:
         """The unusable answers by fault."""
-        return _tallied(self._bad_answers, get_args(AnswerFault))
+        return _tallied(self._faults, get_args(AnswerFault))
 
     def candidates(
         self,
@@ -313,7 +305,7 @@ class Assembly:
         *,
         by_length: bool,
     ) -> list[Candidate]:
-        """Return the candidates that are kept, in the order of the assignments.
+        """Return the candidates that are kept, in the order of the assignments, those about real questions last.
 
         Args:
             assignments: What was asked.
@@ -322,24 +314,20 @@ class Assembly:
             place: Locates the answer to a question, or raises ``DropError``.
             by_length: Whether to filter by the lengths of excerpts.
         """
-        judged = {reply.assignment.about: reply.answer for reply in filter(None, verdicts)}
-        candidates: list[Candidate] = []
+        judged = {reply.assignment.about: reply.answer for reply in verdicts if reply}
+        real, invented = list[Candidate](), list[Candidate]()
         for assignment, reply in zip(assignments, replies, strict=True):
             if reply is None:
                 self.unasked += len(assignment.briefs)
             else:
-                candidates += self._read(reply, judged, place)
+                found = real if assignment.purpose == "evidence" else invented
+                found += self._read(reply, judged, place)
         for answered in filter(None, (*replies, *verdicts)):
-            for bad in answered.bad:
-                self._bad_answers[bad.fault].append(_example(answered.assignment.about, bad.detail))
-        is_real = [candidate.draft.assignment.purpose == "evidence" for candidate in candidates]
-        invented = [candidate for candidate, real in zip(candidates, is_real, strict=True) if not real]
+            self._faults += [(bad.fault, _example(answered.assignment.about, bad.detail)) for bad in answered.bad]
         kept, dropped = filtered(invented, self._options, self._embedder, by_length=by_length)
-        for candidate, reason, detail in dropped:
-            self._dropped[reason].append(_example(candidate.text, detail))
-        kept += [candidate for candidate, real in zip(candidates, is_real, strict=True) if real]
-        self.kept = len(kept)
-        return kept
+        self._drops += [(reason, _example(candidate.text, detail)) for candidate, reason, detail in dropped]
+        self.kept = len(kept) + len(real)
+        return [*kept, *real]
 
     def _read(
         self, reply: Reply[Assignment], judged: Mapping[str, BaseModel | None], place: Callable[[Draft], Candidate]
@@ -349,14 +337,14 @@ class Assembly:
         self.asked += len(assignment.briefs)
         for brief in missing:
             reason: Reason = "no usable answer" if reply.answer is None else "left out by the model"
-            self._dropped[reason].append(_example(f"{assignment.about}, question {brief.number}"))
+            self._drops.append((reason, _example(f"{assignment.about}, question {brief.number}")))
         for brief, question in questions:
             try:
                 draft = Draft(clean_question(question.question), question, brief, assignment)
                 is_unanswerable = says_unanswerable(question, reply)
                 yield _verified(draft, judged.get(draft.text), place) if is_unanswerable else place(draft)
             except DropError as drop:
-                self._dropped[drop.reason].append(_example(question.question, drop.detail))
+                self._drops.append((drop.reason, _example(question.question, drop.detail)))
 
 
 def _verified(draft: Draft, verdict: BaseModel | None, place: Callable[[Draft], Candidate]) -> Candidate:
@@ -377,8 +365,11 @@ def _example(*parts: str) -> str:
     return ": ".join(preview(part, EXAMPLE_CHARACTERS) for part in parts)
 
 
-def _tallied(examples: Mapping[str, Sequence[str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
-    """Count the examples of each kind, in the order of ``kinds``."""
+def _tallied(found: Iterable[tuple[Kind, str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
+    """Count what was found of each kind, in the order of ``kinds``."""
+    examples: dict[Kind, list[str]] = {}
+    for kind, example in found:
+        examples.setdefault(kind, []).append(example)
     return {
         kind: Dropped(count=len(examples[kind]), examples=tuple(examples[kind][:MOST_EXAMPLES]))
         for kind in kinds

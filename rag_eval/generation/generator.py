@@ -25,7 +25,6 @@ from rag_eval.generation.questions import (
     ChunkQuestions,
     Evidence,
     Planner,
-    Prompts,
     Purpose,
     SpanQuestions,
     shown_passages,
@@ -93,7 +92,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         prices: The prices of the model; needed for ``max_cost`` except with OpenAI's models and server.
         max_cost: The most US dollars that a generation may spend. Before a call, the price of
             ``options.max_output_tokens``, or of 16,384 tokens, is reserved.
-        prompts: A folder with files that replace those in ``rag_eval/generation/prompts``.
         embedder: Finds similar texts; by default the local one.
         concurrency: The number of requests at once.
         retries: How to retry failed requests.
@@ -106,6 +104,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     evaluation_type: ClassVar[EvaluationType]
     answer: ClassVar[type[SpanQuestions] | type[ChunkQuestions]]
+    truth_type: type[T]
 
     def __init__(
         self,
@@ -116,7 +115,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         options: GenerationOptions | None = None,
         prices: Prices | None = None,
         max_cost: float | None = None,
-        prompts: str | Path | None = None,
         embedder: Embedder | None = None,
         concurrency: int = 4,
         retries: RetryPolicy | None = None,
@@ -137,7 +135,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._on_progress = on_progress
         storage = workspace if isinstance(workspace, Storage) else Storage(Path(workspace).absolute())
         self._cache = AnswerCache(storage.root / ANSWERS_FOLDER, storage)
-        self._planner = Planner(server_of(llm_client), model, Prompts.load(prompts), self._options, self.answer)
+        self._planner = Planner(server_of(llm_client), model, self._options, self.answer)
         self._metadata: dict[str, object] = {}
         self._start()
 
@@ -335,7 +333,8 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
                 "prompt_hash": candidate.draft.assignment.prompt_hash,
                 **self._metadata,
             }
-            truth.append(self._truth(Query(query_id, QueryText(candidate.text), metadata), candidate))
+            query = Query(query_id, QueryText(candidate.text), metadata)
+            truth.append(self.truth_type(query, candidate.answers, unanswerable=not candidate.answers))
         return truth
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
@@ -357,9 +356,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     @abstractmethod
     def _place(self, draft: Draft) -> Candidate:
         """Locate the answer to a question; raise ``DropError`` if that is impossible."""
-
-    @abstractmethod
-    def _truth(self, query: Query, candidate: Candidate) -> T: ...
 
 
 def _by_text(queries: Sequence[Query]) -> dict[str, Query]:

@@ -105,7 +105,6 @@ class GeneratedTruth(AsksModel):
     prices: Annotated[Prices | None, Running] = Field(
         default=None, description="US dollars a million tokens; null: OpenAI's list prices."
     )
-    prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
 
     grows: ClassVar[bool] = True
 
@@ -237,7 +236,6 @@ class Growing:
             "options": options,
             "prices": source.prices,
             "max_cost": source.max_cost and max(source.max_cost - self._spent, 1e-9),
-            "prompts": source.prompts,
             "concurrency": source.concurrency,
             "retries": RetryPolicy(max_retries=source.max_retries),
             "workspace": self._storage,

@@ -13,7 +13,7 @@ from rag_eval.llm.chat import ChatClient
 from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
 from rag_eval.types.chunks import CharacterSpan, Chunk
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.evidence import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType
 
 _UNPLACED: Mapping[str, Reason] = {"empty": "no excerpt", "ambiguous": "excerpt ambiguous"}
@@ -29,6 +29,7 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
 
     evaluation_type: ClassVar[EvaluationType] = "token-level"
     answer = SpanQuestions
+    truth_type = TokenLevelGroundTruth
 
     @cached_property
     def _locator(self) -> Locator:
@@ -63,9 +64,6 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
             raise DropError("one document only", ordered[0].doc_id)
         return Candidate(draft, tuple(span.text for span in ordered), documents, ordered)
 
-    def _truth(self, query: Query, candidate: Candidate) -> TokenLevelGroundTruth:
-        return TokenLevelGroundTruth(query, candidate.spans, unanswerable=not candidate.spans)
-
 
 class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGroundTruth]):
     """Generates questions with the ids of the chunks that answer them, which hold for this chunker only.
@@ -77,6 +75,7 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
 
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
     answer = ChunkQuestions
+    truth_type = ChunkLevelGroundTruth
 
     def __init__(self, llm_client: ChatClient, corpus: Corpus, chunker: AnyChunker, **settings: Any) -> None:
         super().__init__(llm_client, corpus, **settings)
@@ -113,10 +112,7 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
         alone = [doc_id for doc_id in documents if ids_of[doc_id] >= named.keys()]
         if alone and assignment.purpose == "cross-document":
             raise DropError("one document only", alone[0])
-        return Candidate(draft, tuple(texts[chunk_id] for chunk_id in named), documents, chunk_ids=tuple(named))
-
-    def _truth(self, query: Query, candidate: Candidate) -> ChunkLevelGroundTruth:
-        return ChunkLevelGroundTruth(query, candidate.chunk_ids, unanswerable=not candidate.chunk_ids)
+        return Candidate(draft, tuple(texts[chunk_id] for chunk_id in named), documents, tuple(named))
 
 
 SyntheticDataGenerator = SyntheticDatasetGenerator

@@ -1,12 +1,12 @@
 """The requests to the model: prompts, what to ask about which documents, and the form of the answers.
 
-Prompts are files of this package that a folder of the user may replace. They have placeholders like ``${documents}``;
-a dollar sign is written ``$$``.
+Prompts are files of this package, with placeholders like ``${documents}``; a dollar sign is written ``$$``.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, product
 from pathlib import Path
 from string import Template
@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, CorpusError, preview
+from rag_eval.errors import ConfigurationError
 from rag_eval.generation.settings import GenerationOptions
 from rag_eval.generation.windows import Window, related_pairs, spread
 from rag_eval.llm.asking import ModelRequest, code_of
@@ -118,82 +118,32 @@ def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator
 
 
 FOLDER = Path(__file__).parent / "prompts"
-QUESTIONS = frozenset({"briefs", "documents", "numbers"})
-
-PLACES: dict[str, frozenset[str]] = {
-    "system": frozenset(),
-    "token_level": QUESTIONS,
-    "cross_document": QUESTIONS,
-    "chunk_level": QUESTIONS,
-    "cross_document_chunks": QUESTIONS,
-    "unanswerable": QUESTIONS,
-    "evidence": frozenset({"question", "documents"}),
-    "verification": frozenset({"question", "documents"}),
-}
-"""The templates and their placeholders."""
-
 VOCABULARIES = ("query_types", "difficulties")
 """Lists of ``- name: description``."""
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """The texts of all prompt files, by name."""
-
-    texts: dict[str, str]
-
-    @classmethod
-    def load(cls, folder: str | Path | None = None) -> "Prompts":
-        """Load the prompts, those in ``folder`` first; raise ``ConfigurationError`` on an invalid one."""
-        names = (*PLACES, *VOCABULARIES)
-        texts = {name: read_text(FOLDER / f"{name}.md") for name in names}
-        if folder is not None:
-            texts |= _replacements(Path(folder), names)
-        for name, wanted in PLACES.items():
-            template = Template(texts[name])
-            if not template.is_valid():
-                raise ConfigurationError(f"{name}.md has a dollar sign without a placeholder: write it as $$")
-            found = set(template.get_identifiers())
-            if found != wanted:
-                wrong = [f"lacks ${{{place}}}" for place in sorted(wanted - found)]
-                wrong += [f"has ${{{place}}}" for place in sorted(found - wanted)]
-                places = ", ".join(f"${{{place}}}" for place in sorted(wanted)) or "none"
-                raise ConfigurationError(f"{name}.md {' and '.join(wrong)}: its placeholders are {places}")
-        return cls(texts)
-
-    def render(self, name: str, **values: str) -> str:
-        """Fill in a template; placeholders in the values are not replaced."""
-        return Template(self.texts[name]).substitute(values).strip()
-
-    def describe(self, vocabulary: str, name: str) -> str:
-        """Return a name with its description, if it has one."""
-        for line in self.texts[vocabulary].splitlines():
-            found, separator, description = line.strip().removeprefix("-").partition(":")
-            if separator and line.lstrip().startswith("-") and found.strip() == name:
-                return f"{name} ({description.strip()})"
-        return name
-
-    def sha256(self, name: str) -> str:
-        """Return the digest of all texts in a prompt, in 16 hex digits."""
-        return data_sha256([self.texts[part] for part in ("system", name, *VOCABULARIES)])[:16]
+@cache
+def prompt_text(name: str) -> str:
+    """Return the text of a prompt file."""
+    return read_text(FOLDER / f"{name}.md")
 
 
-def _replacements(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
-    if not folder.is_dir():
-        raise ConfigurationError(f"the folder of prompts {str(folder)!r} does not exist: check the path")
-    found = {path.stem: path for path in sorted(folder.glob("*.md"))}
-    unknown = found.keys() - set(names)
-    if unknown:
-        raise ConfigurationError(
-            f"{str(folder)!r} holds {preview(sorted(unknown)[0])}.md, which is no prompt: the prompts are "
-            f"{', '.join(f'{name}.md' for name in names)}"
-        )
-    if not found:
-        raise ConfigurationError(f"{str(folder)!r} holds no prompt: copy the ones to change from {str(FOLDER)!r}")
-    try:
-        return {name: read_text(path) for name, path in found.items()}
-    except CorpusError as error:
-        raise ConfigurationError(str(error)) from None
+def rendered(name: str, **values: str) -> str:
+    """Fill in a prompt; placeholders in the values are not replaced."""
+    return Template(prompt_text(name)).substitute(values).strip()
+
+
+def described(vocabulary: str, name: str) -> str:
+    """Return a name with its description, if it has one."""
+    for line in prompt_text(vocabulary).splitlines():
+        if line.startswith(f"- {name}: "):
+            return f"{name} ({line.removeprefix(f'- {name}: ')})"
+    return name
+
+
+def prompt_sha256(name: str) -> str:
+    """Return the digest of all texts in a prompt, in 16 hex digits."""
+    return data_sha256([prompt_text(part) for part in ("system", name, *VOCABULARIES)])[:16]
 
 
 def label(number: int) -> str:
@@ -221,12 +171,11 @@ def shown_passages(passages: Sequence[Window]) -> str:
     return "\n\n".join(parts)
 
 
-def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
+def shown_briefs(briefs: Sequence[Brief]) -> str:
     """Return a line for each question to write."""
     lines = []
     for brief in briefs:
-        kind = prompts.describe("query_types", brief.query_type)
-        difficulty = prompts.describe("difficulties", brief.difficulty)
+        kind, difficulty = described("query_types", brief.query_type), described("difficulties", brief.difficulty)
         asked_by = "" if brief.persona is None else f"; asked by: {brief.persona}"
         lines.append(f"{brief.number}. kind: {kind}; difficulty: {difficulty}{asked_by}")
     return "\n".join(lines)
@@ -261,7 +210,6 @@ class Planner:
 
     server: str
     model: str
-    prompts: Prompts
     options: GenerationOptions
     answer: type[SpanQuestions] | type[ChunkQuestions]
 
@@ -297,41 +245,43 @@ class Planner:
 
     def evidence(self, question: str, windows: Sequence[Window]) -> Assignment:
         """Ask for the answer to a real question, whose number is 1."""
-        text = self.prompts.render("evidence", question=question, documents=shown_documents(windows))
-        request, digest = self._request(text, Evidence), self.prompts.sha256("evidence")
-        return Assignment("evidence", question, request, Evidence, digest, tuple(windows), (Brief(1),))
+        values = {"question": question, "documents": shown_documents(windows)}
+        return self._assignment("evidence", question, "evidence", Evidence, values, windows, [Brief(1)])
 
     def verification(self, question: str, passages: str) -> Assignment:
         """Ask whether passages answer a question."""
-        text = self.prompts.render("verification", question=question, documents=passages)
-        digest = self.prompts.sha256("verification")
-        return Assignment("verification", question, self._request(text, Verdict), Verdict, digest)
+        values = {"question": question, "documents": passages}
+        return self._assignment("verification", question, "verification", Verdict, values)
 
     def _questions(
         self, purpose: Purpose, answer: type[AnswerModel], windows: Sequence[Window], briefs: Sequence[Brief]
     ) -> Iterator[Assignment]:
         """Ask for questions about the windows, at most ``MOST_QUESTIONS`` per request."""
-        template = TEMPLATES[purpose, answer]
         about = " and ".join(dict.fromkeys(window.doc_id for window in windows))
         for first in range(0, len(briefs), MOST_QUESTIONS):
-            part = tuple(briefs[first : first + MOST_QUESTIONS])
-            text = self.prompts.render(
-                template,
-                briefs=shown_briefs(part, self.prompts),
-                documents=shown_documents(windows),
-                numbers=", ".join(str(brief.number) for brief in part),
-            )
-            request, digest = self._request(text, answer), self.prompts.sha256(template)
-            yield Assignment(purpose, about, request, answer, digest, tuple(windows), part)
+            part = briefs[first : first + MOST_QUESTIONS]
+            numbers = ", ".join(str(brief.number) for brief in part)
+            values = {"briefs": shown_briefs(part), "documents": shown_documents(windows), "numbers": numbers}
+            yield self._assignment(purpose, about, TEMPLATES[purpose, answer], answer, values, windows, part)
 
-    def _request(self, text: str, answer: type[AnswerModel]) -> ChatRequest:
+    def _assignment(
+        self,
+        purpose: Purpose,
+        about: str,
+        template: str,
+        answer: type[AnswerModel],
+        values: Mapping[str, str],
+        windows: Sequence[Window] = (),
+        briefs: Sequence[Brief] = (),
+    ) -> Assignment:
         given = {"temperature": self.options.temperature, "seed": self.options.seed}
-        return ChatRequest(
+        request = ChatRequest(
             server=self.server,
             model=self.model,
-            system=self.prompts.render("system"),
-            user=text,
+            system=rendered("system"),
+            user=rendered(template, **values),
             response_format=response_format(answer),
             settings={name: value for name, value in given.items() if value is not None},
             max_output_tokens=self.options.max_output_tokens,
         )
+        return Assignment(purpose, about, request, answer, prompt_sha256(template), tuple(windows), tuple(briefs))

@@ -56,7 +56,9 @@ class GenerationOptions(Settings):
         default=("easy", "medium", "hard"), min_length=1, description="How hard the questions are."
     )
     query_types: tuple[Line, ...] = Field(
-        default=("factual",), min_length=1, description="What kinds of questions; see prompts/query_types.md."
+        default=("factual",),
+        min_length=1,
+        description="What kinds of questions, such as procedural or comparison.",
     )
     cross_document: StrictInt = Field(
         default=0, ge=0, description="How many questions need two documents or more for their answer."
