@@ -1,10 +1,10 @@
 """The steps of generating ground truth: plan, ask, assemble the answers, and report."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar, get_args
 
@@ -246,18 +246,20 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             for assignment, digest in zip(assignments, digests, strict=True)
             if digest not in cached or not cached[digest].serves(assignment.request.max_output_tokens)
         ]
-        unsure = [assignment for assignment in fresh if assignment.purpose in DEPTHS for _ in assignment.briefs]
         read = sum(assignment.request.input_tokens for assignment in fresh)
-        read += 2 * PASSAGE_TOKENS * sum(DEPTHS[assignment.purpose] for assignment in unsure)
-        read += len(unsure) * self._planner.verification("", "").request.input_tokens
-        written = len(unsure) * TOKENS_OF_A_VERDICT
+        written = unsure = 0
+        verification = self._planner.verification("", "").request.input_tokens
         for assignment in fresh:
-            quotes = assignment.answer in (SpanQuestions, Evidence)
-            written += len(assignment.briefs) * (TOKENS_OF_A_SPAN_QUESTION if quotes else TOKENS_OF_A_QUESTION)
+            count, quotes = len(assignment.briefs), assignment.answer in (SpanQuestions, Evidence)
+            written += count * (TOKENS_OF_A_SPAN_QUESTION if quotes else TOKENS_OF_A_QUESTION)
+            if (depth := DEPTHS.get(assignment.purpose)) is not None:
+                unsure += count
+                read += count * (2 * PASSAGE_TOKENS * depth + verification)
+                written += count * TOKENS_OF_A_VERDICT
         return GenerationEstimate(
             documents=len(self._corpus) if documents is None else len(documents),
             questions=sum(len(assignment.briefs) for assignment in assignments),
-            calls=len(assignments) + len(unsure),
+            calls=len(assignments) + unsure,
             cached=len(assignments) - len(fresh),
             input_tokens=read,
             output_tokens=written,
@@ -276,9 +278,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         options, planner = self._options, self._planner
         if type(queries_per_doc) is not int or queries_per_doc < 0:
             raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number, at least 0")
-        windows_of = [
-            windows for document in self._corpus if (windows := self._windows(document, options.window_tokens))
-        ]
+        windows_of = self._windows_of_documents(options.window_tokens)
         if not windows_of:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if queries:
@@ -291,14 +291,19 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         for windows in windows_of:
             if documents is None or windows[0].doc_id in documents:
                 assignments += planner.per_document(windows, queries_per_doc)
-        if options.cross_document and totals:
-            size = options.window_tokens // 2
-            halves = [window for document in self._corpus for window in self._windows(document, size)]
-            assignments += planner.cross_document(halves, options.cross_document, self._embedder)
-        if options.unanswerable and totals:
-            every = [window for windows in windows_of for window in windows]
-            assignments += planner.unanswerable(every, options.unanswerable)
-        return assignments
+        return [*assignments, *self._plan_totals(windows_of)] if totals else assignments
+
+    def _plan_totals(self, windows_of: Sequence[Sequence[Window]]) -> Iterator[Assignment]:
+        """Plan the questions that are asked about the whole corpus."""
+        options, planner = self._options, self._planner
+        if options.cross_document:
+            halves = list(chain(*self._windows_of_documents(options.window_tokens // 2)))
+            yield from planner.cross_document(halves, options.cross_document, self._embedder)
+        if options.unanswerable:
+            yield from planner.unanswerable(list(chain(*windows_of)), options.unanswerable)
+
+    def _windows_of_documents(self, size: int) -> list[list[Window]]:
+        return [windows for document in self._corpus if (windows := self._windows(document, size))]
 
     def _verifications(self, replies: Replies) -> list[Assignment]:
         """Ask about the questions that the model says have no answer."""
