@@ -1,7 +1,7 @@
 """The steps of generating ground truth: plan, ask, assemble the answers, and report."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import chain, count
@@ -104,7 +104,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     evaluation_type: ClassVar[EvaluationType]
     answer: ClassVar[type[SpanQuestions] | type[ChunkQuestions]]
-    truth_type: type[T]
+    truth_type: Callable[..., T]
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         options, planner = self._options, self._planner
         if type(queries_per_doc) is not int or queries_per_doc < 0:
             raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number, at least 0")
-        windows_of = self._windows_of_documents(options.window_tokens)
+        windows_of: list[list[Window]] = self._windows_of_documents(options.window_tokens)
         if not windows_of:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if queries:

@@ -53,7 +53,7 @@ def test_the_flow_asks_once_goes_on_after_a_failure_and_asks_about_new_documents
     }
     # The service refuses one request, which is no outage that may pass; what was answered is not asked again.
     server.faults += [Status(400)]
-    with pytest.raises(RequestRefusedError, match="what was answered is kept"):
+    with pytest.raises(RequestRefusedError, match="the answers so far are cached"):
         generate(**given)
     made = generate(**given)
     assert len(server.requests) == 1 + 4 + 1 + 1 + 1

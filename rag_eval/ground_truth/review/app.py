@@ -94,47 +94,44 @@ def document(session: ReviewSession, doc_id: str) -> Data:
     return {"id": doc_id, "text": shown.content, "digest": text_sha256(shown.content)}
 
 
-class _Message(BaseModel):
+class _Change(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str
 
+    def apply(self, session: ReviewSession) -> None: ...
 
-class _Decision(_Message):
+
+class _Decision(_Change):
     version: str
     decision: Verdict
 
+    def apply(self, session: ReviewSession) -> None:
+        session.decide(self.id, self.version, self.decision)
 
-class _Judgement(_Message):
+
+class _Judgement(_Change):
     place: tuple[str, int, int]
     decision: Literal["accepted", "rejected"]
 
+    def apply(self, session: ReviewSession) -> None:
+        session.judge(self.id, self.place, self.decision)
 
-class _Span(_Message):
+
+class _Span(_Change):
     span: NewSpan
 
+    def apply(self, session: ReviewSession) -> None:
+        session.put_span(self.id, self.span)
 
-def _decide(session: ReviewSession, data: bytes) -> Data:
-    message = _Decision.model_validate_json(data)
-    session.decide(message.id, message.version, message.decision)
+
+def _changed(session: ReviewSession, name: str, data: bytes) -> Data:
+    if name == "undo":
+        query_id = session.undo()
+        return {"nothing": True} if query_id is None else query(session, query_id)
+    message = CHANGES[name].model_validate_json(data)
+    message.apply(session)
     return query(session, message.id)
-
-
-def _judge(session: ReviewSession, data: bytes) -> Data:
-    message = _Judgement.model_validate_json(data)
-    session.judge(message.id, message.place, message.decision)
-    return query(session, message.id)
-
-
-def _put_span(session: ReviewSession, data: bytes) -> Data:
-    message = _Span.model_validate_json(data)
-    session.put_span(message.id, message.span)
-    return query(session, message.id)
-
-
-def _undo(session: ReviewSession, _: bytes) -> Data:
-    query_id = session.undo()
-    return {"nothing": True} if query_id is None else query(session, query_id)
 
 
 READS: dict[str, Callable[[ReviewSession, str], Data]] = {
@@ -144,13 +141,8 @@ READS: dict[str, Callable[[ReviewSession, str], Data]] = {
     "document": document,
 }
 """GET requests, answered from their parameter ``id``."""
-CHANGES: dict[str, Callable[[ReviewSession, bytes], Data]] = {
-    "decide": _decide,
-    "judge": _judge,
-    "span": _put_span,
-    "undo": _undo,
-}
-"""POST requests, answered from their body."""
+CHANGES: dict[str, type[_Change]] = {"decide": _Decision, "judge": _Judgement, "span": _Span, "undo": _Change}
+"""POST requests, answered from their body; that of ``undo`` is ignored."""
 
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -237,7 +229,7 @@ def review_app(session: ReviewSession, guard: Guard) -> Starlette:
             body = await _body(request)
             if isinstance(body, Response):
                 return body
-            return await run_in_threadpool(_answered, lock, lambda: CHANGES[name](session, body))
+            return await run_in_threadpool(_answered, lock, lambda: _changed(session, name, body))
 
         return Route(f"/api/{name}", respond, methods=["POST"])
 
