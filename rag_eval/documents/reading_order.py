@@ -7,9 +7,9 @@ their lines are at the same heights, they are a table, read row by row.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -90,6 +90,13 @@ class Segment(NamedTuple):
     size: float
     length: int
 
+    @classmethod
+    def of(cls, words: list[Word]) -> "Segment":
+        """Return the segment of these words."""
+        edges = min(word.left for word in words), max(word.right for word in words)
+        largest = max(words, key=lambda word: word.size)
+        return cls(words, *edges, largest.baseline, largest.size, sum(len(word.text) for word in words))
+
 
 OnLine = TypeVar("OnLine", Word, Segment)
 
@@ -117,33 +124,49 @@ def _is_rtl(words: Iterable[Word]) -> bool:
 
 def lines_in_order(words: Sequence[Word]) -> list[Line]:
     """Return the lines of a page in reading order. Turned words come last, in the order of the file."""
-    order = _Order(_is_rtl(words))
-    order.read(_segments([word for word in words if not word.is_turned]))
+    upright = [word for word in words if not word.is_turned]
+    blocks = list(_blocks(_segments(upright), _is_rtl(words)))
+    lines = [line for number, block in enumerate(blocks) for line in _lines(number, *block)]
     turned = [word for word in words if word.is_turned]
     if turned:
-        order.blocks += 1
         edges = min(word.left for word in turned), max(word.right for word in turned)
-        order.lines.append(Line(turned, *edges, order.blocks))
-    return order.lines
+        lines.append(Line(turned, *edges, len(blocks)))
+    return lines
+
+
+def _blocks(segments: list[Segment], is_rtl: bool, depth: int = 0) -> Iterator[tuple[list[Segment], bool]]:
+    """Yield the segments between gutters in reading order, and whether they are a table."""
+    parts = _divided(segments) if len(segments) > 3 and depth < DEEPEST else None
+    if parts is None:
+        yield segments, False
+        return
+    for kind, first, second in parts:
+        if kind == "table":
+            yield [*first, *second], True
+        else:  # plain parts have no second side
+            for side in (second, first) if is_rtl else (first, second):
+                yield from _blocks(side, is_rtl, depth + 1)
+
+
+def _lines(block: int, segments: list[Segment], is_table: bool) -> Iterator[Line]:
+    left = min((segment.left for segment in segments), default=0.0)
+    right = max((segment.right for segment in segments), default=0.0)
+    for row in rows_of(segments):
+        words = _in_order([word for segment in row for word in segment.words])
+        yield Line(words, left, right, block, frozenset(_cells(words) if is_table else ()), is_table)
 
 
 def _segments(words: Iterable[Word]) -> list[Segment]:
     runs: list[list[Word]] = []
     for word in words:
-        last = runs[-1][-1] if runs else None
-        if last is not None and abs(word.baseline - last.baseline) < 0.35 * max(word.size, last.size):
-            gap = last.left - word.right if word.is_rtl and last.is_rtl else word.left - last.right
-            if -0.3 * word.size < gap < GUTTER * max(word.size, last.size):
-                runs[-1].append(word)
-                continue
-        runs.append([word])
-    return [_segment(run) for run in runs]
-
-
-def _segment(words: list[Word]) -> Segment:
-    longest = max(words, key=lambda word: word.size)
-    edges = min(word.left for word in words), max(word.right for word in words)
-    return Segment(words, *edges, longest.baseline, longest.size, sum(len(word.text) for word in words))
+        last = runs[-1][-1] if runs else word
+        size = max(word.size, last.size)
+        gap = last.left - word.right if word.is_rtl and last.is_rtl else word.left - last.right
+        if runs and abs(word.baseline - last.baseline) < 0.35 * size and -0.3 * word.size < gap < GUTTER * size:
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+    return [Segment.of(run) for run in runs]
 
 
 def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
@@ -160,67 +183,24 @@ def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
     return rows
 
 
-class _Order:
-    """Reads the segments of a page. ``lines`` are those read so far."""
-
-    def __init__(self, is_rtl: bool) -> None:
-        self.lines: list[Line] = []
-        self.blocks = 0
-        self._is_rtl = is_rtl
-
-    def read(self, segments: list[Segment], depth: int = 0) -> None:
-        """Read segments: recursively what gutters divide, the rest line by line."""
-        parts = _divided(segments) if len(segments) > 3 and depth < DEEPEST else None
-        if parts is None:
-            self._read_lines(segments)
-            return
-        for kind, first, second in parts:
-            if kind == "table":
-                self._read_lines([*first, *second], is_table=True)
-            elif kind == "columns":
-                for column in (second, first) if self._is_rtl else (first, second):
-                    self.read(column, depth + 1)
-            else:
-                self.read(first, depth + 1)
-
-    def _read_lines(self, segments: list[Segment], is_table: bool = False) -> None:
-        if not segments:
-            return
-        self.blocks += 1
-        left, right = min(segment.left for segment in segments), max(segment.right for segment in segments)
-        for row in rows_of(segments):
-            words = [word for segment in row for word in segment.words]
-            in_order = _in_order(words)
-            cells = frozenset(_cells(in_order)) if is_table else frozenset[int]()
-            self.lines.append(Line(in_order, left, right, self.blocks, cells, is_table))
-
-
 def _in_order(words: list[Word]) -> list[Word]:
     """Return the words of a line in reading order, with runs in the opposite direction."""
+    is_rtl = _is_rtl(words)
     across = sorted(words, key=lambda word: word.left + word.right)
-    if not any(word.is_rtl for word in words):
-        return across
-    if not _is_rtl(words):
-        return _turned_runs(across, is_turned=True)
-    return _turned_runs(across[::-1], is_turned=False)
+    if is_rtl:
+        across.reverse()
+    ordered: list[Word] = []
+    for is_opposite, words_of_run in groupby(
+        across, lambda word: bool(word.is_rtl) != is_rtl and _has(word, str.isalnum)
+    ):
+        run = list(words_of_run)
+        # Numbers between words in the other direction keep their order.
+        ordered += run[::-1] if is_opposite and any(_has(word, str.isalpha) for word in run) else run
+    return ordered
 
 
-def _turned_runs(words: list[Word], *, is_turned: bool) -> list[Word]:
-    """Return the words with every run in the other direction reversed."""
-    turned: list[Word] = []
-    run: list[Word] = []
-    for word in words:
-        if bool(word.is_rtl) == is_turned and any(map(str.isalnum, word.text)):
-            run.append(word)
-        else:
-            turned += [*_turned(run), word]
-            run = []
-    return turned + _turned(run)
-
-
-def _turned(run: list[Word]) -> list[Word]:
-    """Return a run reversed if it has letters. Numbers between words in the other direction keep their order."""
-    return run[::-1] if any(letter.isalpha() for word in run for letter in word.text) else run
+def _has(word: Word, is_kind: Callable[[str], bool]) -> bool:
+    return any(map(is_kind, word.text))
 
 
 def _cells(words: list[Word]) -> Iterable[int]:
@@ -345,31 +325,38 @@ class _Side:
         return bool(np.mean([any(map(str.isdigit, row[0].words[-1].text)) for row in self.rows]) > 0.6)
 
 
+def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
+    """Return what two sides of a gutter are: columns, a table, or plain."""
+    if len(first) < 2 or len(second) < 2 or _is_code([*first, *second]):
+        return "plain"
+    left, right = _Side(first), _Side(second)
+    fewer, more = sorted((left.heights, right.heights), key=len)
+    is_above = left.heights.max() < right.heights.min() or right.heights.max() < left.heights.min()
+    if len(fewer) < 2 or is_above or left.has_labels or right.has_labels:
+        return "plain"
+    is_wide = bool((right.lefts.min() - left.rights.max()) / size > 2 * GUTTER)
+    # In a few lines of justified text, wide blanks may be aligned by chance.
+    is_long = len(fewer) > (2 if is_wide else 5)
+    aligned = float(np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size))
+    if is_long and (aligned <= 0.7 or _are_texts(left, right, aligned, len(fewer))):
+        return "columns"
+    return "table" if aligned > 0.7 and _ends_row(right, len(fewer), is_wide) else "plain"
+
+
 def _is_code(segments: Iterable[Segment]) -> bool:
     """Return whether most words are monospaced. Digits do not count, because they are in most fonts."""
     words = [word for segment in segments for word in segment.words if sum(map(str.isalpha, word.text)) > 1]
     return sum(word.pitch > 0 for word in words) > 0.6 * len(words)
 
 
-def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
-    """Return what two sides of a gutter are: columns, a table, or plain."""
-    if len(first) < 2 or len(second) < 2:
-        return "plain"
-    left, right = _Side(first), _Side(second)
-    fewer, more = sorted((left.heights, right.heights), key=len)
-    is_above = left.heights.max() < right.heights.min() or right.heights.max() < left.heights.min()
-    if len(fewer) < 2 or is_above or left.has_labels or right.has_labels or _is_code([*first, *second]):
-        return "plain"
-    is_wide = (right.lefts.min() - left.rights.max()) / size > 2 * GUTTER
-    # In a few lines of justified text, wide blanks may be aligned by chance.
-    is_long = len(fewer) > (2 if is_wide else 5)
-    aligned = np.mean(np.abs(fewer[:, None] - more[None, :]).min(axis=1) < 0.3 * size)
+def _are_texts(left: _Side, right: _Side, aligned: float, rows: int) -> bool:
+    """Return whether the lines of both sides are long and full, as those of columns are."""
     is_text = min(left.fill, right.fill) > 0.7 and min(left.length, right.length) > 17
-    if is_long and is_text and (aligned < 0.9 or max(left.flush, right.flush) > 0.5 or len(fewer) > 7):
-        return "columns"
-    if aligned > 0.7:
-        if right.has_numbers:
-            return "table" if is_wide or right.is_even else "plain"
-        is_ragged = right.flush <= 0.6 or len(fewer) >= 8
-        return "table" if right.is_even and is_ragged and (is_wide or len(fewer) > 2) else "plain"
-    return "columns" if is_long else "plain"
+    return is_text and (aligned < 0.9 or max(left.flush, right.flush) > 0.5 or rows > 7)
+
+
+def _ends_row(side: _Side, rows: int, is_wide: bool) -> bool:
+    """Return whether the right side of a gutter is the last column of a table."""
+    if side.has_numbers:
+        return is_wide or side.is_even
+    return side.is_even and (side.flush <= 0.6 or rows >= 8) and (is_wide or rows > 2)
