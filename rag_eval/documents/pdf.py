@@ -10,10 +10,12 @@ import re
 import struct
 import unicodedata
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby, pairwise, repeat
 from math import hypot
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,19 +144,17 @@ class _Page(NamedTuple):
 def _page(document: Any, number: int) -> _Page:
     import pypdfium2
 
-    texts, rows, size = list[str](), list[tuple[float, ...]](), (1.0, 1.0)
-    try:
+    words, size = list[Word](), (1.0, 1.0)
+    with suppress(pypdfium2.PdfiumError):  # a broken page has no text
         page = document[number]
         size = page.get_size()
         text = page.get_textpage()
-        for word, *row in _words(page, text) if min(size) > 0 and text.count_chars() else ():
-            texts.append(word)
-            rows.append(tuple(row))
+        if min(size) > 0 and text.count_chars():
+            words = list(_words(page, text))
         text.close()
         page.close()
-    except pypdfium2.PdfiumError:
-        pass  # a broken page has no text
-    return _Page(texts, np.array(rows, np.float32).reshape(-1, len(Word._fields) - 1), size)
+    numbers = np.array([word[1:] for word in words], np.float32).reshape(-1, len(Word._fields) - 1)
+    return _Page([word.text for word in words], numbers, size)
 
 
 class _Glyphs(NamedTuple):
@@ -272,25 +272,29 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
     on at least ``RUNNING`` pages with the same text except for numbers, or with a number that increases with the pages.
     """
     body = _body_size(pages)
-    pages_of: dict[tuple[object, ...], set[int]] = {}
-    rows: list[tuple[int, list[int], list[tuple[object, ...]]]] = []
-    for number, page in enumerate(pages):
-        for is_top, row in _margin_rows(page):
-            if max(page.numbers[row, SIZE]) > HEADING * body:
-                continue
-            text = " ".join(page.texts[word] for word in row)
-            place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
-            alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
-            ends = re.findall(r"^\d+\b|\b\d+$", text)
-            keys: list[tuple[object, ...]] = [(*place, alike), *((*place, int(end[:9]) - number) for end in ends)]
-            rows.append((number, row, keys))
-            for key in keys:
-                pages_of.setdefault(key, set()).add(number)
-    gone: dict[int, list[int]] = {}
+    rows = [
+        (number, row, _running_keys(page, number, row, is_top))
+        for number, page in enumerate(pages)
+        for is_top, row in _margin_rows(page)
+        if max(page.numbers[row, SIZE]) <= HEADING * body
+    ]
+    pages_of: dict[object, set[int]] = defaultdict(set)
+    for number, _, keys in rows:
+        for key in keys:
+            pages_of[key].add(number)
+    gone: dict[int, list[int]] = defaultdict(list)
     for number, row, keys in rows:
         if any(len(pages_of[key]) >= RUNNING for key in keys):
-            gone.setdefault(number, []).extend(row)
-    return [page.without(gone.get(number, [])) for number, page in enumerate(pages)]
+            gone[number] += row
+    return [page.without(gone[number]) for number, page in enumerate(pages)]
+
+
+def _running_keys(page: _Page, number: int, row: list[int], is_top: bool) -> list[object]:
+    """Return what a header or footer shares with those of other pages: its words, or its distance to a number."""
+    text = " ".join(page.texts[word] for word in row)
+    place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
+    alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
+    return [(*place, alike), *((*place, int(end[:9]) - number) for end in re.findall(r"^\d+\b|\b\d+$", text))]
 
 
 def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
@@ -341,93 +345,112 @@ class _Writer:
         self._pieces: list[str] = []
         self._length = 0
         self._places: list[tuple[int, str]] = []
-        self._boxes: list[tuple[float, ...]] = []  # of this page
-        self._packed: list[Floats] = []  # of the previous pages, as arrays to save memory
+        self._boxes: list[Floats] = []  # an array for each page, to save memory
         self._last: Line | None = None
-        self._spacing: dict[int, float] = {}
 
     def add_page(self, lines: list[Line], size: tuple[float, float]) -> None:
         """Add the lines of the next page."""
-        number = len(self._places) + 1
-        for block, same in groupby(lines, key=lambda line: line.block):
-            steps = [other.baseline - line.baseline for line, other in pairwise(same)]
-            self._spacing[block] = float(np.median(steps)) if len(steps) > 1 else 0.0
-        for place, line in enumerate(lines):
-            level, before = self._level(line), self._last
-            between = self._between(before, line, level, is_same_page=place > 0) if before is not None else ""
+        page, boxes = len(self._places) + 1, list[tuple[float, ...]]()
+        spacings = _spacings(lines)
+        for number, line in enumerate(lines):
+            level, between = self._level(line), ""
+            if self._last is not None:
+                between = self._between(self._last, line, spacings[line.block], is_same_page=number > 0)
             if between == _OPEN:
                 self._pieces[-1] = self._pieces[-1][:-1] + _OPEN
             else:
                 self._add(between)
-            if not place:
-                self._places.append((self._length, f"page {number}"))
+            if not number:
+                self._places.append((self._length, f"page {page}"))
             if level and between != " ":
                 self._add("#" * level + " ")
-            self._add_line(line, number, size)
+            boxes += self._add_line(line, page, size)
             self._last = line
         if not lines:
-            self._places.append((self._length, f"page {number}"))
-        self._packed.append(np.array(self._boxes).reshape(-1, len(WordBox._fields)))
-        self._boxes = []
+            self._places.append((self._length, f"page {page}"))
+        self._boxes.append(np.array(boxes).reshape(-1, len(WordBox._fields)))
 
     def _add(self, text: str) -> None:
         self._pieces.append(text)
         self._length += len(text)
 
-    def _add_line(self, line: Line, page: int, size: tuple[float, float]) -> None:
-        across, down = size
-        top, bottom = min(word.top for word in line.words) / down, max(word.bottom for word in line.words) / down
+    def _add_line(self, line: Line, page: int, size: tuple[float, float]) -> list[tuple[float, ...]]:
+        """Add the words of a line, and return their boxes."""
+        (across, down), boxes = size, list[tuple[float, ...]]()
         pitch = 0.0 if line.is_row else line.pitch
+        line_edges = min(word.top for word in line.words), max(word.bottom for word in line.words)
         for number, word in enumerate(line.words):
-            if number in line.cells:
-                self._add(" | ")
-            elif number:
-                last = line.words[number - 1]
-                self._add(_blanks(max(pitch, word.left - last.right), pitch) if pitch else " ")
-            elif pitch:
-                self._add(_blanks(word.left - line.left, pitch))
+            self._add(_gap(line, number, pitch))
             begin, end = (word.right, word.left) if word.is_rtl else (word.left, word.right)
-            edges = (word.top / down, word.bottom / down) if word.is_turned else (top, bottom)
-            box = (begin / across, edges[0], end / across, edges[1])
-            self._boxes.append((self._length, self._length + len(word.text), page, *box))
+            top, bottom = (word.top, word.bottom) if word.is_turned else line_edges
+            stop = self._length + len(word.text)
+            boxes.append((self._length, stop, page, begin / across, top / down, end / across, bottom / down))
             self._add(word.text)
+        return boxes
 
     def _level(self, line: Line) -> int:
-        """Return the level of a heading, or 0 for other lines."""
-        is_heading = line.size >= HEADING * self._body and not line.is_row and not line.words[0].is_turned
-        return self._levels.get(round(line.size), 0) if is_heading and is_title(line) else 0
+        """Return the level of a heading, or 0 for other lines. A heading has letters and is not a paragraph."""
+        if line.size < HEADING * self._body or line.is_row or line.words[0].is_turned:
+            return 0
+        text = str(line)
+        is_title = len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
+        return self._levels.get(round(line.size), 0) if is_title else 0
 
-    def _between(self, before: Line, line: Line, level: int, *, is_same_page: bool) -> str:
+    def _between(self, before: Line, line: Line, spacing: float, *, is_same_page: bool) -> str:
         """Return the text between two lines: a blank if the second continues the first, otherwise line breaks."""
+        level, size = self._level(line), max(line.size, before.size)
+        step = line.baseline - before.baseline if is_same_page else -1.0  # back at the top
+        is_same_block = is_same_page and before.block == line.block
         if self._level(before) != level:
             return "\n\n"
-        step = line.baseline - before.baseline if is_same_page else -1.0  # back at the top
-        is_same_block, size = is_same_page and before.block == line.block, max(line.size, before.size)
         if level:
             is_same = 0 < step < 1.7 * size and abs(line.size - before.size) < 0.05 * size
             return " " if is_same else "\n\n"
         if before.is_row or line.is_row:
             return "\n" if is_same_block else "\n\n"
-        first, last = line.words[0].text, before.words[-1].text
-        is_near = is_same_block and 0 < step < max(1.45 * self._spacing[line.block], 1.3 * size)
-        goes_on = first[0].islower() and last[-1] not in ".!?:;"
-        if re.search("[a-zà-ÿ]-$", last) and re.match("[a-zà-ÿ]", first) and (is_near or step < 0 or goes_on):
-            return _OPEN
-        if not is_near:  # another column, page or paragraph
-            is_next = not is_same_block or step < 0
-            return "\n" if is_next and goes_on else "\n\n"
-        if (line.pitch and before.pitch) or _ITEM.fullmatch(first):
-            return "\n"
-        return " " if _is_wrapped(before, line) else "\n"
+        is_near = is_same_block and 0 < step < max(1.45 * spacing, 1.3 * size)
+        return _between_text(before, line, is_near, is_next=step < 0 or not is_same_block, is_above=step < 0)
 
     def loaded(self) -> LoadedText:
         """Return the text, with hyphenated words joined where that is certain."""
         text, gone = _joined("".join(self._pieces))
-        boxes = np.concatenate(self._packed)
+        boxes = np.concatenate(self._boxes)
         boxes[:, :2] -= np.searchsorted(gone, boxes[:, :2])
         moved = np.searchsorted(gone, [start for start, _ in self._places]).tolist()
         places = [(start - by, name) for (start, name), by in zip(self._places, moved, strict=True)]
         return LoadedText(f"{text}\n", places, pack(boxes))
+
+
+def _spacings(lines: list[Line]) -> dict[int, float]:
+    """Return the median distance between the lines of each block, or 0 for one or two lines."""
+    spacings = {}
+    for block, same in groupby(lines, key=attrgetter("block")):
+        steps = [other.baseline - line.baseline for line, other in pairwise(same)]
+        spacings[block] = float(np.median(steps)) if len(steps) > 1 else 0.0
+    return spacings
+
+
+def _gap(line: Line, number: int, pitch: float) -> str:
+    """Return the text before a word. In code, which has a pitch, it is as many blanks as there is room for."""
+    if number in line.cells:
+        return " | "
+    if not pitch:
+        return " " if number else ""
+    left = line.words[number].left
+    room = max(pitch, left - line.words[number - 1].right) if number else left - line.left
+    return " " * min(MOST_BLANKS, round(room / pitch))
+
+
+def _between_text(before: Line, line: Line, is_near: bool, is_next: bool, is_above: bool) -> str:
+    """Return the text between two lines of text. ``is_next`` is whether a column or page may end between them."""
+    first, last = line.words[0].text, before.words[-1].text
+    goes_on = first[0].islower() and last[-1] not in ".!?:;"
+    if re.search("[a-zà-ÿ]-$", last) and re.match("[a-zà-ÿ]", first) and (is_near or is_above or goes_on):
+        return _OPEN
+    if not is_near:  # another column, page or paragraph
+        return "\n" if is_next and goes_on else "\n\n"
+    is_code = line.pitch and before.pitch
+    return " " if not is_code and not _ITEM.fullmatch(first) and _is_wrapped(before, line) else "\n"
 
 
 def _is_wrapped(before: Line, line: Line) -> bool:
@@ -440,16 +463,6 @@ def _is_wrapped(before: Line, line: Line) -> bool:
     is_hanging = any(abs(word.left - first.left) < 0.3 * size for word in before.words[1:4])
     is_full = room < first.right - first.left + 0.3 * size and (indent < 0.8 * size or is_hanging)
     return is_full and abs(line.size - before.size) < 0.15 * size
-
-
-def _blanks(width: float, pitch: float) -> str:
-    return " " * min(MOST_BLANKS, round(width / pitch))
-
-
-def is_title(line: Line) -> bool:
-    """Return whether a line may be a heading: it has letters and is not a paragraph."""
-    text = str(line)
-    return len(text) <= LONGEST_HEADING and sum(map(str.isalpha, text)) > 1
 
 
 def _levels(pages: list[_Page], body: float) -> dict[int, int]:

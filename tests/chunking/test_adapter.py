@@ -16,7 +16,6 @@ from rag_eval.chunking.chunker import Chunker, Cut, PositionAwareChunker
 from rag_eval.chunking.foreign_chunkers import ForeignChunker, Piece, as_chunker
 from rag_eval.chunking.placement import (
     ChunkerPositionAdapter,
-    Placement,
     SkippedChunkWarning,
     as_position_aware,
     count_characters,
@@ -36,7 +35,7 @@ TEXTS = nasty_texts(120) | REPETITIVE
 
 
 def places(source: str, pieces: list[str]) -> list[Cut | None]:
-    return [placement.cut for placement in place(source, map(Piece, pieces))]
+    return place(source, map(Piece, pieces))
 
 
 def document(content: str, name: str = "d.md") -> Document:
@@ -64,21 +63,18 @@ def naive_place(source: str, text: str, previous: Cut) -> int | None:
     return everywhere[0] if len(everywhere) == 1 else None
 
 
-def follows_the_rule(source: str, placements: list[Placement]) -> bool:
+def follows_the_rule(source: str, pieces: list[str], cuts: list[Cut | None]) -> bool:
     previous = (-1, 0)
-    for placement in placements:
-        text = placement.piece.text
+    for text, cut in zip(pieces, cuts, strict=True):
         expected = naive_place(source, text, previous)
-        if placement.cut is None:
+        if cut is None:
             if expected is not None:
                 return False
             continue
-        start, end = placement.cut
-        if placement.exact and (start, end) != (expected, start + len(text)):
+        found = source[slice(*cut)]
+        if found == text and cut[0] != expected or aligned_form(text) not in aligned_form(found):
             return False
-        if not placement.exact and aligned_form(text) not in aligned_form(source[start:end]):
-            return False
-        previous = placement.cut
+        previous = cut
     return True
 
 
@@ -163,7 +159,7 @@ FILLER = "-" * 3000
 def test_without_allowance_only_near_pieces_are_found() -> None:
     source = f"one two three {FILLER} two  four {FILLER} five"
     pieces = ["one two", "two three", "five", "two four", FILLER, "two four"]
-    cuts = [placement.cut for placement in place(source, map(Piece, pieces), 0)]
+    cuts = place(source, map(Piece, pieces), 0)
     far = source.index("two  four")
     assert cuts == [(0, 7), (4, 13), None, None, (14, 3014), (far, far + 9)]
 
@@ -173,7 +169,7 @@ def test_an_overlap_far_behind_is_looked_for_as_long_as_there_is_allowance(
     allowance: int, cut: tuple[int, int] | None
 ) -> None:
     source = f"a needle {FILLER}"
-    assert place(source, [Piece(source), Piece("needle")], allowance)[1].cut == cut
+    assert place(source, [Piece(source), Piece("needle")], allowance)[1] == cut
 
 
 @pytest.mark.parametrize(
@@ -213,8 +209,7 @@ def test_contiguous_and_stripped_cuts_are_found_where_they_came_from(source: str
 def test_overlapping_windows_are_placed_evenly_without_gaps(source: str, size: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, size - 1))
     pieces = [source[i : i + size] for i in range(0, max(1, len(source) - size + stride), stride)] if source else []
-    found = place(source, map(Piece, pieces))
-    cuts = [placement.cut for placement in found if placement.cut]
+    cuts = [cut for cut in places(source, pieces) if cut]
     assert [source[start:end] for start, end in cuts] == pieces
     assert all(before[0] < after[0] for before, after in pairwise(cuts))
     assert not lost_text(source, cuts)
@@ -228,14 +223,10 @@ def test_slices_in_any_order_are_exact_or_skipped_for_being_ambiguous(source: st
     place_ = st.integers(0, len(source))
     cuts = [sorted(pair) for pair in data.draw(st.lists(st.tuples(place_, place_), max_size=8))]
     pieces = [source[a:b] for a, b in cuts if a < b]
-    placements = place(source, map(Piece, pieces))
+    found = places(source, pieces)
     if sum(map(len, pieces)) <= len(source) and sum(map(count_characters, pieces)) <= count_characters(source):
-        assert follows_the_rule(source, placements)
-    for placement in placements:
-        text = placement.piece.text
-        assert placement.cut or len(occurrences(source, text)) > 1
-        if placement.cut and placement.exact:
-            assert source[slice(*placement.cut)] == text
+        assert follows_the_rule(source, pieces, found)
+    assert all(cut or len(occurrences(source, text)) > 1 for text, cut in zip(pieces, found, strict=True))
 
 
 def test_pieces_that_overlap_are_placed_together() -> None:
@@ -329,7 +320,7 @@ def test_windows_over_ugly_texts_are_placed_in_order_and_without_a_gap(unit: str
     for text in known_texts().values():
         if len(text) < 100_000:
             pieces = [text[start:end] for start, end in windows(unit, size, stride, text)]
-            cuts = [placement.cut or (0, 0) for placement in place(text, map(Piece, pieces))]
+            cuts = [cut or (0, 0) for cut in places(text, pieces)]
             assert [text[start:end] for start, end in cuts] == pieces
             assert all(before[0] < after[0] for before, after in pairwise(cuts))
             assert lost_text(text, cuts) == lost_text(text, windows(unit, size, stride, text))

@@ -63,7 +63,7 @@ def test_an_empty_folder_is_watched_and_a_removed_one_is_an_error(folder: Path, 
     assert not CorpusWatch(tmp_path / "empty", "**/*.md").compare(set())
     watch = CorpusWatch(folder, "**/*.md")
     shutil.rmtree(folder)
-    with pytest.raises(CorpusFolderError, match="is not there"):
+    with pytest.raises(CorpusFolderError, match="does not exist"):
         watch.compare({folder})
     with pytest.raises(CorpusFolderError):
         CorpusWatch(folder, "**/*.md")

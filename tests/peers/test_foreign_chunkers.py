@@ -104,7 +104,7 @@ def test_on_repetitive_reports_every_chunk_is_placed_where_it_was_cut(
     splitter = langchain.RecursiveCharacterTextSplitter(chunk_size=size, chunk_overlap=overlap)
     truth = [at[piece[0]] for piece in splitter.split_text(twin)]
     found = place(source, map(Piece, splitter.split_text(source)))
-    starts = [placement.cut[0] if placement.cut else -1 for placement in found]
+    starts = [cut[0] if cut else -1 for cut in found]
     assert starts == truth
 
 
