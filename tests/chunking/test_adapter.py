@@ -72,7 +72,7 @@ def follows_the_rule(source: str, pieces: list[str], cuts: list[Cut | None]) -> 
                 return False
             continue
         found = source[slice(*cut)]
-        if found == text and cut[0] != expected or aligned_form(text) not in aligned_form(found):
+        if (found == text and cut[0] != expected) or aligned_form(text) not in aligned_form(found):
             return False
         previous = cut
     return True
