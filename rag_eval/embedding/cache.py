@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,6 +49,8 @@ UNKNOWN = -1
 logger = logging.getLogger(__name__)
 
 Tokens = NDArray[np.int32]
+Batches = Callable[[Sequence[str]], Iterable[EmbeddedBatch]]
+"""Embeds texts, in batches as they are ready."""
 
 
 class VectorRows(KeyedRows):
@@ -136,9 +138,6 @@ class EmbeddingCache:
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigurationError(f"{str(self.folder)!r} is not a folder: give one for the embedding cache")
 
-    def __repr__(self) -> str:
-        return f"EmbeddingCache({str(self.folder)!r})"
-
 
 class CachedEmbedder:
     """An embedder that embeds only texts that are not cached: same name, same dimension, same vectors.
@@ -156,30 +155,19 @@ class CachedEmbedder:
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache, *, made_since: datetime | None = None) -> None:
         check_embedder(embedder)
-        self._embedder, self._cache, self._made_since = embedder, cache, made_since
+        self._embedder = embedder
         self.name = embedder.name
         """The embedder's."""
-        self._counting = threading.Lock()
-        self.statistics = CacheStatistics()
-        """Hits and misses of all calls so far."""
-        self._cached_tokens: int | None = 0
         self.symmetric = getattr(embedder, "symmetric", False) is True
         """The embedder's."""
-
-    def __repr__(self) -> str:
-        return f"CachedEmbedder({self._embedder!r}, {self._cache!r})"
-
-    @cached_property
-    def _rows(self) -> VectorRows:
-        folder = identity_folder(self._cache.folder, digest(self._embedder), self.name)
-        return VectorRows(folder, self._cache.storage, self._made_since)
-
-    @cached_property
-    def _query_rows(self) -> VectorRows:
-        if self.symmetric:
-            return self._rows
-        folder = self._rows.folder
-        return VectorRows(folder.with_name(f"{folder.name}-queries"), self._cache.storage, self._made_since)
+        self.statistics = CacheStatistics()
+        """Hits and misses of all calls so far."""
+        self._counting = threading.Lock()
+        self._cached_tokens: int | None = 0
+        folder = identity_folder(cache.folder, digest(embedder), self.name)
+        self._rows = self._query_rows = VectorRows(folder, cache.storage, made_since)
+        if not self.symmetric:
+            self._query_rows = VectorRows(folder.with_name(f"{folder.name}-queries"), cache.storage, made_since)
 
     @property
     def dimension(self) -> int:
@@ -224,12 +212,10 @@ class CachedEmbedder:
         return self._vectors(texts, self._rows, self._batches)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the vector of a question."""
         vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the questions, in their order."""
         batches = self._batches if self.symmetric else partial(_in_blocks, partial(embed_queries, self._embedder))
         return self._vectors(texts, self._query_rows, batches, "queries")
 
@@ -239,13 +225,7 @@ class CachedEmbedder:
             return embedder.embed_as_ready(texts)
         return _in_blocks(embedder.embed, texts)
 
-    def _vectors(
-        self,
-        texts: Sequence[str],
-        rows: VectorRows,
-        batches: Callable[[Sequence[str]], Iterable[EmbeddedBatch]],
-        lock: str | None = None,
-    ) -> Vectors:
+    def _vectors(self, texts: Sequence[str], rows: VectorRows, batches: Batches, lock: str | None = None) -> Vectors:
         """Return cached vectors, and embed the other texts, each distinct text once.
 
         With a ``lock``, and always with a remote embedder, one caller embeds at a time.
@@ -286,9 +266,9 @@ class CachedEmbedder:
         unknown = np.flatnonzero(known == UNKNOWN)
         if not len(unknown):
             return known
-        count: Callable[[list[str]], Sequence[int] | None] | None = getattr(self._embedder, "count_tokens", None)
         uncounted = [texts[row] for row in unknown.tolist()]
-        counts = None if count is None else count(uncounted)
+        count = getattr(self._embedder, "count_tokens", None)
+        counts: Sequence[int] | None = count(uncounted) if count else None
         if counts is None:
             return None
         if np.shape(counts) != (len(uncounted),):
@@ -300,13 +280,7 @@ class CachedEmbedder:
         counted[unknown] = counts
         return counted
 
-    def _embed_missing(
-        self,
-        texts: Sequence[str],
-        digests: Keys,
-        rows: VectorRows,
-        batches: Callable[[Sequence[str]], Iterable[EmbeddedBatch]],
-    ) -> Vectors:
+    def _embed_missing(self, texts: Sequence[str], digests: Keys, rows: VectorRows, batches: Batches) -> Vectors:
         """Embed the texts and store their vectors block by block, even if an error ends it."""
         vectors: Vectors | None = None
         tokens, is_done = np.full(len(texts), UNKNOWN, np.int32), np.zeros(len(texts), bool)

@@ -81,26 +81,21 @@ class BuiltInEmbedder(ABC):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """The model and the settings that change its vectors."""
+    def name(self) -> str: ...
 
     @abstractmethod
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, in their order."""
+    def embed(self, texts: Sequence[str]) -> Vectors: ...
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the vector of a question, by default that of the text."""
         vector: NDArray[np.float32] = self.embed([text])[0]
         return vector
 
     @property
     def identity(self) -> str:
-        """The name, which includes the package, the model's files or commit, and the server."""
         return self.name
 
     @property
     def known_dimension(self) -> int | None:
-        """The dimension if it is known without calling a service or loading a model."""
         return self._dimension
 
     @property
@@ -111,9 +106,10 @@ class BuiltInEmbedder(ABC):
     @property
     def usage(self) -> Usage:
         """The usage so far; tokens as the service counts them, if it does."""
-        is_known = self._price is not None and (self._used.tokens is not None or not self._price)
-        cost = (self._price or 0.0) * (self._used.tokens or 0) / 1_000_000 if is_known else None
-        return replace(self._used, cost=cost)
+        price, tokens = self._price, self._used.tokens
+        if price is None or (price and tokens is None):
+            return replace(self._used, cost=None)
+        return replace(self._used, cost=price * (tokens or 0) / 1_000_000)
 
     def _count(self, requests: int = 0, texts: int = 0, tokens: int | None = 0) -> None:
         """Add to the usage; texts with unknown tokens make the sum unknown."""
@@ -206,14 +202,11 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Return the vectors of many questions, in one call if possible; raises as ``checked_vectors``."""
     if not texts:
         return _no_vectors(embedder)
-    vectors: object
     if hasattr(embedder, "embed_queries"):
-        vectors = embedder.embed_queries(texts)
-    elif getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
-        vectors = embedder.embed(texts)
-    else:
-        vectors = [embedder.embed_query(text) for text in texts]
-    return _checked(embedder, vectors, len(texts))
+        return _checked(embedder, embedder.embed_queries(texts), len(texts))
+    if getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
+        return _checked(embedder, embedder.embed(texts), len(texts))
+    return _checked(embedder, [embedder.embed_query(text) for text in texts], len(texts))
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:

@@ -73,7 +73,6 @@ class LocalEmbedder(BatchEmbedder):
             yield EmbeddedBatch(range(begin, begin + len(ids)), vectors, lengths)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text."""
         return [len(token_ids(text)) for text in texts]
 
 

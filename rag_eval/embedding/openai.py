@@ -189,9 +189,6 @@ class OpenAIEmbedder(BatchEmbedder):
         listed = PRICES.get(self.model) if self._client.host == DEFAULT_HOST else None
         self._price = listed if self.price_per_million_tokens is None else self.price_per_million_tokens
 
-    def __repr__(self) -> str:
-        return f"OpenAIEmbedder({self.name!r})"
-
     @property
     def missing_key(self) -> str | None:
         """The environment variable of the missing key; cached vectors need none."""
@@ -213,7 +210,6 @@ class OpenAIEmbedder(BatchEmbedder):
         return self._dimension
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, by its tiktoken encoding."""
         return [count_tokens(text, self.encoding) for text in texts]
 
     def embed_as_ready(self, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:

@@ -132,9 +132,6 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         self._loading = threading.Lock()
         self._loaded: Any = None if isinstance(self.model, str) else self.model
 
-    def __repr__(self) -> str:
-        return f"SentenceTransformersEmbedder({self.model!r})"
-
     @cached_property
     def name(self) -> str:
         """The model with the digest of its folder or its commit, and the settings that change its vectors."""
@@ -162,7 +159,6 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the questions, in their order."""
         return self._encode(texts, "encode_query")
 
     def _encode(self, texts: Sequence[str], method: str) -> Vectors:

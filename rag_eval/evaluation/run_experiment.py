@@ -34,7 +34,6 @@ from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts.objects import is_reference
 from rag_eval.pipeline.search_steps import SearchDepth
 from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
-from rag_eval.retrieval.retrievers import HybridRetriever
 from rag_eval.tables import ResultTable, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
@@ -58,13 +57,6 @@ class ChunkedRetriever(Protocol):
 
     def indexed_chunks(self) -> list[Chunk]:
         """Return the chunks."""
-
-
-def _chunked_parts(retriever: object) -> list[ChunkedRetriever]:
-    """Return the retriever, or the retrievers of a hybrid, if they know their chunks."""
-    if isinstance(retriever, HybridRetriever):
-        return [part for inner in retriever.retrievers for part in _chunked_parts(inner)]
-    return [retriever] if isinstance(retriever, ChunkedRetriever) else []
 
 
 def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
@@ -118,11 +110,12 @@ class CheckedSystem:
         return self.retriever.name
 
     def index(self, corpus: Corpus) -> None:
-        for part in _chunked_parts(self.retriever):
-            check_chunker(self.truth, part.chunker_name)
+        chunked = self.retriever if isinstance(self.retriever, ChunkedRetriever) else None
+        if chunked is not None:
+            check_chunker(self.truth, chunked.chunker_name)
         self.retriever.index(corpus)
-        for part in _chunked_parts(self.retriever):
-            check_chunk_ids(self.truth, part.indexed_chunks())
+        if chunked is not None:
+            check_chunk_ids(self.truth, chunked.indexed_chunks())
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
         return self.retriever.retrieve(queries, k)

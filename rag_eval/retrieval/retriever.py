@@ -110,8 +110,8 @@ def check_k(k: int, what: str = "k") -> None:
         raise ConfigurationError(f"{what} is {k!r}: ask for at least one chunk")
 
 
-def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[list[Hit[Any]]]:
-    """Return what a retriever found as a list of hits for each query, with chunks of these kinds.
+def checked_hits(found: object, queries: int, name: str, kind: type) -> list[list[Hit[Any]]]:
+    """Return what a retriever found as a list of hits for each query, with chunks of this kind.
 
     Raises ``ConfigurationError``, naming the retriever, if it is anything else.
     """
@@ -126,10 +126,9 @@ def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[l
     for hit in chain.from_iterable(checked):
         if not isinstance(hit, Hit):
             raise ConfigurationError(f"{name} returned {preview(repr(hit))}: wrap every chunk as Hit(chunk, score)")
-        if not isinstance(hit.chunk, kinds):
-            needed = " or ".join(kind.__name__ for kind in kinds)
+        if not isinstance(hit.chunk, kind):
             raise ConfigurationError(
-                f"{name} returned a {type(hit.chunk).__name__}, this evaluation needs a {needed}: "
+                f"{name} returned a {type(hit.chunk).__name__}, this evaluation needs a {kind.__name__}: "
                 "use a retriever of the same evaluation type"
             )
     return checked

@@ -1,14 +1,13 @@
 """Retrievers in Python: by vectors, by words, and several of them fused. They chunk and index a corpus themselves."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any, Generic, Literal, overload
+from collections.abc import Sequence
+from typing import Generic, Literal, overload
 
 import numpy as np
 
 from rag_eval.embedding.embedder import Embedder, check_embedder, embed_queries, text_vectors
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import label
 from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.bm25 import BM25Index, WordScoring, check_parameters
@@ -16,25 +15,21 @@ from rag_eval.retrieval.fusion import Found, Fusion, ZScoreFusion
 from rag_eval.retrieval.retriever import (
     AnyChunker,
     C,
-    ChunkPlace,
     Hit,
     Reranker,
-    Retriever,
     candidates_for,
     check_k,
     check_part,
-    checked_hits,
     cut,
     hits_of,
-    place_of,
     rerank,
     usable_chunker,
 )
-from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, Renumbered, Scoring, VectorScoring, VectorSums
+from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.rankings import Numbers, Ranking, Scores
+from rag_eval.stores.rankings import Ranking
 from rag_eval.stores.store import BuiltInStore, VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
@@ -43,17 +38,29 @@ from rag_eval.types.ids import EvaluationType
 
 
 class ChunkRetriever(ABC, Generic[C]):
-    """A retriever that chunks its corpus; raises ``ConfigurationError`` if the chunker is none."""
+    """A retriever that chunks its corpus, and perhaps reranks; a subclass indexes and searches the chunks.
 
-    scores_any_chunk = True
-    """Whether ``scoring`` can be used: a reranker does not tell how it would rank other chunks."""
+    Raises ``ConfigurationError`` if a part is not what it should be, or ``fetch_k`` is below 1.
+    """
 
-    def __init__(self, chunker: AnyChunker, evaluation_type: EvaluationType) -> None:
-        self._chunker = chunker
-        self.evaluation_type: EvaluationType = evaluation_type
-        """The type of evaluation that its chunks are for."""
+    fetches_more = False
+    """Whether it fetches more candidates than it returns even without a reranker."""
+
+    def __init__(
+        self,
+        chunker: AnyChunker,
+        evaluation_type: EvaluationType,
+        reranker: Reranker | None = None,
+        fetch_k: int | None = None,
+    ) -> None:
+        if reranker is not None:
+            check_part(reranker, "reranker")
+        if fetch_k is not None:
+            check_k(fetch_k, "fetch_k")
+        self.chunker, self.evaluation_type = chunker, evaluation_type
         self.chunker_name = usable_chunker(chunker, evaluation_type).name
         """The chunker and its settings."""
+        self.reranker, self._fetch_k = reranker, fetch_k
         self._chunks: list[C] | None = None
 
     @property
@@ -67,7 +74,10 @@ class ChunkRetriever(ABC, Generic[C]):
         Raises ``ConfigurationError`` if there are no chunks, and what the parts raise. The previous index is kept then,
         unless the store failed.
         """
-        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+        self.index_chunks(cut(self.chunker, corpus, self.evaluation_type))
+
+    def index_chunks(self, chunks: list[C]) -> None:
+        """Index chunks, in place of any before."""
         self._fill(chunks)
         self._chunks = chunks
 
@@ -78,7 +88,7 @@ class ChunkRetriever(ABC, Generic[C]):
         """
         check_k(k)
         chunks = self.indexed_chunks()
-        return hits_of(self._ranking([query.text for query in queries], k), chunks, len(queries))
+        return hits_of(self.ranking([query.text for query in queries], k), chunks, len(queries))
 
     def indexed_chunks(self) -> list[C]:
         """Return the chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
@@ -86,17 +96,25 @@ class ChunkRetriever(ABC, Generic[C]):
             raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
         return self._chunks
 
+    def ranking(self, texts: Sequence[str], k: int) -> Ranking:
+        """Return the k best of the indexed chunks for each text, reranked if there is a reranker."""
+        is_deeper = self.fetches_more or self.reranker is not None
+        found = self._search(texts, candidates_for(k, self._fetch_k) if is_deeper else k)
+        if self.reranker is not None:
+            found = rerank(found, self.reranker, texts, self.indexed_chunks())
+        return found.first(k)
+
     @abstractmethod
-    def scoring(self, queries: Sequence[Query]) -> Scoring:
-        """Return the scores of all indexed chunks for these queries; raises ``ConfigurationError`` before ``index``."""
+    def scoring(self, texts: Sequence[str]) -> Scoring | None:
+        """Return the scores of all indexed chunks for these texts; None if only hits have a score."""
 
     @abstractmethod
     def _fill(self, chunks: list[C]) -> None:
         """Index these chunks."""
 
     @abstractmethod
-    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
-        """Return the k best of the indexed chunks for each text."""
+    def _search(self, texts: Sequence[str], k: int) -> Ranking:
+        """Return the k best of the indexed chunks for each text, before reranking."""
 
 
 class VectorRAGRetriever(ChunkRetriever[C]):
@@ -147,20 +165,18 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         check_embedder(embedder)
         if vector_store is not None:
             check_part(vector_store, "vector store")
-        _check_candidates(reranker, fetch_k)
-        super().__init__(chunker, evaluation_type)
-        self._embedder, self._reranker, self._fetch_k = embedder, reranker, fetch_k
+        super().__init__(chunker, evaluation_type, reranker, fetch_k)
+        self._embedder = embedder
         self._store: VectorStore = InMemoryVectorStore() if vector_store is None else vector_store
         self._filled = (0, 0)
         self._sums: VectorSums | None = None
-        self.scores_any_chunk = reranker is None
 
     @property
     def name(self) -> str:
         """The names of the parts, and ``fetch_k`` if it is given and has an effect."""
         parts = [self.chunker_name, self._embedder.name, self._store.name]
-        if self._reranker is not None:
-            parts.append(self._reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
+        if self.reranker is not None:
+            parts.append(self.reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
         return " + ".join(parts)
 
     def _fill(self, chunks: list[C]) -> None:
@@ -171,19 +187,15 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         if isinstance(self._store, BuiltInStore):
             self._filled = self._store.filling
 
-    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
-        if self._reranker is None:
-            return self._search(self._store, texts, k)
-        found = self._search(self._store, texts, candidates_for(k, self._fetch_k))
-        return rerank(found, self._reranker, texts, self.indexed_chunks()).first(k)
+    def _search(self, texts: Sequence[str], k: int) -> Ranking:
+        return self._checked_store().search_many(embed_queries(self._embedder, texts), k)
 
-    def _search(self, store: VectorStore, texts: Sequence[str], k: int) -> Ranking:
-        """Return what a store finds before reranking."""
+    def _checked_store(self) -> VectorStore:
         if isinstance(self._store, BuiltInStore) and self._store.filling != self._filled:
             raise ConfigurationError(
                 f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
             )
-        return store.search_many(embed_queries(self._embedder, texts), k)
+        return self._store
 
     def _exact_store(self) -> BuiltInStore:
         """Return the store if it returns vectors and searches exactly, else one that the chunks are embedded into."""
@@ -198,30 +210,25 @@ class VectorRAGRetriever(ChunkRetriever[C]):
 
         For the exact search the chunks are embedded again, unless the store is in memory.
         """
-        chunks, texts = self.indexed_chunks(), [query.text for query in queries]
-        exact, searched = (self._search(store, texts, k) for store in (self._exact_store(), self._store))
-        count = len(texts)
-        return hits_of(exact, chunks, count), hits_of(searched, chunks, count), self.retrieve(queries, k)
+        chunks, vectors = self.indexed_chunks(), embed_queries(self._embedder, [query.text for query in queries])
+        stores = self._exact_store(), self._checked_store()
+        exact, searched = (hits_of(store.search_many(vectors, k), chunks, len(queries)) for store in stores)
+        return exact, searched, self.retrieve(queries, k)
 
-    def scoring(self, queries: Sequence[Query]) -> VectorScoring:
-        """Return the scores of all indexed chunks for these queries; raises ``ConfigurationError`` before ``index``.
+    def scoring(self, texts: Sequence[str]) -> VectorScoring | None:
+        """Return the cosine similarities of all chunks; None with a reranker, which scores its hits alone.
 
         The chunks are embedded again if the store does not return their vectors.
         """
+        if self.reranker is not None:
+            return None
         count = len(self.indexed_chunks())
         vectors = (self._store if isinstance(self._store, BuiltInStore) else self._exact_store()).vectors
         if self._sums is None:
             parts = np.split(np.arange(count), range(VECTORS_AT_ONCE, count, VECTORS_AT_ONCE))
             self._sums = VectorSums.of((vectors(part), np.ones(len(part), np.int64)) for part in parts)
-        searches = unit_vectors(embed_queries(self._embedder, [query.text for query in queries]), "query vectors")
+        searches = unit_vectors(embed_queries(self._embedder, texts), "query vectors")
         return VectorScoring(searches, vectors, self._sums, count)
-
-
-def _check_candidates(reranker: object, fetch_k: int | None) -> None:
-    if reranker is not None:
-        check_part(reranker, "reranker")
-    if fetch_k is not None:
-        check_k(fetch_k, "fetch_k")
 
 
 class BM25Retriever(ChunkRetriever[C]):
@@ -275,47 +282,26 @@ class BM25Retriever(ChunkRetriever[C]):
     def _fill(self, chunks: list[C]) -> None:
         self._words = BM25Index((chunk.content for chunk in chunks), self._k1, self._b, self._tokenizer)
 
-    def _ranking(self, texts: Sequence[str], k: int) -> Ranking:
+    def _search(self, texts: Sequence[str], k: int) -> Ranking:
         return self._words.search(texts, k)
 
-    def scoring(self, queries: Sequence[Query]) -> WordScoring:
-        """Return the scores of all indexed chunks for these queries; raises ``ConfigurationError`` before ``index``."""
-        self.indexed_chunks()
-        return WordScoring(self._words, [query.text for query in queries])
+    def scoring(self, texts: Sequence[str]) -> WordScoring:
+        return WordScoring(self._words, texts)
 
 
-class HybridRetriever(Generic[C]):
-    """Several retrievers, fused.
+class HybridRetriever(ChunkRetriever[C]):
+    """Several retrievers with the same chunker, fused.
 
     Each is asked for ``fetch_k`` chunks (default: ten times k, at least 50). The default ``fusion`` is by z-scores; a
     retriever that cannot score all chunks, such as one with a reranker, is then fused by rank, as the name says.
-    Chunks are the same if their place is. Raises ``ConfigurationError`` with fewer than two retrievers, if a part is
-    not what it should be, or ``fetch_k`` is below 1.
+    Raises ``ConfigurationError`` with fewer than two retrievers, or if their chunkers or evaluation types differ.
     """
 
-    @overload
-    def __init__(
-        self: "HybridRetriever[PositionAwareChunk]",
-        retrievers: Sequence[Retriever[PositionAwareChunk]],
-        reranker: Reranker | None = None,
-        *,
-        fetch_k: int | None = None,
-        fusion: object = None,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: "HybridRetriever[Chunk]",
-        retrievers: Sequence[Retriever[Chunk]],
-        reranker: Reranker | None = None,
-        *,
-        fetch_k: int | None = None,
-        fusion: object = None,
-    ) -> None: ...
+    fetches_more = True
 
     def __init__(
         self,
-        retrievers: Sequence[Retriever[Any]],
+        retrievers: Sequence[ChunkRetriever[C]],
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
@@ -324,79 +310,38 @@ class HybridRetriever(Generic[C]):
         if len(retrievers) < 2:
             raise ConfigurationError(f"a hybrid needs two or more retrievers, found {len(retrievers)}")
         for retriever in retrievers:
-            check_part(retriever, "retriever")
-        _check_candidates(reranker, fetch_k)
-        self.retrievers: tuple[Retriever[C], ...] = tuple(retrievers)
-        """The retrievers that are fused."""
-        self._reranker, self._fetch_k = reranker, fetch_k
+            if not isinstance(retriever, ChunkRetriever):
+                raise ConfigurationError(
+                    f"{preview(repr(retriever))} cannot be fused: give VectorRAGRetriever, BM25Retriever or "
+                    "HybridRetriever"
+                )
+        chunkings = dict.fromkeys(f"{retriever.chunker_name} ({retriever.evaluation_type})" for retriever in retrievers)
+        if len(chunkings) > 1:
+            raise ConfigurationError(f"a hybrid has retrievers of {' and '.join(chunkings)}: give all the same chunker")
+        super().__init__(retrievers[0].chunker, retrievers[0].evaluation_type, reranker, fetch_k)
+        self._retrievers: tuple[ChunkRetriever[C], ...] = tuple(retrievers)
         self._fusion: Fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
 
     @property
     def name(self) -> str:
         """The names of the parts, and ``fetch_k`` if it is given."""
-        parts = [
-            retriever.name + (" by rank" if self._fusion.reads_scores and not _scores_any_chunk(retriever) else "")
-            for retriever in self.retrievers
-        ]
+        parts = [part.name + (" by rank" if self._is_fused_by_rank(part) else "") for part in self._retrievers]
         depth = f"; fetch_k={self._fetch_k}" if self._fetch_k is not None else ""
-        reranker = f" + {self._reranker.name}" if self._reranker else ""
+        reranker = f" + {self.reranker.name}" if self.reranker else ""
         return f"{label(self._fusion)}({'; '.join(parts)}{depth}){reranker}"
 
-    def index(self, corpus: Corpus) -> None:
-        """Index a corpus in every retriever."""
-        for retriever in self.retrievers:
-            retriever.index(corpus)
+    def _is_fused_by_rank(self, retriever: ChunkRetriever[C]) -> bool:
+        has_scores = retriever.reranker is None and not isinstance(retriever, HybridRetriever)
+        return self._fusion.reads_scores and not has_scores
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """Return for each query the k best chunks of the fused, and perhaps reranked, ranking.
-
-        Raises ``ConfigurationError`` if k is below 1, a retriever does not answer every query, or they return chunks of
-        different types.
-        """
-        check_k(k)
-        depth = candidates_for(k, self._fetch_k)
-        found: list[list[list[Hit[C]]]] = [
-            checked_hits(retriever.retrieve(queries, depth), len(queries), retriever.name, Chunk, PositionAwareChunk)
-            for retriever in self.retrievers
-        ]
-        if len({isinstance(hit.chunk, Chunk) for lists in found for hit in chain.from_iterable(lists)}) > 1:
-            raise ConfigurationError(f"{self.name} has chunk-level and token-level parts: use retrievers of one type")
-        chunks, rankings = number_by_place(found)
-        indexed = [part.indexed_chunks() for part in self.retrievers if isinstance(part, ChunkRetriever)]
-        scorings = [_scoring(part, queries, chunks) for part in self.retrievers] if self._fusion.reads_scores else []
-        held = max(map(len, indexed), default=0)
-        fused = self._fusion.fuse(Found(rankings, len(queries), scorings, held), depth)
-        if self._reranker is not None:
-            fused = rerank(fused, self._reranker, [query.text for query in queries], chunks)
-        return hits_of(fused.first(k), chunks, len(queries))
-
-
-def _scores_any_chunk(retriever: object) -> bool:
-    return isinstance(retriever, ChunkRetriever) and retriever.scores_any_chunk
-
-
-def _scoring(retriever: object, queries: Sequence[Query], chunks: Sequence[C]) -> Scoring | None:
-    """Return a retriever's scores of these chunks; None if it has scores for its hits alone."""
-    if not isinstance(retriever, ChunkRetriever) or not retriever.scores_any_chunk:
+    def scoring(self, texts: Sequence[str]) -> None:
         return None
-    numbers = {place_of(chunk): number for number, chunk in enumerate(retriever.indexed_chunks())}
-    rows = np.array([numbers.get(place_of(chunk), -1) for chunk in chunks], np.int64)
-    return Renumbered(retriever.scoring(queries), rows)
 
+    def _fill(self, chunks: list[C]) -> None:
+        for retriever in self._retrievers:
+            retriever.index_chunks(chunks)
 
-def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C], list[Ranking]]:
-    """Number the chunks of several retrievers' hits by place; a place counts once in a ranking, where it is first."""
-    chunks: dict[ChunkPlace, C] = {}
-    for hit in chain.from_iterable(chain.from_iterable(found)):
-        chunks.setdefault(place_of(hit.chunk), hit.chunk)
-    places = sorted(chunks)
-    numbers = {place: number for number, place in enumerate(places)}
-    rankings = [Ranking.of(_numbered(hits, numbers) for hits in lists) for lists in found]
-    return [chunks[place] for place in places], rankings
-
-
-def _numbered(hits: Sequence[Hit[C]], numbers: Mapping[ChunkPlace, int]) -> tuple[Numbers, Scores]:
-    scores: dict[int, float] = {}
-    for hit in hits:
-        scores.setdefault(numbers[place_of(hit.chunk)], hit.score)
-    return np.array([*scores], np.int64), np.array([*scores.values()], np.float64)
+    def _search(self, texts: Sequence[str], k: int) -> Ranking:
+        rankings = [retriever.ranking(texts, k) for retriever in self._retrievers]
+        scorings = [retriever.scoring(texts) for retriever in self._retrievers] if self._fusion.reads_scores else []
+        return self._fusion.fuse(Found(rankings, len(texts), scorings, len(self.indexed_chunks())), k)

@@ -78,15 +78,15 @@ def test_a_hybrid_of_another_chunker_than_the_truths_is_refused() -> None:
     other = RecursiveCharacterChunker(chunk_size=20, chunk_overlap=0)
     ids = [generate_chunk_id(CHUNKER.chunk(A.content)[0])]
 
-    def hybrid(second: RecursiveCharacterChunker) -> HybridRetriever[Chunk]:
-        inner = VectorRAGRetriever(CHUNKER, LocalEmbedder(), evaluation_type="chunk-level")
-        words = BM25Retriever(second, evaluation_type="chunk-level")
+    def hybrid(chunker: RecursiveCharacterChunker) -> HybridRetriever[Chunk]:
+        inner = VectorRAGRetriever(chunker, LocalEmbedder(), evaluation_type="chunk-level")
+        words = BM25Retriever(chunker, evaluation_type="chunk-level")
         return HybridRetriever([inner, HybridRetriever([words, words])])
 
-    def score(said: dict[str, object], second: RecursiveCharacterChunker) -> float:
+    def score(said: dict[str, object], chunker: RecursiveCharacterChunker) -> float:
         truth = [ChunkLevelGroundTruth(Query.from_text("one two", said), ids)]
         result = run_experiment(
-            evaluation_type="chunk-level", corpus=CORPUS, ground_truth=truth, retriever=hybrid(second)
+            evaluation_type="chunk-level", corpus=CORPUS, ground_truth=truth, retriever=hybrid(chunker)
         )
         return result.metrics["chunk_recall"]
 

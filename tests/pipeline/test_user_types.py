@@ -79,8 +79,8 @@ def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevel
     evaluation.run(split, embedder, metrics=["span_recall@3", SpanRecall, MyMetric, score, "my_metrics:Own"])
     ChunkLevelEvaluation(corpus, ids).run(split, MyEmbedder(), metrics=[MyChunkMetric()]).raw_results.hits.num_rows
     spans = HybridRetriever([VectorRAGRetriever(chunker, embedder), BM25Retriever(chunker)])
-    own = HybridRetriever([MyRetriever(), CallableRetriever(lambda query, k: [])], MyReranker())
-    for retriever in (spans, own):
+    reranked = HybridRetriever([spans, BM25Retriever(chunker)], MyReranker())
+    for retriever in (spans, reranked, MyRetriever(), CallableRetriever(lambda query, k: [])):
         run_experiment(evaluation_type="token-level", corpus=corpus, ground_truth=truth, retriever=retriever)
     vectors = VectorRAGRetriever(chunker, embedder, evaluation_type="chunk-level")
     chunks = HybridRetriever([vectors, BM25Retriever(chunker, evaluation_type="chunk-level")])

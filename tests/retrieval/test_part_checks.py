@@ -12,7 +12,6 @@ from rag_eval import (
     Corpus,
     Document,
     DocumentId,
-    Hit,
     HybridRetriever,
     InMemoryVectorStore,
     LocalEmbedder,
@@ -24,9 +23,7 @@ from rag_eval import (
     generate_pa_chunk_id,
 )
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
-from rag_eval.retrieval.retriever import C, hits_of, reranked
-from rag_eval.retrieval.retrievers import number_by_place
+from rag_eval.retrieval.retriever import C, reranked
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
@@ -151,37 +148,12 @@ def test_one_store_serves_one_retriever_at_a_time() -> None:
         second.retrieve(ASKED, 1)
 
 
-def test_a_place_that_a_ranking_has_twice_counts_once() -> None:
-    chunks, rankings = number_by_place([[[Hit(chunk(1), 1.0)] * 3], [[Hit(chunk(2), 1.0)]]])
-    (fused,) = hits_of(ReciprocalRankFusion().fuse(Found(rankings, 1), 9), chunks, 1)
-    assert [(hit.chunk.start, hit.score) for hit in fused] == [(1, 1 / 61), (2, 1 / 61)]
-
-
-def test_the_parts_of_a_hybrid_are_held_to_their_word() -> None:
-    class Part:
-        name = "part"
-
-        def __init__(self, give: object) -> None:
-            self._give = give
-
-        def index(self, corpus: Corpus) -> None: ...
-
-        def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
-            return self._give  # type: ignore[return-value]  # the point of the test
-
-    for give, reason in (
-        ([], "part answered 0 of 1 queries"),
-        (None, "part returned 'None'"),
-        ([[chunk(1)]], "wrap every"),
-    ):
-        hybrid = HybridRetriever([BM25Retriever(CHUNKER), Part(give)])
-        hybrid.index(ONE)
-        with pytest.raises(ConfigurationError, match=reason):
-            hybrid.retrieve(ASKED, 1)
-    mixed = HybridRetriever([BM25Retriever(CHUNKER), BM25Retriever(CHUNKER, evaluation_type="chunk-level")])  # type: ignore[list-item]
-    mixed.index(ONE)
-    with pytest.raises(ConfigurationError, match="has chunk-level and token-level parts"):
-        mixed.retrieve(ASKED, 1)
+def test_a_hybrid_has_retrievers_of_one_chunker_and_one_type() -> None:
+    words, other = BM25Retriever(CHUNKER), BM25Retriever(RecursiveCharacterChunker(chunk_size=20, chunk_overlap=0))
+    with pytest.raises(ConfigurationError, match=r"chunk_size=16.* and .*chunk_size=20.*: give all the same chunker"):
+        HybridRetriever([words, other])
+    with pytest.raises(ConfigurationError, match=r"\(token-level\) and .*\(chunk-level\): give all the same chunker"):
+        HybridRetriever([words, BM25Retriever(CHUNKER, evaluation_type="chunk-level")])  # type: ignore[list-item]
 
 
 def test_k_and_fetch_k_are_at_least_one_and_fetch_k_is_in_the_name() -> None:
@@ -213,7 +185,7 @@ def test_k_and_fetch_k_are_at_least_one_and_fetch_k_is_in_the_name() -> None:
         (lambda: BM25Retriever(RecursiveCharacterChunker, evaluation_type="chunk-level"), "is not a chunker"),
         (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), InMemoryVectorStore), "is not a vector store"),
         (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker="cohere"), "is not a reranker"),
-        (lambda: HybridRetriever([BM25Retriever(CHUNKER), CHUNKER]), "is not a retriever"),
+        (lambda: HybridRetriever([BM25Retriever(CHUNKER), CHUNKER]), "cannot be fused: give VectorRAGRetriever"),
         (lambda: CallableRetriever("search"), "cannot be searched"),
     ],
 )
