@@ -28,7 +28,6 @@ FUSION = Kind(
     "fusion",
     {
         "z-score": "rag_eval.retrieval.fusion:ZScoreFusion",
-        "min-max": "rag_eval.retrieval.fusion:MinMaxFusion",
         "rrf": "rag_eval.retrieval.fusion:ReciprocalRankFusion",
     },
     foreign="rag_eval.retrieval.fusion:ForeignFusion",

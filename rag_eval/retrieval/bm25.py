@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from rag_eval.retrieval.scoring import Moments, moments_of
 from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 from rag_eval.stores.rankings import Mask, Numbers, Ranking, Scores
 from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 WORDS_AT_ONCE = 2**20
 """How many words are sorted, and frequencies added, at once: this bounds the memory."""
@@ -61,48 +64,42 @@ class Postings:
         """Count the words of texts."""
         rows: defaultdict[str, int] = defaultdict()
         rows.default_factory = rows.__len__
-        found, lengths, blocks, count = array("i"), array("q"), [], 0
+        blocks, found, ends = [], array("i"), array("i", [0])
         for text in texts:
-            before = len(found)
             found.extend(map(rows.__getitem__, words(text)))
-            lengths.append(len(found) - before)
-            count += 1
+            ends.append(len(found))
             if len(found) >= WORDS_AT_ONCE:
-                blocks.append(_counted(found, lengths, count - len(lengths)))
-                found, lengths = array("i"), array("q")
-        blocks.append(_counted(found, lengths, count - len(lengths)))
+                blocks.append(_counted(found, ends))
+                found, ends = array("i"), array("i", [0])
+        blocks.append(_counted(found, ends))
         rows.default_factory = None
-        return cls._of_counts(rows, blocks, count)
+        return cls._of_blocks(rows, blocks)
 
     @classmethod
-    def _of_counts(cls, rows: Mapping[str, int], blocks: Sequence["_Counts"], count: int) -> "Postings":
-        """Join the counts of consecutive texts."""
-        sizes = np.zeros(len(rows), np.int64)
+    def _of_blocks(cls, rows: Mapping[str, int], blocks: "list[csr_array]") -> "Postings":
+        """Join the counts of consecutive texts, which have a row for each text."""
+        from scipy.sparse import vstack
+
         for block in blocks:
-            sizes[block.rows] += block.sizes
-        starts = np.cumsum(sizes) - sizes
-        texts = np.empty(sizes.sum(), np.result_type(*(block.texts for block in blocks)))
-        frequencies = np.empty(len(texts), np.result_type(*(block.frequencies for block in blocks)))
-        free = starts.copy()
-        for block in blocks:
-            places = _ranges(free[block.rows], block.sizes)
-            texts[places], frequencies[places] = block.texts, block.frequencies
-            free[block.rows] += block.sizes
-        return cls(rows, starts, sizes, texts, frequencies, count)
+            block.resize((block.shape[0], len(rows)))
+        joined = vstack(blocks, format="csr")
+        blocks.clear()  # before they are copied again
+        counts = joined.tocsc()
+        starts = counts.indptr[:-1].astype(np.int64)
+        return cls(rows, starts, np.diff(counts.indptr).astype(np.int64), counts.indices, counts.data, counts.shape[0])
 
     @classmethod
     def joined(cls, shards: Sequence["Postings"]) -> "Postings":
         """Join shards that have the same words in the same rows."""
-        if len(shards) == 1:
-            return shards[0]
-        blocks, count = [], 0
-        for shard in shards:
-            places = _ranges(shard.starts, shard.sizes)
-            # numpy indexes with int64 several times faster
-            texts = shard.texts[places].astype(np.int64) + count
-            blocks.append(_Counts(np.arange(len(shard.rows)), shard.sizes, texts, shard.frequencies[places]))
-            count += shard.count
-        return cls._of_counts(shards[0].rows, blocks, count)
+        return shards[0] if len(shards) == 1 else cls._of_blocks(shards[0].rows, [shard._by_text() for shard in shards])
+
+    def _by_text(self) -> "csr_array":
+        from scipy.sparse import csc_array
+
+        begins = np.cumsum(self.sizes) - self.sizes
+        places = np.repeat(self.starts - begins, self.sizes) + np.arange(self.sizes.sum())
+        ends = np.append(begins, len(places)).astype(np.int32)
+        return csc_array((self.frequencies[places], self.texts[places], ends), (self.count, len(self.rows))).tocsr()
 
     @classmethod
     def from_table(cls, table: pa.Table, count: int, words: Mapping[str, int]) -> "Postings":
@@ -143,33 +140,15 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _ranges(starts: Numbers, sizes: Numbers) -> Numbers:
-    """Return so many consecutive numbers from each start."""
-    numbers: Numbers = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    return numbers
+def _counted(found: "array[int]", ends: "array[int]") -> "csr_array":
+    """Count the words of texts, given by their rows; ``ends`` has the end of each text after a 0."""
+    from scipy.sparse import csr_array
 
-
-class _Counts(NamedTuple):
-    """The postings of some texts: the rows of their words, how many texts have each, which, and how often."""
-
-    rows: Numbers
-    sizes: Numbers
-    texts: Texts
-    frequencies: Frequencies
-
-
-def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Counts:
-    """Count the words of consecutive texts, the first of which has the number ``begin``."""
-    count = max(1, len(lengths))
-    keys = np.frombuffer(found, np.int32) * np.int64(count) + np.repeat(np.arange(len(lengths)), lengths)
-    keys.sort()
-    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
-    frequencies = np.diff(firsts, append=len(keys))
-    rows, texts = np.divmod(keys[firsts], count)
-    begins = np.flatnonzero(np.diff(rows, prepend=-1))
-    kind = np.min_scalar_type(frequencies.max(initial=0))
-    sizes = np.diff(begins, append=len(rows))
-    return _Counts(rows[begins], sizes, (texts + begin).astype(np.int32), frequencies.astype(kind))
+    ones, rows = np.ones(len(found), np.int32), np.frombuffer(found, np.int32)
+    counts = csr_array((ones, rows, np.frombuffer(ends, np.int32)), (len(ends) - 1, int(rows.max(initial=0)) + 1))
+    counts.sum_duplicates()
+    counts.data = counts.data.astype(np.min_scalar_type(counts.data.max(initial=0)))
+    return counts
 
 
 def _find(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:

@@ -1,11 +1,10 @@
-"""Fusion: several rankings as one, by standardised or scaled scores, by ranks, or by a user's function.
+"""Fusion: several rankings as one, by standardised scores, by ranks, or by a user's function.
 
 By scores, every chunk that any retriever found gets each retriever's exact score, even from those that did not rank it
 high enough. Vectors are scored by cosine similarity whatever the store is: the store decides which chunks are
 candidates, not what they score.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
@@ -82,7 +81,6 @@ class ReciprocalRankFusion:
     weights: Weights = Field(default_factory=list)
 
     def fuse(self, found: Found, depth: int) -> Ranking:
-        """Return the first ``depth`` chunks of the fused ranking; equal scores by number."""
         searches = np.concatenate([ranking.searches for ranking in found.rankings])
         chunks = np.concatenate([ranking.chunks for ranking in found.rankings])
         weighted = zip(_weights(self.weights, len(found.rankings), label(self)), found.rankings, strict=True)
@@ -95,14 +93,21 @@ class ReciprocalRankFusion:
         return Ranking(search[order], chunk[order], scores[order]).first(depth)
 
 
-class ScoreFusion(ABC):
-    """Adds up the retrievers' scores, made comparable, by weights that are scaled to a sum of 1."""
+@part
+class ZScoreFusion:
+    """Σ of weight · (score − mean) / deviation, with mean and deviation of the retriever's scores over all chunks.
+
+    Weights are scaled to a sum of 1. 0 if all chunks have the same score for a query, and for a chunk that a retriever
+    does not have. For a retriever without scores, rank r of n chunks counts as the normal quantile of 1 − (r − ½) / n,
+    and chunks that it did not find share the middle of the remaining ranks.
+    """
 
     reads_scores: ClassVar[bool] = True
-    weights: Sequence[float]
+
+    _: KW_ONLY
+    weights: Weights = Field(default_factory=list)
 
     def fuse(self, found: Found, depth: int) -> Ranking:
-        """Return the first ``depth`` of the chunks that any retriever found; equal scores by number."""
         weights = _weights(self.weights, len(found.rankings), label(self))
         lists = [ranking.by_search(found.searches) for ranking in found.rankings]
         fused = []
@@ -112,73 +117,27 @@ class ScoreFusion(ABC):
             scores = np.zeros(len(chunks))
             for weight, hits, scoring in zip(weights, ranked, found.scorings, strict=True):
                 if scoring is None:
-                    ranks = np.zeros(len(chunks), np.int64)
-                    ranks[np.searchsorted(chunks, hits)] = np.arange(1, len(hits) + 1)
-                    comparable = self.by_rank(ranks, len(hits), max(found.chunks, len(chunks)))
+                    standardised = _quantiles(chunks, hits, max(found.chunks, len(chunks)))
                 else:
-                    comparable = self.by_score(scoring, search, chunks)
-                scores += weight / sum(weights) * comparable
+                    standardised = _standardised(scoring, search, chunks)
+                scores += weight / sum(weights) * standardised
             order = np.lexsort((chunks, -scores))[:depth]
             fused.append((chunks[order], scores[order]))
         return Ranking.of(fused)
 
-    @abstractmethod
-    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
-        """Return one retriever's scores of the candidates, comparable with those of the others."""
 
-    @abstractmethod
-    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
-        """Return comparable scores for a retriever without scores, which found so many of the chunks.
-
-        The rank of a candidate that it did not find is 0.
-        """
+def _standardised(scoring: Scoring, search: int, chunks: Numbers) -> Scores:
+    mean, deviation = scoring.moments(search)  # first, because BM25 has the scores of all chunks after that
+    scores = scoring.scores(search, chunks)
+    return np.nan_to_num((scores - mean) / deviation) if deviation else np.zeros(len(scores))
 
 
-@part
-class ZScoreFusion(ScoreFusion):
-    """Σ of weight · (score − mean) / deviation, with mean and deviation of the retriever's scores over all chunks.
-
-    0 if all chunks have the same score for a query, and for a chunk that a retriever does not have. For a retriever
-    without scores, rank r of n chunks counts as the normal quantile of 1 − (r − ½) / n, and chunks that it did not find
-    share the middle of the remaining ranks.
-    """
-
-    _: KW_ONLY
-    weights: Weights = Field(default_factory=list)
-
-    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
-        """Return the standardised scores."""
-        mean, deviation = scoring.moments(search)  # first, because BM25 has the scores of all chunks after that
-        scores = scoring.scores(search, chunks)
-        return np.nan_to_num((scores - mean) / deviation) if deviation else np.zeros(len(scores))
-
-    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
-        """Return the normal quantiles of the ranks."""
-        at = np.where(ranks > 0, ranks - 0.5, (found + chunks) / 2) / chunks
-        return np.array([NormalDist().inv_cdf(1 - min(quantile, 1 - 0.5 / chunks)) for quantile in at.tolist()])
-
-
-@part
-class MinMaxFusion(ScoreFusion):
-    """Σ of weight · (score − lowest) / (highest − lowest), lowest and highest among the query's candidates.
-
-    0 if these are the same, and for a chunk that a retriever does not have. For a retriever without scores, rank r of m
-    hits counts as 1 − (r − 1) / m, and chunks that it did not find as 0.
-    """
-
-    _: KW_ONLY
-    weights: Weights = Field(default_factory=list)
-
-    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
-        """Return the scores, scaled to 0 to 1."""
-        scores = scoring.scores(search, chunks)
-        known = scores[~np.isnan(scores)]
-        lowest, highest = known.min(initial=np.inf), known.max(initial=-np.inf)
-        return np.nan_to_num((scores - lowest) / (highest - lowest)) if highest > lowest else np.zeros(len(scores))
-
-    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
-        """Return the ranks, scaled to 0 to 1."""
-        return np.where(ranks > 0, 1 - (ranks - 1) / max(found, 1), 0.0)
+def _quantiles(chunks: Numbers, hits: Numbers, count: int) -> Scores:
+    """Return the normal quantiles of the ranks of these chunks among the hits; ``count`` chunks can be found."""
+    places = np.full(len(chunks), (len(hits) + count) / 2)
+    places[np.searchsorted(chunks, hits)] = np.arange(1, len(hits) + 1) - 0.5
+    at = np.minimum(places / count, 1 - 0.5 / count)
+    return np.array([NormalDist().inv_cdf(1 - quantile) for quantile in at.tolist()])
 
 
 class ForeignFusion(ForeignFunction):

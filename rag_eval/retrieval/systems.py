@@ -70,53 +70,56 @@ class AnswerReader:
             raise type(error)(f"{self._name} returned an invalid place for {query_id}: {error}") from None
 
     def _read(self, answer: object, query_id: str) -> SystemAnswer:
-        score = None
-        pair = answer if isinstance(answer, tuple | list) and len(answer) == 2 else ()
-        if pair and isinstance(pair[1], Real):
-            answer, score = pair[0], float(pair[1])
+        score: object = None
+        if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], Real):
+            answer, score = answer
         elif hasattr(answer, "node"):  # LlamaIndex
             answer, score = answer.node, getattr(answer, "score", None)
-        if isinstance(answer, tuple | list) and len(answer) == 3:
-            doc_id, start, end = answer
-            return self._placed(doc_id, start, end, None, score)
-        if isinstance(answer, str):
-            return self._located(answer, None, score)
-        if isinstance(answer, CharacterSpan | PositionAwareChunk):
-            text = answer.text if isinstance(answer, CharacterSpan) else answer.content
-            return self._placed(answer.doc_id, answer.start, answer.end, text, score)
-        if isinstance(answer, Chunk):
-            return self._located(answer.content, answer.doc_id, score, answer.id)
-        read = self._from_mapping(answer, score) if isinstance(answer, Mapping) else self._from_object(answer, score)
-        if read is None:
-            raise ConfigurationError(
-                f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
-            )
-        return read
-
-    def _from_object(self, answer: object, score: float | None) -> SystemAnswer | None:
-        """Read a document or node of another library."""
-        text, metadata = text_of(answer), metadata_of(answer)
-        if text is None:
-            return None
-        score = getattr(answer, "score", None) if score is None else score
-        doc_id = self._known_document(next((metadata[key] for key in _DOCUMENT if key in metadata), None))
-        start = next((metadata[key] for key in _START if _is_whole(metadata.get(key))), None)
-        if doc_id is not None and start is not None and self._documents[doc_id].content.startswith(text, start):
-            return self._placed(doc_id, start, start + len(text), text, score)
-        return self._located(text, doc_id, score)
-
-    def _from_mapping(self, answer: Mapping[str, object], score: float | None) -> SystemAnswer | None:
-        doc_id, start, end, text, chunk_id = (answer.get(key) for key in ("doc_id", "start", "end", "text", "chunk_id"))
-        stated = answer.get("score") if score is None else score
-        if stated is not None and (not isinstance(stated, Real) or isinstance(stated, bool)):
-            raise ConfigurationError(f"{self._name} returned the score {preview(repr(stated))}: return a number")
-        score = None if stated is None else float(stated)
+        fields = self._fields(answer)
+        score = fields.get("score") if score is None else score
+        if score is not None and (not isinstance(score, Real) or isinstance(score, bool)):
+            raise ConfigurationError(f"{self._name} returned the score {preview(repr(score))}: return a number")
+        score = None if score is None else float(score)
+        doc_id, start, end, text = (fields.get(key) for key in ("doc_id", "start", "end", "text"))
+        chunk_id = fields.get("chunk_id")
+        known_id = chunk_id if isinstance(chunk_id, str) else None
         if doc_id is not None and start is not None and end is not None:
             return self._placed(doc_id, start, end, text, score)
-        known_id = chunk_id if isinstance(chunk_id, str) else None
         if isinstance(text, str):
             return self._located(text, doc_id, score, known_id)
-        return None if known_id is None else SystemAnswer(None, "", score, known_id, "has no text")
+        if known_id is not None:
+            return SystemAnswer(None, "", score, known_id, "has no text")
+        raise ConfigurationError(
+            f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
+        )
+
+    def _fields(self, answer: object) -> Mapping[str, object]:
+        """Return an answer as a mapping; empty if it is none."""
+        if isinstance(answer, Mapping):
+            return answer
+        if isinstance(answer, str):
+            return {"text": answer}
+        if isinstance(answer, tuple | list):
+            return dict(zip(("doc_id", "start", "end"), answer, strict=True)) if len(answer) == 3 else {}
+        if isinstance(answer, CharacterSpan):
+            return {"doc_id": answer.doc_id, "start": answer.start, "end": answer.end, "text": answer.text}
+        if isinstance(answer, PositionAwareChunk):
+            return {"doc_id": answer.doc_id, "start": answer.start, "end": answer.end, "text": answer.content}
+        if isinstance(answer, Chunk):
+            return {"doc_id": answer.doc_id, "text": answer.content, "chunk_id": answer.id}
+        return self._foreign_fields(answer)
+
+    def _foreign_fields(self, answer: object) -> Mapping[str, object]:
+        """Read a document or node of another library; a start counts if its text is there."""
+        text, metadata = text_of(answer), metadata_of(answer)
+        if text is None:
+            return {}
+        doc_id = self._known_document(next((metadata[key] for key in _DOCUMENT if key in metadata), None))
+        fields = {"doc_id": doc_id, "text": text, "score": getattr(answer, "score", None)}
+        start = next((metadata[key] for key in _START if _is_whole(metadata.get(key))), None)
+        if doc_id is not None and start is not None and self._documents[doc_id].content.startswith(text, start):
+            fields |= {"start": start, "end": start + len(text)}
+        return fields
 
     def _known_document(self, named: object) -> str | None:
         """Return the id of the document that another library names, perhaps by its whole path; None if unknown."""

@@ -110,7 +110,6 @@ EVERYWHERE: dict[str, dict[str, Any]] = {
     "a user's retriever": WORDS | {"retrieval": Overlap()},
     "z-scores": fused("z-score"),
     "weighted z-scores in LanceDB": fused({"type": "z-score", "weights": [2.0, 1.0]}) | {"store": "lancedb"},
-    "min-max": fused("min-max"),
     "reciprocal ranks": fused("rrf"),
     "a lexical reranker": HYBRID | {"reranker": "lexical"},
     "a user's reranker": WORDS | {"reranker": Backwards()},

@@ -15,7 +15,7 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.retrieval import FUSION, RETRIEVER
-from rag_eval.retrieval.fusion import Found, MinMaxFusion, ReciprocalRankFusion, ZScoreFusion
+from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion, ZScoreFusion
 from rag_eval.retrieval.scoring import Moments, VectorSums, moments_of
 from rag_eval.sample import CORPUS
 from rag_eval.stores.exact_search import exact_scores, unit_vectors
@@ -61,27 +61,24 @@ def test_scores_are_made_comparable_and_added_up(
 ) -> None:
     weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(scores), max_size=len(scores)))
     candidates = {number for one in scores for number in best(one, depth)}
-    z, scaled = dict.fromkeys(candidates, 0.0), dict.fromkeys(candidates, 0.0)
+    expected = dict.fromkeys(candidates, 0.0)
     for place, (one, weight) in enumerate(zip(scores, weights, strict=True)):
         share, listed = weight / sum(weights), best(one, depth)
-        some = [one[number] for number in candidates]
         for number in candidates:
             if place or is_scored:
-                deviation, width = pstdev(one), max(some) - min(some)
-                z[number] += share * (one[number] - fmean(one)) / deviation if deviation > 1e-9 else 0
-                scaled[number] += share * (one[number] - min(some)) / width if width else 0
+                deviation = pstdev(one)
+                expected[number] += share * (one[number] - fmean(one)) / deviation if deviation > 1e-9 else 0
             else:
                 rank = listed.index(number) + 1 if number in listed else None
                 at = (rank - 0.5 if rank else min((len(listed) + CHUNKS) / 2, CHUNKS - 0.5)) / CHUNKS
-                z[number] += share * NormalDist().inv_cdf(1 - at)
-                scaled[number] += share * (1 - (rank - 1) / len(listed)) if rank else 0
+                expected[number] += share * NormalDist().inv_cdf(1 - at)
     given = found(scores, depth, [is_scored, *[True] * (len(scores) - 1)])
-    for fusion, expected in ((ZScoreFusion(weights=weights), z), (MinMaxFusion(weights=weights), scaled)):
-        fused = fusion.fuse(given, CHUNKS)
-        assert set(fused.chunks.tolist()) == candidates
-        assert fused.scores.tolist() == pytest.approx([expected[n] for n in fused.chunks.tolist()], abs=2e-4)
-        assert fused.chunks.tolist() == best_of(fused)
-        assert fusion.fuse(given, 2).chunks.tolist() == fused.chunks.tolist()[:2]
+    fusion = ZScoreFusion(weights=weights)
+    fused = fusion.fuse(given, CHUNKS)
+    assert set(fused.chunks.tolist()) == candidates
+    assert fused.scores.tolist() == pytest.approx([expected[n] for n in fused.chunks.tolist()], abs=2e-4)
+    assert fused.chunks.tolist() == best_of(fused)
+    assert fusion.fuse(given, 2).chunks.tolist() == fused.chunks.tolist()[:2]
 
 
 def best_of(fused: Ranking) -> list[int]:
@@ -158,7 +155,7 @@ def test_labels_say_what_is_not_the_default() -> None:
     [
         ({"type": "z-score", "weights": [1.0]}, "1 weights for 2 retrievers"),
         ({"type": "rrf", "weights": [0.0, 0.0]}, "all weights are 0"),
-        ({"type": "min-max", "weights": [-1.0, 2.0]}, "expected a number of at least 0, found -1"),
+        ({"type": "z-score", "weights": [-1.0, 2.0]}, "expected a number of at least 0, found -1"),
         ({"type": "rrf", "constant": 0}, "expected a number of at least 1, found 0"),
     ],
 )

@@ -106,7 +106,7 @@ def test_variants_are_fused_to_one_ranking_and_equal_ones_change_nothing(retriev
     assert places(other.hits["variants"]) != places(alone.hits[first])
 
 
-@pytest.mark.parametrize("fusion", ["rrf", "z-score", "min-max"])
+@pytest.mark.parametrize("fusion", ["rrf", "z-score"])
 def test_variants_are_fused_by_the_fusion_that_they_are_given(fusion: str) -> None:
     with OpenAIServer() as server:
         server.reply = lambda body: json.dumps({"texts": ["the last ferry"]})
@@ -122,8 +122,6 @@ def test_variants_are_fused_by_the_fusion_that_they_are_given(fusion: str) -> No
             ranks = [(each.index(chunk) + 1 if chunk in each else 0, len(each)) for each in lists]
             if fusion == "rrf":
                 return sum(1 / (60 + rank) for rank, _ in ranks if rank)
-            if fusion == "min-max":
-                return sum((1 - (rank - 1) / size if rank else 0) / 2 for rank, size in ranks)
             at = [(rank - 0.5 if rank else (size + count) / 2) / count for rank, size in ranks]
             return sum(NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / count)) / 2 for one in at)
 
