@@ -212,10 +212,12 @@ class CachedEmbedder:
         return self._vectors(texts, self._rows, self._batches)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a question."""
         vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
+        """Return the vectors of the questions, in their order."""
         batches = self._batches if self.symmetric else partial(_in_blocks, partial(embed_queries, self._embedder))
         return self._vectors(texts, self._query_rows, batches, "queries")
 

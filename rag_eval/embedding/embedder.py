@@ -37,8 +37,7 @@ class ReportsUsage(Protocol):
     """An embedder that reports its usage. Optional: an ``Embedder`` need not."""
 
     @property
-    def usage(self) -> Usage:
-        """The usage so far."""
+    def usage(self) -> Usage: ...
 
 
 @runtime_checkable
@@ -84,18 +83,22 @@ class BuiltInEmbedder(ABC):
     def name(self) -> str: ...
 
     @abstractmethod
-    def embed(self, texts: Sequence[str]) -> Vectors: ...
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return the vectors of the texts, in their order."""
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a question, by default that of the text."""
         vector: NDArray[np.float32] = self.embed([text])[0]
         return vector
 
     @property
     def identity(self) -> str:
+        """The name, which includes the package, the model's files or commit, and the server."""
         return self.name
 
     @property
     def known_dimension(self) -> int | None:
+        """The dimension if it is known without calling a service or loading a model."""
         return self._dimension
 
     @property

@@ -50,12 +50,10 @@ class ForeignEmbedder(Foreign):
 
     @property
     def dimension(self) -> int:
-        """The dimension of a vector; unless it is known, a text is embedded."""
         return self.known_dimension or self.embed(["dimension"]).shape[1]
 
     @property
     def usage(self) -> Usage:
-        """The usage that the object reports."""
         return self.source.usage if isinstance(self.source, ReportsUsage) else Usage(0, 0, None, None)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -66,7 +64,6 @@ class ForeignEmbedder(Foreign):
         return vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the vector of a question; raises as ``embed``."""
         if self._embed_query is None:
             row: NDArray[np.float32] = self.embed([text])[0]
             return row

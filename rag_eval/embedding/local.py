@@ -52,7 +52,6 @@ class LocalEmbedder(BatchEmbedder):
             raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
 
     def embed_as_ready(self, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
-        """Yield the vectors of the texts, and the tokens of each, batch by batch."""
         from scipy.sparse import csr_array
 
         weights = _model().weights
@@ -73,6 +72,7 @@ class LocalEmbedder(BatchEmbedder):
             yield EmbeddedBatch(range(begin, begin + len(ids)), vectors, lengths)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text."""
         return [len(token_ids(text)) for text in texts]
 
 

@@ -210,6 +210,7 @@ class OpenAIEmbedder(BatchEmbedder):
         return self._dimension
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text, by its tiktoken encoding."""
         return [count_tokens(text, self.encoding) for text in texts]
 
     def embed_as_ready(self, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:

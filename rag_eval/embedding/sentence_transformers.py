@@ -159,6 +159,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
+        """Return the vectors of the questions, in their order."""
         return self._encode(texts, "encode_query")
 
     def _encode(self, texts: Sequence[str], method: str) -> Vectors:

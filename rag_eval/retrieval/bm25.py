@@ -121,7 +121,6 @@ class Postings:
 
     @cached_property
     def lengths(self) -> Scores:
-        """The number of words of each text."""
         lengths = np.zeros(self.count)
         for begin in range(0, len(self.texts), WORDS_AT_ONCE):
             part = slice(begin, begin + WORDS_AT_ONCE)
@@ -374,13 +373,11 @@ class WordScoring:
         self._all: tuple[int, Scores] | None = None  # of the search whose moments were asked for last
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks."""
         if self._all is not None and self._all[0] == search:
             return self._all[1][chunks]
         return self._index.scores_of(self._texts[search], chunks)
 
     def moments(self, search: int) -> Moments:
-        """Return mean and deviation of the scores of all chunks."""
         if self._all is None or self._all[0] != search:
             self._all = search, self._index.scores(self._texts[search])
         return moments_of(self._all[1])

@@ -285,11 +285,9 @@ class ForeignSystem(Foreign):
         self._search: Callable[[str, int], object] = search
 
     def index(self, corpus: Corpus) -> None:
-        """Pass the documents to the system if it has ``index``."""
         index = getattr(self.source, "index", None)
         if callable(index):
             self.ask(index, corpus)
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[object]:
-        """Return the system's answer to every query; raises ``ConfigurationError`` if it raises."""
         return [self.ask(self._search, query.text, k) for query in queries]

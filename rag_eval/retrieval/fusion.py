@@ -153,7 +153,6 @@ class ForeignFusion(ForeignFunction):
     reads_scores = False
 
     def fuse(self, found: Found, depth: int) -> Ranking:
-        """Return the first ``depth`` chunks; raises ``ConfigurationError`` unless the function returns scores."""
         edges = [np.searchsorted(ranking.searches, np.arange(found.searches + 1)) for ranking in found.rankings]
         fused = []
         for search in range(found.searches):

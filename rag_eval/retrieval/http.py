@@ -48,7 +48,6 @@ class JsonService:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def ask(self, method: Method, url: str, body: object, stopped: threading.Event | None = None) -> object:
@@ -125,7 +124,6 @@ class HttpSystem:
 
     @property
     def name(self) -> str:
-        """The address."""
         return f"http {self.url}"
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, Any]]]:

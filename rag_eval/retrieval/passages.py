@@ -90,7 +90,6 @@ class ForeignPassage(ForeignFunction):
     section = "returns"
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit; raises ``ConfigurationError`` on an invalid place."""
         return {hit: self._of(document, *chunks[hit]) for hit in hits}
 
     def _of(self, document: Document, start: int, end: int) -> Place:

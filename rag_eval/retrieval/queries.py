@@ -34,7 +34,6 @@ class RewrittenQueries(TextWriter):
     fusion: ClassVar[Fusion | None] = None
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
-        """Return the texts to search for each question; raises as ``Answers.of``."""
         requests = [(text, self.request(WrittenText, question=text)) for text in questions]
         written = answers.of(self, requests, WrittenText)
         return [[answer.text.strip() if answer else text] for answer, text in zip(written, questions, strict=True)]
@@ -63,7 +62,6 @@ class QueryVariants(TextWriter):
     )
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
-        """Return the texts to search for each question, its own first; raises as ``Answers.of``."""
         requests = [(text, self.request(WrittenTexts, count=self.count, question=text)) for text in questions]
         written = answers.of(self, requests, WrittenTexts)
         wordings = [usable(answer.texts)[: self.count] if answer else [] for answer in written]
@@ -84,7 +82,6 @@ class ForeignQueries(ForeignFunction):
     fusion = ReciprocalRankFusion()
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
-        """Return the texts to search for each question; raises ``ConfigurationError`` unless they are texts."""
         return [self._of(question, answers) for question in questions]
 
     def _of(self, question: str, answers: Answers) -> list[str]:

@@ -102,7 +102,6 @@ class RecordedHits:
 
     @property
     def identity(self) -> str:
-        """The digest of the file."""
         try:
             return file_sha256(self.path)
         except OSError as error:
@@ -110,7 +109,6 @@ class RecordedHits:
 
     @property
     def label(self) -> str:
-        """The name of the file."""
         return f"hits {self.path.name}"
 
     @cached_property
@@ -119,7 +117,6 @@ class RecordedHits:
         return read(read_text(self.path).removeprefix("\ufeff"), self.path)
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[list[Any]]:
-        """Return the recorded hits of every query."""
         found = [self._by_query.get(query.id, self._by_query.get(query.text.strip())) for query in queries]
         missing = [query.text for query, hits in zip(queries, found, strict=True) if hits is None]
         if missing:

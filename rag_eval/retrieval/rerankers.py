@@ -63,11 +63,9 @@ class MaxSimReranker:
 
     @property
     def name(self) -> str:
-        """The weight."""
         return f"MaxSimReranker(weight={self.weight})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
-        """Return the chunks, best first, or the ``top_k`` best; equal scores keep their order."""
         similar = _similarities(query, [chunk.content for chunk in chunks])
         width = np.ptp(similar) if len(similar) else 0
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))

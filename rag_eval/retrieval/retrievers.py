@@ -173,7 +173,6 @@ class VectorRAGRetriever(ChunkRetriever[C]):
 
     @property
     def name(self) -> str:
-        """The names of the parts, and ``fetch_k`` if it is given and has an effect."""
         parts = [self.chunker_name, self._embedder.name, self._store.name]
         if self.reranker is not None:
             parts.append(self.reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
@@ -275,7 +274,6 @@ class BM25Retriever(ChunkRetriever[C]):
 
     @property
     def name(self) -> str:
-        """The chunker and the parameters of BM25."""
         tokenizer = "" if self._tokenizer == WordTokenizer() else f", {label(self._tokenizer)}"
         return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b}{tokenizer})"
 
@@ -324,7 +322,6 @@ class HybridRetriever(ChunkRetriever[C]):
 
     @property
     def name(self) -> str:
-        """The names of the parts, and ``fetch_k`` if it is given."""
         parts = [part.name + (" by rank" if self._is_fused_by_rank(part) else "") for part in self._retrievers]
         depth = f"; fetch_k={self._fetch_k}" if self._fetch_k is not None else ""
         reranker = f" + {self.reranker.name}" if self.reranker else ""

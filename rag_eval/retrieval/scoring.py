@@ -87,7 +87,6 @@ class VectorSums:
         return cls(int(times.sum()), sums.astype(np.int64), products.astype(np.int64))
 
     def plus(self, other: "VectorSums") -> "VectorSums":
-        """Return the sums over both."""
         return VectorSums(self.count + other.count, self.sums + other.sums, self.products + other.products)
 
     def to_table(self) -> pa.Table:
@@ -141,7 +140,6 @@ class VectorScoring:
     count: int
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks, as in exact search."""
         if not len(chunks):
             return np.empty(0)
         units = self._all[chunks] if self.count * self.searches.shape[1] <= MOST_HELD else self.vectors(chunks)
@@ -149,7 +147,6 @@ class VectorScoring:
         return exact_scores(self.searches, units, *pairs).astype(np.float64)
 
     def moments(self, search: int) -> Moments:
-        """Return mean and deviation over all chunks."""
         return self.sums.moments(self.searches[search])
 
     @cached_property
@@ -165,12 +162,10 @@ class Renumbered:
     rows: Numbers
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
-        """Return the scores of some chunks; NaN for chunks that it does not have."""
         rows = self.rows[chunks]
         scores = np.full(len(rows), np.nan)
         scores[rows >= 0] = self.scoring.scores(search, rows[rows >= 0])
         return scores
 
     def moments(self, search: int) -> Moments:
-        """Return mean and deviation over all chunks."""
         return self.scoring.moments(search)

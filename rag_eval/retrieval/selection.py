@@ -147,12 +147,10 @@ class Selection:
 
     @property
     def filters(self) -> bool:
-        """Whether it filters documents."""
         return self.where is not None or self.query_filters
 
     @property
     def cuts(self) -> bool:
-        """Whether it drops hits."""
         return self.score_threshold is not None or self.near_duplicates is not None
 
     @property

@@ -117,7 +117,6 @@ class StemmedTokenizer:
         self._stems: dict[str, str] = dict.fromkeys(listed[self.language], "") if self.stop_words else {}
 
     def words(self, text: str) -> list[str]:
-        """Return the stems of a text's words, in their order; raises ``ConfigurationError`` without the extra."""
         stems, found = self._stems, words(text)
         with _stemming:
             stems |= {word: self._stem(word) for word in set(found) - stems.keys()}
@@ -148,7 +147,6 @@ class ForeignTokenizer(ForeignFunction):
     wanted = "a function of a text"
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text; raises ``ConfigurationError`` unless they are a list of texts."""
         answer = self.ask(self._call, text)
         found = list(answer) if isinstance(answer, Iterable) and not isinstance(answer, str | bytes) else None
         if found is None or not all(isinstance(word, str) for word in found):

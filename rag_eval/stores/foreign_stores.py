@@ -71,7 +71,6 @@ class ForeignStore(Foreign):
         _shape_of(store).add(self, store, numbers, chunks, embeddings)
 
     def search_many(self, vectors: Vectors, k: int, among: Mask | None = None) -> Ranking:
-        """Return the k nearest chunks of every vector; raises ``ConfigurationError`` on chunks that were not added."""
         return search_deeper(lambda depth: self._nearest(vectors, depth), len(vectors), k, among)
 
     def _nearest(self, vectors: Vectors, k: int) -> Ranking:

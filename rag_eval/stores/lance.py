@@ -165,12 +165,10 @@ class LanceDBVectorStore(BuiltInStore):
 
     @property
     def name(self) -> str:
-        """The store and its index, if any."""
         return "lancedb" if self.index is None else f"lancedb(index={self.index})"
 
     @property
     def is_exact(self) -> bool:  # type: ignore[override]  # a property here
-        """Whether there is no index."""
         return self.index is None
 
     @property

@@ -52,7 +52,6 @@ class Ranking:
         return np.arange(1, len(self.searches) + 1) - np.searchsorted(self.searches, self.searches)
 
     def where(self, kept: Mask) -> "Ranking":
-        """Return these rows alone."""
         return Ranking(self.searches[kept], self.chunks[kept], self.scores[kept])
 
     def first(self, depth: int) -> "Ranking":
@@ -95,7 +94,6 @@ class BestPairs:
             self.floor = scores[kept].reshape(self._queries, self._k)[:, -1]
 
     def ranking(self) -> Ranking:
-        """Return the best of each query."""
         if not self._parts:
             return Ranking.of([])
         self._drop()
