@@ -78,11 +78,10 @@ class Postings:
     @classmethod
     def _of_blocks(cls, rows: Mapping[str, int], blocks: "list[csr_array]") -> "Postings":
         """Join the counts of consecutive texts, which have a row for each text."""
-        from scipy.sparse import vstack
+        from scipy.sparse import csr_array, vstack
 
-        for block in blocks:
-            block.resize((block.shape[0], len(rows)))
-        joined = vstack(blocks, format="csr")
+        size = len(rows)
+        joined = vstack([csr_array((one.data, one.indices, one.indptr), (one.shape[0], size)) for one in blocks], "csr")
         blocks.clear()  # before they are copied again
         counts = joined.tocsc()
         starts = counts.indptr[:-1].astype(np.int64)
