@@ -46,7 +46,7 @@ class PositionAwareChunker(_Named, Protocol):
 class BuiltInChunker(ABC):
     """A chunker that slices the source, so that positions are always right.
 
-    Subclasses are parts, and their fields are the settings.
+    Subclasses are parts, and their fields are the settings. An invalid setting raises ``ConfigurationError``.
 
     ::
 

@@ -21,10 +21,6 @@ class FixedTokenChunker(BuiltInChunker):
 
     The last window ends with the text and may be shorter. Windows that become empty, or lie inside another one, because
     ends move left are dropped.
-
-    Raises:
-        ConfigurationError: A size is not a whole number, ``tokens_per_chunk`` is below 1, ``chunk_overlap`` is not in
-            ``[0, tokens_per_chunk)``, or the encoding is unknown.
     """
 
     packages = ("tiktoken",)

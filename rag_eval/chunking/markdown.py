@@ -232,9 +232,6 @@ class MarkdownChunker(BuiltInChunker):
     inside code, HTML comments or front matter do not count.
 
     The metadata of a chunk has the headings above it: ``{"headings": ["Title", "Section"]}``.
-
-    Raises:
-        ConfigurationError: The size is below 1.
     """
 
     max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000

@@ -35,19 +35,6 @@ Separators = Annotated[
 ]
 
 
-def choose_separator(separators: Sequence[str], text: str, start: int, end: int) -> tuple[str, Sequence[str]]:
-    """Return the first separator that ``text[start:end]`` contains, and those to try on its pieces.
-
-    The empty separator always matches and leaves none. If no separator matches, the last one is returned.
-    """
-    for rank, separator in enumerate(separators):
-        if not separator:
-            return separator, ()
-        if text.find(separator, start, end) >= 0:
-            return separator, separators[rank + 1 :]
-    return separators[-1], ()
-
-
 Window = tuple[int, int, bool]
 """``(start, end, oversize)``: pieces joined into a chunk or, if oversize, a single piece that fills a chunk."""
 
@@ -58,10 +45,13 @@ Windows = Callable[[str, int, int], Iterable[Window]]
 def split(text: str, start: int, end: int, separators: Sequence[str], windows: Windows, cuts: list[Cut]) -> None:
     """Append the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
 
-    Pieces that no separator can split are appended as they are. A cut that starts where the previous one does contains
-    it and replaces it. Whitespace alone is dropped.
+    The first separator that the text contains splits it, and those after it its pieces that are too long. Pieces that
+    no separator can split are appended as they are. A cut that starts where the previous one does contains it and
+    replaces it. Whitespace alone is dropped.
     """
-    separator, finer = choose_separator(separators, text, start, end)
+    ranks = (rank for rank, separator in enumerate(separators) if text.find(separator, start, end) >= 0)
+    rank = next(ranks, len(separators) - 1)  # an empty separator is always found
+    separator, finer = separators[rank], separators[rank + 1 :] if separators[rank] else ()
     for left, right, oversize in windows(separator, start, end):
         if oversize and finer:
             split(text, left, right, finer, windows, cuts)
@@ -148,10 +138,6 @@ class RecursiveCharacterChunker(BuiltInChunker):
     - Chunks of whitespace are always dropped. LangChain keeps those that it cannot split.
 
     The default ``chunk_overlap`` is 200, or a quarter of ``chunk_size`` if that is less.
-
-    Raises:
-        ConfigurationError: A size is not a whole number, ``chunk_size`` is below 1, ``chunk_overlap`` is not in
-            ``[0, chunk_size)``, or there are no separators.
     """
 
     chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
@@ -187,10 +173,6 @@ class RecursiveTokenChunker(BuiltInChunker):
     The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the number of tokens as
     its length function, with the differences of ``RecursiveCharacterChunker``. Tokens are counted for each piece alone:
     a whole chunk usually has fewer, and sometimes a few more. Special tokens are treated as text.
-
-    Raises:
-        ConfigurationError: A size is not a whole number, ``chunk_size`` is below 1, ``chunk_overlap`` is not in
-            ``[0, chunk_size)``, there are no separators, or the encoding is unknown.
     """
 
     packages = ("tiktoken",)

@@ -53,10 +53,6 @@ class SemanticChunker(BuiltInChunker):
 
     Without ``max_chunk_size`` (in characters) there is no size limit. With it, longer groups are cut between sentences,
     and longer sentences as by ``SentenceChunker``. A text of one sentence is not embedded.
-
-    Raises:
-        ConfigurationError: The percentile is not in 0 to 100, the window or the size is too small, or the
-            embedder is invalid.
     """
 
     embedder: Judge = field(default_factory=LocalEmbedder)
@@ -122,9 +118,6 @@ class ClusterSemanticChunker(BuiltInChunker):
 
     Published in B. Smith, A. Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma, 2024
     (https://research.trychroma.com/evaluating-chunking), with pieces of 50 tokens and chunks of 200 or 400.
-
-    Raises:
-        ConfigurationError: A size is below 1, pieces are larger than chunks, or the embedder is invalid.
     """
 
     embedder: Judge = field(default_factory=LocalEmbedder)

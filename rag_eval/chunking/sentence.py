@@ -125,9 +125,6 @@ class SentenceChunker(BuiltInChunker):
     The limit is always kept: longer sentences are cut at line ends, then between words, then inside a word. Each chunk
     starts with the last ``sentence_overlap`` sentences of the previous one, as long as a new sentence fits too.
     ``sentence_cuts`` defines sentences.
-
-    Raises:
-        ConfigurationError: The size is below 1 or the overlap below 0.
     """
 
     max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000

@@ -96,7 +96,7 @@ _BLOCKS = frozenset(
     {"address", "article", "aside", "blockquote", "body", "dd", "div", "dl", "dt", "fieldset", "figcaption", "figure"}
     | {"footer", "form", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul", "title"}
 )
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
@@ -122,12 +122,10 @@ class _Page:
             self._hidden += 1
         elif tag in _HEADINGS:
             self.pieces.line(2)
-            self.pieces.add("#" * _HEADINGS[tag] + " ")
-        elif tag in _BLOCKS and not self._cells:
-            self.pieces.line(2)
-            self._preformatted += tag == "pre"
+            self.pieces.add("#" * int(tag[1]) + " ")
         elif tag in _BLOCKS:
-            self.pieces.words(" ")  # a row is one line
+            self._border()
+            self._preformatted += tag == "pre" and not self._cells
         elif tag in ("br", "tr"):
             self.pieces.line()
             self._cells = 0
@@ -146,14 +144,20 @@ class _Page:
             return
         if tag in ("tr", "table"):
             self._cells = 0
-        if tag in _HEADINGS or (tag in _BLOCKS and not self._cells):
+        if tag in _HEADINGS:
             self.pieces.line(2)
-            if tag == "pre":
-                self._preformatted = max(0, self._preformatted - 1)
         elif tag in _BLOCKS:
-            self.pieces.words(" ")
+            self._border()
+            self._preformatted = max(0, self._preformatted - (tag == "pre" and not self._cells))
         elif tag in ("tr", "li"):
             self.pieces.line()
+
+    def _border(self) -> None:
+        """Separate blocks by an empty line. In a table, where a row is one line, separate them by a blank."""
+        if self._cells:
+            self.pieces.words(" ")
+        else:
+            self.pieces.line(2)
 
     def data(self, text: str) -> None:
         if not self._hidden:
@@ -236,58 +240,55 @@ class DocxLoader:
         except (ElementTree.ParseError, ValueError) as error:
             raise UnreadableDocumentError(f"is a Word document with broken XML ({error})") from None
         pieces = _Pieces()
-        for body in root:
-            if _local(body) == "body":
-                _write_blocks(body, pieces)
+        for body in root.iterfind("{*}body"):
+            _write_blocks(body, pieces)
         return pieces.loaded()
 
 
-def _local(element: ElementTree.Element) -> str:
-    """Return the name of an element without its namespace, because Word uses two."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
+# Word uses two namespaces, so elements are found by their local names.
 
 _AROUND = ("sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag")
-_GONE = ("del", "moveFrom", "Fallback")
+_SKIPPED_IN_PARAGRAPHS = ("del", "moveFrom", "Fallback", "pPr", "rPr")
 
 
-def _inside(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Yield the children of an element, including those in wrappers."""
+def _local(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _inside(parent: ElementTree.Element, *names: str) -> Iterator[ElementTree.Element]:
+    """Yield the children of an element with one of these names, including those in wrappers."""
     for child in parent:
         if _local(child) in _AROUND:
-            yield from _inside(child)
-        else:
+            yield from _inside(child, *names)
+        elif _local(child) in names:
             yield child
 
 
 def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
-    for block in _inside(parent):
+    for block in _inside(parent, "p", "tbl"):
         if _local(block) == "p":
-            properties = {_local(child): child for child in _first(block, "pPr")}
-            style = _style(properties.get("pStyle"))
-            level = re.fullmatch(r"(?:heading|berschrift|titre|titolo)?\s*([1-6])", style, re.IGNORECASE)
-            pieces.line(1 if "numPr" in properties else 2)
-            if level or style.lower() == "title":
-                pieces.add("#" * int(level[1] if level else 1) + " ")
-            elif "numPr" in properties:
-                pieces.add("- ")
-            pieces.words(_paragraph(block))
-        elif _local(block) == "tbl":
-            pieces.line(2)
-            for row in (child for child in _inside(block) if _local(child) == "tr"):
-                cells = [" ".join(_paragraph(cell).split()) for cell in _inside(row) if _local(cell) == "tc"]
-                pieces.words(" | ".join(cells))
-                pieces.line()
-            pieces.line(2)
+            _write_paragraph(block, pieces)
+            continue
+        pieces.line(2)
+        for row in _inside(block, "tr"):
+            pieces.words(" | ".join(" ".join(_paragraph(cell).split()) for cell in _inside(row, "tc")))
+            pieces.line()
+        pieces.line(2)
 
 
-def _first(parent: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    return next((list(child) for child in parent if _local(child) == name), [])
-
-
-def _style(style: ElementTree.Element | None) -> str:
-    named = {} if style is None else {name.rpartition("}")[2]: value for name, value in style.attrib.items()}
-    return named.get("val", "").removeprefix("Ü")
+def _write_paragraph(paragraph: ElementTree.Element, pieces: _Pieces) -> None:
+    is_item = paragraph.find("{*}pPr/{*}numPr") is not None
+    named = paragraph.find("{*}pPr/{*}pStyle")
+    styles = [] if named is None else [value for key, value in named.attrib.items() if key.rpartition("}")[2] == "val"]
+    heading = re.fullmatch(
+        r"(?:title|(?:heading|Überschrift|berschrift|titre|titolo)?\s*([1-6]))", "".join(styles), re.I
+    )
+    pieces.line(1 if is_item else 2)
+    if heading:
+        pieces.add("#" * int(heading[1] or 1) + " ")
+    elif is_item:
+        pieces.add("- ")
+    pieces.words(_paragraph(paragraph))
 
 
 def _paragraph(parent: ElementTree.Element) -> str:
@@ -298,7 +299,7 @@ def _paragraph(parent: ElementTree.Element) -> str:
         name = _local(child)
         if name == "t":
             pieces.append(child.text or "")
-        elif name not in _GONE and name not in ("pPr", "rPr"):
+        elif name not in _SKIPPED_IN_PARAGRAPHS:
             pieces.append(written.get(name) or _paragraph(child) + (" " if name == "p" else ""))
     return "".join(pieces)
 
