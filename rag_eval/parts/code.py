@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -80,11 +80,8 @@ def enter_folder(directory: str) -> dict[str, str]:
 
 def read_code(module: str, folder: Path) -> Code:
     """Read the code of a module, found as Python does or in ``folder``; raises ``ConfigurationError``."""
-    trees: dict[str, object] = {}
-    files: dict[str, Path] = {}
+    files: dict[str, _File] = {}
     packages: dict[str, str] = {}
-    unknown: list[str] = []
-    reads: list[str] = []
     todo, seen = [module], set[str]()
     while todo:
         name = todo.pop()
@@ -92,27 +89,53 @@ def read_code(module: str, folder: Path) -> Code:
             continue
         seen.add(name)
         spec = find_module(name, folder)
-        path = project_file(spec)
-        if path is None:
-            # A namespace package has no file, and counts by the modules inside it.
-            if spec is None or spec.origin is not None:
-                packages |= package_versions(name.partition(".")[0])
-            continue
-        if "." in name:
-            todo.append(name.rpartition(".")[0])
-        statements, files[name] = _statements(path), path
-        trees[name] = [_canonical(statement) for statement in statements]
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for node in (node for statement in statements for node in ast.walk(statement)):
-            for source, is_certain in _imported(node, package):
-                if is_certain or project_file(find_module(source, folder)) is not None:
-                    todo.append(source)
-            where = f"{path.name}, line {getattr(node, 'lineno', 0)}"
-            unknown += [f"{where}: {what}" for what in _computed(node)]
-            used = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-            reads += [f"{where}: {used}"] if used in _READING else []
-    known = [[name, trees[name]] for name in sorted(trees)]
-    return Code(data_sha256([known, packages]), tuple(files[name] for name in sorted(files)), (*unknown,), (*reads,))
+        if (path := project_file(spec)) is not None:
+            files[name] = file = _File.read(name, path)
+            todo += [name.rpartition(".")[0]] if "." in name else []
+            todo += [used for used, is_certain in file.imports if is_certain or project_file(find_module(used, folder))]
+        elif spec is None or spec.origin is not None:  # a namespace package counts by the modules inside it
+            packages |= package_versions(name.partition(".")[0])
+    return _joined(files, packages)
+
+
+def _joined(files: Mapping[str, "_File"], packages: Mapping[str, str]) -> Code:
+    ordered = sorted(files.items())
+    return Code(
+        data_sha256([[[name, file.tree] for name, file in ordered], packages]),
+        tuple(file.path for _, file in ordered),
+        tuple(line for file in files.values() for line in file.unknown),
+        tuple(line for file in files.values() for line in file.reads),
+    )
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the project: its syntax tree as plain data, the modules it imports, and where its code is unsure."""
+
+    path: Path
+    tree: list[object]
+    imports: list[tuple[str, bool]]
+    unknown: list[str]
+    reads: list[str]
+
+    @classmethod
+    def read(cls, module: str, path: Path) -> "_File":
+        statements = _statements(path)
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        nodes = [node for statement in statements for node in ast.walk(statement)]
+        places = [(f"{path.name}, line {getattr(node, 'lineno', 0)}", node) for node in nodes]
+        return cls(
+            path,
+            [_canonical(statement) for statement in statements],
+            [found for node in nodes for found in _imported(node, package)],
+            [f"{place}: {what}" for place, node in places for what in _computed(node)],
+            [f"{place}: {used}" for place, node in places if (used := _named(node)) in _READING],
+        )
+
+
+def _named(node: ast.AST) -> str:
+    """Return the name or the attribute that a node reads; empty for other nodes."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def _statements(path: Path) -> list[ast.stmt]:

@@ -303,17 +303,18 @@ def identity(candidate: object) -> dict[str, object]:
     """
     stated = getattr(candidate, "identity", None)
     known: dict[str, object] = {"identity": stated} if isinstance(stated, str) else {}
-    if candidate is None or is_part(candidate):
-        known["type"] = type_name(candidate)
-        if candidate is not None and path_of(candidate) not in REGISTERED:
-            known["code"] = live_digest(type(candidate))
-        packages = versions_of(getattr(candidate, "packages", ()))
-        known |= {"packages": packages} if packages else {}
-        for name, setting in settings_of(type(candidate)).items():
-            if Running not in setting.aspects:
-                value = getattr(candidate, name)
-                known[name] = identity(value) if setting.is_part else setting_identity(value)
-    return known or {"identity": live_identity(candidate)}
+    if candidate is not None and not is_part(candidate):
+        return known or {"identity": live_identity(candidate)}
+    known["type"] = type_name(candidate)
+    if candidate is not None and path_of(candidate) not in REGISTERED:
+        known["code"] = live_digest(type(candidate))
+    if packages := versions_of(getattr(candidate, "packages", ())):
+        known["packages"] = packages
+    for name, setting in settings_of(type(candidate)).items():
+        if Running not in setting.aspects:
+            value = getattr(candidate, name)
+            known[name] = identity(value) if setting.is_part else setting_identity(value)
+    return known
 
 
 def setting_identity(value: object) -> object:

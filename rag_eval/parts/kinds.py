@@ -42,6 +42,7 @@ from rag_eval.parts.objects import (
 from rag_eval.parts.part_settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
 
 Schema = dict[str, Any]
+_PLAIN = (str, int, float, list, tuple, Mapping, type(None))
 _SECRET = re.compile(r"(^|_)(api_?key|secret|password|(access|auth|bearer)_token)(_|$)", re.IGNORECASE)
 
 
@@ -91,8 +92,7 @@ class Kind:
         """
         if candidate is None and None in self.types.values():
             return None
-        is_class = isinstance(candidate, type) and not self.completes
-        if candidate is None or is_class or isinstance(candidate, str | int | float | list | tuple | Mapping):
+        if isinstance(candidate, _PLAIN) or (isinstance(candidate, type) and not self.completes):
             raise ConfigurationError(self.expected(candidate))
         kind, name = REGISTERED.get(path_of(candidate), (self.name, ""))
         kind, name = (candidate.kind, candidate.label) if isinstance(candidate, Foreign) else (kind, name)
@@ -335,25 +335,26 @@ class _Reader:
 
     def _axis(self, setting: Setting, value: object, place: Place) -> list[Value | Grid]:
         if setting.is_part:
-            if self.is_grid:
-                return [*self.grids(value, place, setting.kind)]
-            return [self.grid(value, place, setting.kind)]
-        if value == []:
-            if setting.default == []:
-                return [Value(value, place)]
-            raise place.fault(EMPTY_GRID)
-        if not isinstance(value, list):
+            grids = self.grids(value, place, setting.kind) if self.is_grid else [self.grid(value, place, setting.kind)]
+            return list[Value | Grid](grids)
+        if not isinstance(value, list) or value == setting.default == []:
             return [Value(_located(setting, value, place), place)]
-        is_several = all(isinstance(item, list) for item in value) if setting.is_list else True
+        if not value:
+            raise place.fault(EMPTY_GRID)
+        if setting.is_list and not all(isinstance(item, list) for item in value):
+            return [self._list(setting, value, place)]
         if setting.kind is not None:
-            return [self._parts(setting.kind, items, place) for items in (value if is_several else [value])]
-        if not self.is_grid or not is_several:
+            return [self._list(setting, items, place) for items in value]
+        if not self.is_grid:
             return [Value(value, place)]
         return [Value(_located(setting, item, place), place.item(number)) for number, item in enumerate(value)]
 
-    def _parts(self, kind: Kind, items: list[object], place: Place) -> Value:
+    def _list(self, setting: Setting, items: list[object], place: Place) -> Value:
+        """Read a list that is one value of its setting, with the parts in it."""
+        if setting.kind is None:
+            return Value(items, place)
         single = _Reader(self.faults, is_grid=False)
-        grids = [single.grid(item, place.item(number), kind) for number, item in enumerate(items)]
+        grids = [single.grid(item, place.item(number), setting.kind) for number, item in enumerate(items)]
         return Value([value for grid in grids for value in grid.parts(self.faults)], place)
 
 

@@ -11,8 +11,8 @@ import inspect
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -119,22 +119,23 @@ def _import(module: str, folder: Path, code: Code) -> ModuleType:
         _finder.folder = folder
         digests = {path: file_sha256(path) for path in code.files}
         if any(_imported.get(path) != digest for path, digest in digests.items()):
-            for name, loaded in list(sys.modules.items()):
-                path = getattr(loaded, "__file__", None)
-                if name != "__main__" and path and Path(path).resolve() in _imported.keys() | digests.keys():
-                    del sys.modules[name]
-            _imported.clear()
-            importlib.invalidate_caches()
-            for path in digests:  # Python reuses compiled code if an edit within a second keeps the file size
-                with suppress(OSError):
-                    Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
+            _forget_modules(_imported.keys() | digests.keys())
         _imported.update(digests)
-        try:
+        with _own_errors(f"importing {module} failed", ": correct the module"):
             return importlib.import_module(module)
-        except RagEvalError:
-            raise
-        except Exception as error:  # whatever a user's module raises
-            raise ConfigurationError(f"importing {module} failed ({as_sentence(error)}): correct the module") from error
+
+
+def _forget_modules(files: Collection[Path]) -> None:
+    """Have Python read the modules of these files again when they are imported next."""
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if name != "__main__" and path and Path(path).resolve() in files:
+            del sys.modules[name]
+    _imported.clear()
+    importlib.invalidate_caches()
+    for path in files:  # Python reuses compiled code if an edit within a second keeps the file size
+        with suppress(OSError):
+            Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
 
 
 def _attribute(module: ModuleType, name: str, reference: str) -> Any:
@@ -167,29 +168,37 @@ def _make(target: object, settings: Mapping[str, object], reference: str, comple
                 f"{reference} is an object and takes no settings: remove {', '.join(settings)}, or name its class"
             )
         return target
-    signature = signature_of(target)
-    refusal = _refusal(signature.bind, settings) if signature else None
-    is_left = completes and inspect.isclass(target)
-    if signature and (is_left or (refusal and not inspect.isclass(target))):
-        refusal = _refusal(signature.bind_partial, settings)
-        if not refusal:
-            return functools.partial(target, **settings) if settings or is_left else target
+    is_class, refusal = inspect.isclass(target), _refusal(target, settings)
+    is_partial = completes if is_class else bool(refusal)
+    if is_partial:
+        refusal = _refusal(target, settings, is_partial)
     if refusal:
-        raise ConfigurationError(f"{reference} does not take these settings ({refusal}): its signature is {signature}")
-    try:
+        shown = signature_of(target)
+        raise ConfigurationError(f"{reference} does not take these settings ({refusal}): its signature is {shown}")
+    if is_partial:
+        return functools.partial(target, **settings) if settings or is_class else target
+    with _own_errors(f"{reference} could not be constructed"):
         return target(**settings)
+
+
+@contextmanager
+def _own_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Raise ``ConfigurationError`` for an error of a user's code."""
+    try:
+        yield
     except RagEvalError:
         raise
     except Exception as error:  # whatever a user's code raises
-        raise ConfigurationError(f"{reference} could not be constructed ({as_sentence(error)})") from error
+        raise ConfigurationError(f"{what} ({as_sentence(error)}){advice}") from error
 
 
-def _refusal(bind: Callable[..., object], settings: Mapping[str, object]) -> str:
-    """Return why settings do not fit a signature; an empty text if they fit."""
-    try:
-        bind(**settings)
-    except TypeError as error:
-        return str(error)
+def _refusal(target: Callable[..., object], settings: Mapping[str, object], is_partial: bool = False) -> str:
+    """Return why settings do not fit the signature of a class or a function; an empty text if they fit."""
+    if (signature := signature_of(target)) is not None:
+        try:
+            (signature.bind_partial if is_partial else signature.bind)(**settings)
+        except TypeError as error:
+            return str(error)
     return ""
 
 

@@ -12,10 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pydantic import Field, InstanceOf
 
 from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
@@ -54,7 +52,7 @@ from rag_eval.tables import (
     truth_from_tables,
 )
 from rag_eval.tokens import count_tokens
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.evidence import ChunkLevelGroundTruth
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
@@ -68,8 +66,6 @@ SHARD_BYTES = 2**21
 """The approximate size of a shard, up to ``MOST_SHARDS``: an edit recomputes one shard."""
 
 MOST_SHARDS = 64
-LARGEST_DOCUMENT = 2**20
-"""Warn of a larger document that is also larger than four shards."""
 
 
 class CorpusSource(Frozen):
@@ -113,20 +109,17 @@ class CorpusSource(Frozen):
         members: dict[int, list[str]] = {}
         for doc_id in sizes:
             members.setdefault(int(text_sha256(doc_id)[:16], 16) % count, []).append(doc_id)
-        largest = max(sizes, key=sizes.__getitem__)
-        if count > 1 and sizes[largest] > max(LARGEST_DOCUMENT, 4 * sum(sizes.values()) / count):
-            logger.warning(
-                "the document %r has %s bytes: documents are not divided between shards, so its shard needs more time "
-                "and memory than the others",
-                largest,
-                f"{sizes[largest]:,}",
+        return [
+            self.model_copy(
+                update={
+                    "names": members[shard],
+                    "digest": files_sha256(self.folder, [self.folder / name for name in members[shard]], kept_sha256),
+                    "loaders": self.reading.used(members[shard]),
+                    "corpus": self.digest,
+                }
             )
-        return [self._shard(members[shard]) for shard in sorted(members)]
-
-    def _shard(self, names: list[str]) -> "CorpusSource":
-        digest = files_sha256(self.folder, [self.folder / name for name in names], kept_sha256)
-        changes = {"names": names, "digest": digest, "loaders": self.reading.used(names), "corpus": self.digest}
-        return self.model_copy(update=changes)
+            for shard in sorted(members)
+        ]
 
     @classmethod
     def joined(cls, shards: "Sequence[CorpusSource]") -> "CorpusSource":
@@ -209,10 +202,11 @@ def add_context(
     read = {document.id: document for document in documents_from_table(documents)}
     column = CHUNKS.get_field_index("searched")
     with model_answers(workspace) as answers:
-        cut = [
-            CutDocument(read[doc_id], *zip(*rows, strict=True))
-            for doc_id, rows in groupby(_with_places(chunks), key=lambda row: row[2].doc_id)
-        ]
+        cut = []
+        for doc_id, group in groupby(chunks_from_table(chunks), key=lambda chunk: chunk.doc_id):
+            of_document = list(group)
+            places = [(one.start, one.end) if isinstance(one, PositionAwareChunk) else None for one in of_document]
+            cut.append(CutDocument(read[doc_id], [one.content for one in of_document], places, of_document))
         texts = [text for document in context.searched(cut, answers) for text in document]
     with_texts = chunks.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string()))
     count = with_texts.num_rows
@@ -221,11 +215,6 @@ def add_context(
     return with_texts, effort_of_answers(
         answers, count, "chunks", "chunks are searched without a context: the model gave none to use"
     )
-
-
-def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Chunk | PositionAwareChunk]]:
-    for chunk in chunks_from_table(chunks):
-        yield chunk.content, (chunk.start, chunk.end) if isinstance(chunk, PositionAwareChunk) else None, chunk
 
 
 def effort_of_answers(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
@@ -260,17 +249,14 @@ def embed(
             part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
             texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
             seen.update(texts)
-            yield _embeddings(list(texts), text_vectors(used, list(texts.values())))
+            found = text_vectors(used, list(texts.values()))
+            schema = embeddings_schema(found.shape[1])
+            column = pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), type=schema.field("vector").type)
+            yield pa.Table.from_arrays([pa.array(texts, pa.string()), column], schema=schema)
         fresh = used.statistics.misses if isinstance(used, CachedEmbedder) else len(seen)
         efforts.append(Effort(fresh=fresh, total=len(seen), unit="texts", **spent(used)))
 
     return vectors(), lambda: efforts[0]
-
-
-def _embeddings(digests: list[str], vectors: NDArray[np.float32]) -> pa.Table:
-    schema = embeddings_schema(vectors.shape[1])
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-    return pa.Table.from_arrays([pa.array(digests, pa.string()), column], schema=schema)
 
 
 TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())

@@ -70,20 +70,10 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
         raise CorpusFolderError(f"the corpus folder {str(folder)!r} does not exist: check the path")
     if kind != "folder":
         raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
-    patterns = patterns_of(glob)
-    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ConfigurationError(f"glob is {glob!r}: give a pattern such as '**/*.md', or a list of them")
     found: set[Path] = set()
-    for pattern in patterns:
-        parts = Path(pattern).parts
-        if not parts or Path(pattern).is_absolute() or ".." in parts:
-            raise ConfigurationError(
-                f"the pattern {pattern!r} must be relative to the corpus folder, such as '**/*.md'"
-            )
-        if any("**" in part and part != "**" for part in parts):
-            raise ConfigurationError(f"the pattern {pattern!r} has ** beside other characters: write it like '**/*.md'")
+    for pattern in (patterns := _checked_patterns(glob)):
         try:
-            _check_folders(folder, parts)
+            _check_folders(folder, Path(pattern).parts)
             found.update(path for path in folder.glob(pattern) if path.is_file())
         except OSError as error:
             raise unreadable(Path(error.filename or folder), error) from None
@@ -94,6 +84,22 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
     if not os.environ.get(FOLLOW_LINKS):
         _check_links(folder, paths)
     return paths
+
+
+def _checked_patterns(glob: str | Sequence[str]) -> list[str]:
+    """Return the patterns as a list; raise ``ConfigurationError`` on one that is invalid or leads out of the folder."""
+    patterns = patterns_of(glob)
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigurationError(f"glob is {glob!r}: give a pattern such as '**/*.md', or a list of them")
+    for pattern in patterns:
+        parts = Path(pattern).parts
+        if not parts or Path(pattern).is_absolute() or ".." in parts:
+            raise ConfigurationError(
+                f"the pattern {pattern!r} must be relative to the corpus folder, such as '**/*.md'"
+            )
+        if any("**" in part and part != "**" for part in parts):
+            raise ConfigurationError(f"the pattern {pattern!r} has ** beside other characters: write it like '**/*.md'")
+    return patterns
 
 
 def _check_folders(folder: Path, parts: Sequence[str]) -> None:
