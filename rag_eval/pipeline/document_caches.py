@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rag_eval.chunking.chunker import BuiltInChunker, PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, as_position_aware
+from rag_eval.documents.loaders import Loader
 from rag_eval.documents.reading import FileText, Load, load_file
 from rag_eval.errors import UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.parts import digest, is_remote, label, replaced
@@ -52,7 +53,7 @@ class LoadedFiles:
     A file that cannot be read is stored as unreadable, unless its loader took too long or crashed.
     """
 
-    def __init__(self, workspace: Workspace, loader: object) -> None:
+    def __init__(self, workspace: Workspace, loader: Loader) -> None:
         self._loader = loader
         self._rows = cached_rows(workspace, "loaded", f"{digest(loader)} v{LOADED_VERSION}", label(loader), LOADED)
         self._pending: dict[str, Row] = {}
@@ -104,7 +105,7 @@ def file_loading(workspace: Workspace | None) -> Iterator[Load]:
     caches: dict[str, LoadedFiles] = {}
     with ExitStack() as stack:
 
-        def load(loader: object, data: bytes) -> FileText:
+        def load(loader: Loader, data: bytes) -> FileText:
             if (name := digest(loader)) not in caches:
                 caches[name] = stack.enter_context(closing(LoadedFiles(workspace, loader)))
             return caches[name].load(data)

@@ -49,13 +49,6 @@ class Plain:
         self.rows: list[Any] = []
 
 
-class Backwards:
-    name = "backwards"
-
-    def rerank(self, query: str, chunks: Sequence[Any]) -> list[Any]:
-        return list(reversed(chunks))
-
-
 def test_an_embedder_of_coroutines_and_a_store_of_four_methods_find_what_ours_find(
     evaluation: TokenLevelEvaluation,
 ) -> None:
@@ -65,25 +58,9 @@ def test_an_embedder_of_coroutines_and_a_store_of_four_methods_find_what_ours_fi
     assert theirs.run(paragraphs, Waiting(), 5, Plain()).metrics == ours.metrics
 
 
-def test_a_reranker_without_a_count_reorders(evaluation: TokenLevelEvaluation) -> None:
-    reranked: Any = Backwards()
-    result = evaluation.run(paragraphs, LocalEmbedder(), k=5, reranker=reranked)
-    assert result.metrics != evaluation.run(paragraphs, LocalEmbedder(), k=5).metrics
-
-
 def test_inside_a_running_loop(evaluation: TokenLevelEvaluation) -> None:
     async def inside() -> dict[str, float]:
         found = await evaluation.arun(paragraphs, Waiting(), k=5)
         return dict(found.metrics)
 
     assert asyncio.run(inside()) == evaluation.run(paragraphs, LocalEmbedder(), k=5).metrics
-
-
-def test_objects_of_langchain(evaluation: TokenLevelEvaluation) -> None:
-    from langchain_core.embeddings import DeterministicFakeEmbedding
-    from langchain_core.vectorstores import InMemoryVectorStore
-    from langchain_text_splitters import RecursiveCharacterTextSplitter
-
-    embedder, store = DeterministicFakeEmbedding(size=16), InMemoryVectorStore(DeterministicFakeEmbedding(size=16))
-    parts: Any = (RecursiveCharacterTextSplitter(chunk_size=300, chunk_overlap=0), embedder, store)
-    assert 0 <= evaluation.run(*parts, 5).metrics["span_recall"] <= 1

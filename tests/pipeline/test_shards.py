@@ -186,18 +186,6 @@ def test_the_number_of_shards_follows_the_size_of_the_corpus(megabytes: float, s
     assert default_shards(int(megabytes * 2**20)) == shards
 
 
-def test_a_document_that_is_far_larger_than_its_shard_is_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = CorpusSource.of(CORPUS, "**/*.md")
-    assert source.shards(64)
-    assert not caplog.records
-    monkeypatch.setattr(document_steps, "LARGEST_DOCUMENT", 1_000)
-    monkeypatch.setattr(document_steps, "SHARD_BYTES", 1_000)
-    assert len(source.shards()) == len(source.shards(64)) > 4
-    assert "documents are not divided between shards" in caplog.text
-
-
 def test_documents_are_read_when_they_are_asked_for_and_few_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = Corpus.from_folder(CORPUS)
     monkeypatch.setattr(document_steps, "MOST_CHARACTERS", 3 * max(len(one.content) for one in corpus))
