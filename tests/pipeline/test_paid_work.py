@@ -38,8 +38,7 @@ from tasks.embed import embed
 from tasks.index import index_words, sum_words
 from tasks.retrieve import prepare_queries, retrieve, search
 from tests.doubles.cohere_server import KEY, CohereServer
-from tests.doubles.loopback import Request
-from tests.doubles.openai_server import OpenAIServer, Status
+from tests.doubles.openai_server import OpenAIServer
 from tests.results.made_runs import write_data
 
 ROOT = Path(__file__).parents[2]
@@ -116,14 +115,6 @@ def test_processes_that_want_the_same_vectors_buy_them_once(server: OpenAIServer
     assert [buyer.communicate(timeout=60)[0] for buyer in buyers] == ["", ""]
     assert sorted(server.texts) == sorted(TEXTS)
     assert list(tmp_path.glob("*.lock")) == []
-
-
-def test_one_who_fails_leaves_it_to_the_next(server: OpenAIServer, tmp_path: Path) -> None:
-    server.faults += [Status(400)]
-    cached = CachedEmbedder(tiny(server), EmbeddingCache(tmp_path))
-    with pytest.raises(ServiceError):
-        cached.embed(TEXTS)
-    assert CachedEmbedder(tiny(server), EmbeddingCache(tmp_path)).embed(TEXTS).shape == (40, 8)
 
 
 def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAIServer, tmp_path: Path) -> None:
@@ -250,46 +241,3 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
     assert efforts[0].tokens
     assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
     assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens
-
-
-RERANK = """
-import sys
-from pathlib import Path
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.retrieval.rerankers import CohereReranker
-from tests.pipeline.test_paid_work import ranking, rerank
-workspace = Workspace(root=Path(sys.argv[1]))
-reranker = CohereReranker(base_url=sys.argv[2], max_retries=0)
-print(rerank(workspace, *ranking(workspace, 5, 5), reranker).last.digest)
-"""
-
-
-class DeadlyServer(CohereServer):
-    """Kills the process that asks at its n-th request, in the middle of it."""
-
-    victim: "subprocess.Popen[str] | None" = None
-    at = 0
-
-    def answer(self, request: Request) -> tuple[int, Any]:
-        if len(self.requests) == self.at and self.victim is not None:
-            self.victim.kill()
-            self.victim.wait()
-        return super().answer(request)
-
-
-def test_a_process_killed_inside_a_reranking_call_repeats_that_call_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CO_API_KEY", KEY)
-    workspace = Workspace(root=tmp_path / "killed")
-    kills = (1, 4, 6)
-    with DeadlyServer() as server:
-        for server.at in (*kills, 0):
-            command = [sys.executable, "-c", RERANK, str(workspace.root), server.url]
-            started = server.victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            said, _ = started.communicate(timeout=300)
-            assert started.returncode == (-9 if server.at else 0)
-        assert len(server.requests) == 5 + len(kills)
-        anew = workspace.model_copy(update={"refresh": True})
-        undisturbed = rerank(anew, *ranking(workspace, 5, 5), CohereReranker(base_url=server.url))
-        assert said.strip() == undisturbed.last.digest

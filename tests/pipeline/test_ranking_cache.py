@@ -1,9 +1,6 @@
 """What a reranker answered is kept before it is used, replaced when it is asked anew, and checked when it is read."""
 
-import os
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,17 +27,14 @@ class Reversing:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.fails_after = 100
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        if len(self.asked) >= self.fails_after:
-            raise OSError("the lights went out")
         self.asked.append(query)
         return list(reversed(chunks))[:top_k]
 
 
-def with_cache(reranker: Any, folder: Path, made_since: datetime | None = None) -> CachedReranker:
-    return CachedReranker(reranker, KeyedRows(folder, RANKINGS, made_since=made_since))
+def with_cache(reranker: Any, folder: Path) -> CachedReranker:
+    return CachedReranker(reranker, KeyedRows(folder, RANKINGS))
 
 
 def contents(cached: CachedReranker, query: str, top_k: int = 3) -> list[str]:
@@ -58,29 +52,6 @@ def test_a_question_is_asked_once_for_every_number_of_hits(tmp_path: Path) -> No
     assert cached.fresh == 0
     assert cached.seconds > 0
     assert [path.name for path in tmp_path.iterdir()] == ["rankings"]
-
-
-def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
-    reranker = Reversing()
-    reranker.fails_after = 2
-    cached = with_cache(reranker, tmp_path)
-    assert [contents(cached, query) for query in "ab"] == [["three", "two", "one"]] * 2
-    with pytest.raises(OSError, match="lights"):
-        cached.rerank("c", CHUNKS, 3)
-    assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2
-
-
-def test_answers_from_before_are_asked_for_anew(tmp_path: Path) -> None:
-    reranker = Reversing()
-    cached = with_cache(reranker, tmp_path)
-    contents(cached, "a")
-    contents(cached, "b")
-    for path in tmp_path.glob("*.arrow"):
-        os.utime(path, (time.time() - 3_600,) * 2)
-    since = datetime.fromtimestamp(time.time() - 60, UTC)
-    for _ in range(2):
-        contents(with_cache(reranker, tmp_path, since), "a")
-    assert reranker.asked == ["a", "b", "a"]
 
 
 closed: list[str] = []
