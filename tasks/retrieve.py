@@ -83,14 +83,12 @@ def search_index(
     """Submit the search of an index: a task for each part of it that is searched separately."""
     parts = index_shards(settings.index, index)
     shards = len(parts) if len(parts) > 1 else None
+    embedder, store, depth = settings.index.embedder, settings.store, settings.depth
     hits = [
-        search.submit(
-            settings.retriever, part, queries, settings.depth, workspace, settings.embedder, settings.store, shards
-        )
-        for part in parts
+        search.submit(settings.retriever, part, queries, depth, workspace, embedder, store, shards) for part in parts
     ]
     name = label(settings.retriever)
-    return {"name": name, "hits": hits, "index": index, "queries": queries, "depth": settings.depth}
+    return {"name": name, "hits": hits, "index": index, "queries": queries, "depth": depth}
 
 
 @task(**cached(retrieve_steps.retrieve), **RETRIES, tags=["retrieve"], task_run_name="retrieve {configuration.name}")

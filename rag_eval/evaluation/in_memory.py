@@ -93,7 +93,7 @@ def _retrieved(
     for search in searches:
         index = _index(search.index, chunks, workspace)
         hits, _ = search_steps.search(
-            search.retriever, index, prepared, search.depth, search.embedder, search.store, workspace=workspace
+            search.retriever, index, prepared, search.depth, search.index.embedder, search.store, workspace=workspace
         )
         rankings.append({"hits": [hits], "index": index, "queries": prepared, "depth": search.depth})
     candidates = inputs.depth.candidates

@@ -1,8 +1,7 @@
 """Plan a benchmark: group configurations by chunking, and list the indexes and searches that they share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -49,9 +48,9 @@ class SearchSettings:
     retriever: SingleSearch
     index: IndexSettings
     queries: QuerySettings
-    embedder: Embedder | None
-    store: VectorStore | None
     depth: int
+    store: VectorStore | None = None
+    """The store of the index, with the settings of the search."""
 
 
 @dataclass(frozen=True)
@@ -103,42 +102,34 @@ class Chunking(BaseModel):
         embedders = dict.fromkeys(configuration.embedder for configuration in self.configurations)
         return [embedder for embedder in embedders if embedder is not None]
 
-    @cached_property
-    def _fused_embedders(self) -> set[Embedder | None]:
-        return {configuration.embedder for configuration in self.configurations if fuses_scores(configuration)}
-
     def plan(self, depth: int) -> "SearchPlan":
         """Plan the searches of every configuration; ``depth`` is how many hits to fetch if a selection does not say."""
-        searches = [self._searches(configuration, depth) for configuration in self.configurations]
+        fused = {
+            configuration.embedder
+            for configuration in self.configurations
+            if isinstance(configuration.retrieval, HybridSearch) and configuration.retrieval.fusion.reads_scores
+        }
+        searches = [
+            [_search(configuration, retriever, depth, fused) for retriever in configuration.searches]
+            for configuration in self.configurations
+        ]
         return SearchPlan(list(zip(self.configurations, searches, strict=True)))
 
-    def _searches(self, configuration: Configuration, depth: int) -> list[SearchSettings]:
-        selection = configuration.selection
-        filters = selection if selection is not None and selection.filters else None
-        queries = QuerySettings(configuration.queries, filters)
-        if selection is not None and selection.fetch_k is not None:
-            depth = selection.fetch_k
-        searches = []
-        for retriever in configuration.searches:
-            by_vector = isinstance(retriever, VectorSearch)
-            embedder, store = (configuration.embedder, configuration.store) if by_vector else (None, None)
-            index = self._index(retriever, embedder, store)
-            searches.append(SearchSettings(retriever, index, queries, embedder, store, depth))
-        return searches
 
-    def _index(self, retriever: SingleSearch, embedder: Embedder | None, store: VectorStore | None) -> IndexSettings:
-        if isinstance(retriever, WordSearch):
-            return IndexSettings(tokenizer=retriever.tokenizer)
-        if embedder is None:
-            return IndexSettings()
-        # Settings of the search do not change the index. A location names an index that the user filled.
-        built = store if any(locations(store).values()) else without(store, Searching)
-        return IndexSettings(embedder, built, has_sums=embedder in self._fused_embedders)
-
-
-def fuses_scores(configuration: Configuration) -> bool:
-    """Return whether a configuration fuses the scores of its retrievers, not only their ranks."""
-    return isinstance(configuration.retrieval, HybridSearch) and bool(configuration.retrieval.fusion.reads_scores)
+def _search(
+    configuration: Configuration, retriever: SingleSearch, depth: int, fused: Collection[Embedder | None]
+) -> SearchSettings:
+    """Return the settings of one search; scores of the ``fused`` embedders are read by a fusion."""
+    selection, embedder, store = configuration.selection, configuration.embedder, configuration.store
+    depth = (selection and selection.fetch_k) or depth
+    queries = QuerySettings(configuration.queries, selection if selection is not None and selection.filters else None)
+    if isinstance(retriever, WordSearch):
+        return SearchSettings(retriever, IndexSettings(tokenizer=retriever.tokenizer), queries, depth)
+    if not isinstance(retriever, VectorSearch):
+        return SearchSettings(retriever, IndexSettings(), queries, depth)
+    # Settings of the search do not change the index. A location names an index that the user filled.
+    built = store if any(locations(store).values()) else without(store, Searching)
+    return SearchSettings(retriever, IndexSettings(embedder, built, has_sums=embedder in fused), queries, depth, store)
 
 
 def chunkings(configurations: Sequence[Configuration]) -> list[Chunking]:
