@@ -1,7 +1,6 @@
 import functools
 import re
 import unicodedata
-import warnings
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -95,14 +94,10 @@ def least_overlap(source: str, pieces: list[str]) -> int | None:
     return min((cost for (_, end), cost in least.items() if not source[end:].strip()), default=None)
 
 
-def test_repeated_pieces_are_placed_in_sequence() -> None:
-    chunks = giving("aa", "aa", "aa").chunk_with_positions(document("aa aa aa"))
-    assert [(chunk.start, chunk.end, chunk.content) for chunk in chunks] == [(0, 2, "aa"), (3, 5, "aa"), (6, 8, "aa")]
-
-
 @pytest.mark.parametrize(
     ("source", "pieces", "expected"),
     [
+        ("aa aa aa", ["aa", "aa", "aa"], [(0, 2), (3, 5), (6, 8)]),
         ("abcdef", ["abcd", "cdef"], [(0, 4), (2, 6)]),
         ("x ab - ab", ["x", "- ab"], [(0, 1), (5, 9)]),
         ("one two three", ["three", "one", "two"], [(8, 13), (0, 3), (4, 7)]),
@@ -141,9 +136,6 @@ def test_far_from_the_previous_chunk_only_a_unique_match_counts(
     source: str, pieces: list[str], expected: list[Cut | None]
 ) -> None:
     assert places(source, pieces) == expected
-
-
-"""How far past the previous end the place of a piece is still near."""
 
 
 @pytest.mark.parametrize("letters", range(100, 140))
@@ -366,15 +358,6 @@ def test_a_piece_with_a_wrong_claim_is_searched(claim: object) -> None:
     assert [(chunk.start, chunk.end) for chunk in chunks] == [(0, 2)]
 
 
-def test_the_adapter_is_position_aware_and_keeps_the_contract() -> None:
-    adapter = ChunkerPositionAdapter(str.split)
-    assert isinstance(adapter, PositionAwareChunker)
-    doc = document("aa  aa\u2028aa 👍🏽")
-    for chunk in adapter.chunk_with_positions(doc):
-        doc.check_span(chunk.to_span())
-        assert chunk.id.startswith("pa_chunk_")
-
-
 class Splitter:
     """Shaped like a LangChain splitter."""
 
@@ -429,7 +412,9 @@ def test_accepted_chunkers() -> None:
         wrapped = as_chunker(source)
         assert isinstance(wrapped, Chunker)
         assert wrapped.chunk("a b") == ["a", "b"]
-        assert isinstance(as_position_aware(source), ChunkerPositionAdapter)
+        adapter = as_position_aware(source)
+        assert isinstance(adapter, PositionAwareChunker)
+        assert [chunk.content for chunk in adapter.chunk_with_positions(document("a b"))] == ["a", "b"]
     ours = SentenceChunker()
     assert as_chunker(ours) is as_position_aware(ours) is ours
     assert as_chunker(ForeignChunker(split_words)).chunk("a") == ["a"]
@@ -446,10 +431,3 @@ def test_other_objects_are_refused(wrong: object) -> None:
 def test_a_wrong_result_names_the_chunker(result: object) -> None:
     with pytest.raises(ConfigurationError, match="odd returned"):
         as_chunker(lambda text: result, name="odd").chunk("text")
-
-
-def test_skip_warnings_can_be_filtered() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", SkippedChunkWarning)
-        assert giving("zz").chunk_with_positions(document("ab")) == []

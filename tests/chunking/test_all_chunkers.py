@@ -2,7 +2,9 @@
 
 import pytest
 from chunker_contract import TrigramEmbedder, check_contract
-from strategies import NASTY_SAMPLES, known_texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import known_texts, nasty_texts
 
 from rag_eval.chunking.chunker import BuiltInChunker, Chunker, PositionAwareChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker
@@ -10,41 +12,34 @@ from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
-from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, TextEncodingError
 
 
 @pytest.mark.parametrize(
     ("chunker", "size"),
     [
-        *((RecursiveCharacterChunker(*sizes), None) for sizes in ((1000, 200), (50, 0), (30, 29), (1, 0))),
-        *((RecursiveTokenChunker(*sizes), None) for sizes in ((400, 0), (20, 19), (1, 0))),
-        *((FixedTokenChunker(*sizes), None) for sizes in ((100, 0), (7, 3), (2, 1), (1, 0))),
-        (SentenceChunker(50, 1), 50),
-        (MarkdownChunker(40), 40),
-        (SemanticChunker(LocalEmbedder(), 50, max_chunk_size=60), 60),
-        (ClusterSemanticChunker(LocalEmbedder(), 80, 20), 80),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_short_texts(chunker: BuiltInChunker, size: int | None) -> None:
-    for text in NASTY_SAMPLES:
-        check_contract(chunker, text, size, may_be_blank=isinstance(chunker, FixedTokenChunker))
-
-
-@pytest.mark.parametrize(
-    ("chunker", "size"),
-    [
+        *((RecursiveCharacterChunker(*sizes), None) for sizes in ((1000, 200), (50, 0), (30, 29))),
+        *((RecursiveTokenChunker(*sizes), None) for sizes in ((400, 0), (20, 19))),
+        *((FixedTokenChunker(*sizes), None) for sizes in ((100, 0), (7, 3))),
         (SentenceChunker(100, 1), 100),
         (MarkdownChunker(100), 100),
         (SemanticChunker(TrigramEmbedder(), max_chunk_size=300), 300),
         (ClusterSemanticChunker(TrigramEmbedder(), 500, 200), 500),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: getattr(value, "name", ""),
 )
-def test_long_texts(chunker: BuiltInChunker, size: int) -> None:
+def test_contract_on_known_texts(chunker: BuiltInChunker, size: int | None) -> None:
     for text in known_texts().values():
-        check_contract(chunker, text, size)
+        check_contract(chunker, text, size, may_be_blank=isinstance(chunker, FixedTokenChunker))
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(nasty_texts(), st.integers(1, 40), st.integers(0, 3), st.sampled_from([0, 50, 95, 100]), st.booleans())
+def test_contract(text: str, size: int, few: int, percentile: float, is_limited: bool) -> None:
+    check_contract(SentenceChunker(size, few), text, size)
+    limit = size if is_limited else None
+    check_contract(SemanticChunker(TrigramEmbedder(), percentile, few, limit), text, limit)
+    check_contract(ClusterSemanticChunker(TrigramEmbedder(), size + 20 * few, size), text, size + 20 * few)
 
 
 @pytest.mark.parametrize("unit", ["a", "\n", " ", "👍🏽", "ab ", "x\n\n", ".\n", "漢", "a.)", ")"])

@@ -3,10 +3,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from chunker_contract import TrigramEmbedder, check_contract
+from chunker_contract import TrigramEmbedder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import nasty_texts
 
 from rag_eval.chunking.chunker import Cut
 from rag_eval.chunking.semantic import ClusterSemanticChunker, best_grouping, mean_similarity
@@ -80,10 +79,3 @@ def test_memory_does_not_grow_with_the_square_of_the_pieces() -> None:
     tracemalloc.stop()
     assert len(cuts) > 340
     assert peak < 30_000_000  # the matrix of all pairs of these 6,667 pieces would take 355 MB
-
-
-@settings(deadline=None, derandomize=True, max_examples=150)
-@given(nasty_texts(), st.integers(1, 20), st.integers(0, 60))
-def test_contract(text: str, piece_size: int, more: int) -> None:
-    size = piece_size + more
-    check_contract(ClusterSemanticChunker(TrigramEmbedder(), size, piece_size), text, size)

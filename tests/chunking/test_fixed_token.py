@@ -33,16 +33,3 @@ def test_cuts_equal_plain_windows(text: str, size: int, overlap: int, encoding: 
     chunker = FixedTokenChunker(size, overlap, encoding)
     assert chunker.cuts(text) == plain_windows(text, size, overlap, encoding)
     check_contract(chunker, text, may_be_blank=True)
-
-
-@settings(deadline=None, derandomize=True, max_examples=100)
-@given(nasty_texts(200), st.integers(1, 20))
-def test_without_overlap_the_chunks_make_up_the_text(text: str, size: int) -> None:
-    assert "".join(FixedTokenChunker(size).chunk(text)) == text
-
-
-def test_no_window_starts_inside_the_overlap_of_the_last() -> None:
-    text = " word" * 40
-    assert len(FixedTokenChunker(20, 10).cuts(text)) == 3
-    assert len(FixedTokenChunker(40, 39).cuts(text)) == 1
-    assert len(FixedTokenChunker(100, 50).cuts(text)) == 1

@@ -12,31 +12,10 @@ from rag_eval.types.ids import DocumentId
 
 LINE_ENDS = pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 MARKDOWN_LINES = [
-    "# One",
-    "## Two ##",
-    "Title",
-    "===",
-    "---",
-    "```",
-    "````py",
-    "~~~",
-    "    ```",
-    "| a | b |",
-    "|---|:-:|",
-    "- item",
-    "1. item",
-    "  more",
-    "    # code",
-    "> # quote",
-    "<!--",
-    "-->",
-    "<pre>",
-    "</PRE>",
-    "text. More text",
-    "",
-    " ",
-    "\ufeff# x",
-]
+    "# One", "## Two ##", "Title", "===", "---", "```", "````py", "~~~", "    ```", "| a | b |", "|---|:-:|",
+    "- item", "1. item", "  more", "    # code", "> # quote", "<!--", "-->", "<pre>", "</PRE>", "text. More text", "",
+    " ", "\ufeff# x",
+]  # fmt: skip
 
 
 def chunks(text: str, size: int = 1000) -> list[PositionAwareChunk]:

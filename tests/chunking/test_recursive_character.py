@@ -27,13 +27,6 @@ def test_cuts_equal_the_plain_algorithm(text: str, size: int, overlap: int, sepa
     check_contract(chunker, text)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
-@given(nasty_texts(300), st.integers(2, 40), st.integers(0, 39))
-def test_no_chunk_is_longer_than_the_size_when_characters_may_be_split(text: str, size: int, overlap: int) -> None:
-    chunker = RecursiveCharacterChunker(size, min(overlap, size - 1))
-    assert all(end - start <= size for start, end in chunker.cuts(text))
-
-
 def test_the_longer_of_two_chunks_with_the_same_start_is_kept() -> None:
     text = "\n\n\n\nshort\n\n" + "x" * 10
     assert langchain_spans(text, DEFAULT_SEPARATORS, 20, 8, len) == [(4, 9), (4, 21)]

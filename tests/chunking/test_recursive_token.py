@@ -21,24 +21,8 @@ SEPARATORS = [
 
 WORDS = ["It's", " don't", "I'LL", "'s", "3.14", " 12345", "word", " Word", "é", "e\u0301", "ſ", "漢", "🎉", "٣", "Ⅷ"]
 SIGNS = [
-    "...",
-    ".\n",
-    ".\n\n",
-    "!?",
-    " - ",
-    "/",
-    "//\n",
-    "(see",
-    ")",
-    "_",
-    "  ",
-    "\t",
-    "\n ",
-    " \n",
-    "\r",
-    "\x1c",
-    "\xa0",
-]
+    "...", ".\n", ".\n\n", "!?", " - ", "/", "//\n", "(see", ")", "_", "  ", "\t", "\n ", " \n", "\r", "\x1c", "\xa0",
+]  # fmt: skip
 PUNCTUATED = st.lists(st.sampled_from(WORDS + SIGNS), max_size=60).map("".join)
 
 

@@ -1,9 +1,6 @@
 import numpy as np
 import pytest
 from chunker_contract import TrigramEmbedder, check_contract
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import nasty_texts
 
 from rag_eval.chunking.semantic import SemanticChunker, neighbour_distances, unit_vectors
 from rag_eval.errors import ConfigurationError
@@ -51,12 +48,6 @@ def test_the_window_reaches_both_ways() -> None:
 
     SemanticChunker(Recorder(), window=1).cuts("One is. Two is.\nThree is.")
     assert seen == ["One is. Two is.", "One is. Two is.\nThree is.", "Two is.\nThree is."]
-
-
-@settings(deadline=None, derandomize=True, max_examples=150)
-@given(nasty_texts(), st.sampled_from([0, 50, 95, 100]), st.integers(0, 2), st.none() | st.integers(1, 50))
-def test_contract(text: str, percentile: float, window: int, size: int | None) -> None:
-    check_contract(SemanticChunker(TrigramEmbedder(), percentile, window, size), text, size)
 
 
 @pytest.mark.parametrize("result", [np.zeros((1, 4)), np.zeros(2), np.array([[1.0, np.nan], [0, 1]])])

@@ -9,7 +9,7 @@ import pytest
 from chunker_contract import lost_text
 from strategies import known_texts
 
-from rag_eval.chunking.foreign_chunkers import Piece, as_chunker
+from rag_eval.chunking.foreign_chunkers import Piece
 from rag_eval.chunking.placement import ChunkerPositionAdapter, place
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.tokens import get_encoding
@@ -68,18 +68,6 @@ def test_right_claims_are_used() -> None:
     adapter = ChunkerPositionAdapter(chunker)
     placed = adapter.chunk_with_positions(Document(DocumentId("d"), TEXT))
     assert [(c.start, c.end) for c in placed] == [(c.start_index, c.end_index) for c in chunker.chunk(TEXT)]
-
-
-def test_names_contain_class_and_sizes() -> None:
-    recursive = langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50)
-    assert as_chunker(recursive).name.startswith("RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50, ")
-    token = chonkie.TokenChunker(tokenizer="character", chunk_size=30, chunk_overlap=10)
-    name = ChunkerPositionAdapter(token).name
-    assert name.startswith("PositionAdapter(TokenChunker(chunk_size=30, chunk_overlap=10, ")
-    same = chonkie.TokenChunker(tokenizer="character", chunk_size=30, chunk_overlap=10)
-    assert as_chunker(same).name == as_chunker(token).name
-    other = langchain.RecursiveCharacterTextSplitter(chunk_size=200, chunk_overlap=50, separators=["x"])
-    assert as_chunker(other).name != as_chunker(recursive).name
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,7 @@ from rag_eval import (
     ChunkLevelGroundTruth,
     ChunkLevelRunOutput,
     DocumentId,
-    EvaluationResult,
     Query,
-    TokenLevelDatasetExample,
     TokenLevelGroundTruth,
     TokenLevelRunOutput,
     generate_chunk_id,
@@ -70,10 +68,3 @@ def test_sequences_are_copied_into_tuples() -> None:
 def test_values_can_be_hashed_despite_their_metadata() -> None:
     query = Query.from_text("why?", {"tags": ["a"]})
     assert len({TokenLevelGroundTruth(query, [SPAN]), TokenLevelGroundTruth(query, [SPAN])}) == 1
-
-
-def test_examples_and_results_have_the_documented_defaults() -> None:
-    example = TokenLevelDatasetExample(inputs={"query": "why?"}, outputs={"relevant_spans": []})
-    assert example["inputs"] == {"query": "why?"}
-    result = EvaluationResult({"span_recall": 0.5})
-    assert (result.experiment_url, result.raw_results) == (None, None)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from strategies import NASTY_SAMPLES
+from strategies import FRAGMENTS, known_texts
 
 from rag_eval.ground_truth.truth_files import read_token_level
 from tests.documents.made_files import pdf
@@ -182,7 +182,7 @@ def test_the_list_shows_what_is_asked_for(tmp_path: Path, opened: Opener) -> Non
 
 def test_offsets_are_counted_as_python_counts_them(tmp_path: Path, opened: Opener) -> None:
     page = opened(write_files(tmp_path))
-    texts = [*NASTY_SAMPLES, FERRY, HOSTILE, "".join(NASTY_SAMPLES) * 3]
+    texts = [*(text[:2000] for text in known_texts().values()), FERRY, HOSTILE, "".join(FRAGMENTS) * 3]
     counted = page.evaluate(
         """async (texts) => {
           const { DocumentText } = await import("/static/text.js");
