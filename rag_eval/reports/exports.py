@@ -17,7 +17,7 @@ import pyarrow as pa
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, counted, slug, suggestion
 from rag_eval.metrics.metric import DEFAULT_ENCODING, split_name
-from rag_eval.pipeline.document_steps import StoredDocuments, read_chunks
+from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.hits import found_chunks
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
@@ -81,8 +81,8 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
     Args:
         workspace: Where the run is.
         outcome: The run.
-        to: One of ``FORMATS``. TREC's files have every hit; JSON lines have what the objective counts: the first k
-            passages, or those within its budget of tokens.
+        to: One of ``FORMATS``. TREC's files have every hit of a chunk-level run; JSON lines have what the objective
+            counts: the first k passages, or those within its budget of tokens.
         folder: Where the files go.
 
     Raises:
@@ -94,6 +94,8 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: there is nothing to export")
     if to == "trec":
+        if outcome.inputs.evaluation_type == "token-level":
+            raise ConfigurationError(f"TREC files rate chunks, and the truth of {outcome.run} is spans: export jsonl")
         return _write_trec(workspace, outcome, folder)
     if split_name(outcome.ranking_metric)[1].kind == "min":
         reason = f"{outcome.ranking_metric} counts another number of hits for each question"
@@ -196,37 +198,23 @@ def _touch(first: Row, second: Row) -> bool:
 
 
 def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path) -> Exported:
-    """Write a run file for each configuration, and qrels: one at chunk level, at token level one for each.
-
-    At token level a chunk is relevant to a question if it touches evidence, so other chunks have other qrels.
-    """
+    """Write a run file for each configuration, and the relevant chunks as ``qrels.txt``."""
     exported = Exported()
-    is_placed = outcome.inputs.evaluation_type == "token-level"
-    answers = workspace.read_table(outcome.inputs.truth.answers)
-    if is_placed:
-        exported.notes.append(
-            "A chunk that touches evidence is relevant: the scores differ from those of spans. Compare them only "
-            "between configurations of the same chunks."
-        )
-    else:
-        rows = answers.to_pylist()
-        pairs = sorted({(row["query_id"], row["chunk_id"]) for row in rows})
-        exported.write(folder / "qrels.txt", (f"{_word(query)} 0 {_word(unit)} 1" for query, unit in pairs))
-        if len(rows) > len({(row["query_id"], row["group"]) for row in rows}):
-            exported.notes.append("Alternatives are separate relevant chunks in qrels.txt, but one group in rag-eval.")
-    known, repeated = set(answers.column("query_id").to_pylist()), list[int]()
+    answers = workspace.read_table(outcome.inputs.truth.answers).to_pylist()
+    pairs = sorted({(row["query_id"], row["chunk_id"]) for row in answers})
+    exported.write(folder / "qrels.txt", (f"{_word(query)} 0 {_word(chunk)} 1" for query, chunk in pairs))
+    if len(answers) > len({(row["query_id"], row["group"]) for row in answers}):
+        exported.notes.append("Alternatives are separate relevant chunks in qrels.txt, but one group in rag-eval.")
+    known, repeated = {query for query, _ in pairs}, list[int]()
     names = _file_names([configuration.name for configuration in outcome.configurations])
     for configuration, name in zip(outcome.configurations, names, strict=True):
-        returned = workspace.read_table(configuration.returned)
-        hits = {query: rows for query, rows in _by_query(returned).items() if query in known}
-        lines = _run_lines(hits, name, is_placed)
+        hits = _by_query(workspace.read_table(configuration.returned))
+        lines = _run_lines({query: rows for query, rows in hits.items() if query in known}, name)
         exported.write(folder / f"{name}.run", lines)
-        repeated.append(sum(map(len, hits.values())) - len(lines))
-        if is_placed:
-            exported.write(folder / f"{name}.qrels", _qrels(workspace, configuration, answers, returned))
+        repeated.append(sum(len(rows) for query, rows in hits.items() if query in known) - len(lines))
     if any(repeated):
         which = counted(sum(map(bool, repeated)), "configurations")
-        exported.notes.append(f"A passage counts once: {counted(sum(repeated), 'repeated hits')} left out in {which}.")
+        exported.notes.append(f"A chunk counts once: {counted(sum(repeated), 'repeated hits')} left out in {which}.")
     return exported
 
 
@@ -245,14 +233,8 @@ def _word(identifier: str) -> str:
     return re.sub(r"[\s%\x00-\x1f\x7f]", lambda match: quote(match[0]), identifier)
 
 
-def _unit(row: Row, is_placed: bool) -> str:
-    if is_placed and row["start"] is not None:
-        return _word(f"{row['doc_id']}:{row['start']}-{row['end']}")
-    return _word(row["chunk_id"] or f"no-place-{row['rank']}")
-
-
-def _run_lines(hits: Mapping[str, Sequence[Row]], tag: str, is_placed: bool) -> list[str]:
-    """Return the lines of a run file, without the hits of a unit that a query has already.
+def _run_lines(hits: Mapping[str, Sequence[Row]], tag: str) -> list[str]:
+    """Return the lines of a run file, without the hits of a chunk that a query has already.
 
     TREC's tools sort by the score, read as a single-precision number, and not by the rank: equal scores are made to
     fall by the least that these tell apart.
@@ -262,34 +244,10 @@ def _run_lines(hits: Mapping[str, Sequence[Row]], tag: str, is_placed: bool) -> 
         seen: set[str] = set()
         before = np.float32(np.inf)
         for row in sorted(rows, key=itemgetter("rank")):
-            unit = _unit(row, is_placed)
-            if unit not in seen:
-                seen.add(unit)
+            chunk = _word(row["chunk_id"] or f"no-place-{row['rank']}")
+            if chunk not in seen:
+                seen.add(chunk)
                 score = np.float32(1 / row["rank"] if row.get("score") is None else row["score"])
                 before = score if score < before else np.nextafter(before, np.float32(-np.inf))
-                lines.append(f"{_word(query)} Q0 {unit} {len(seen)} {before!s} {tag}")
+                lines.append(f"{_word(query)} Q0 {chunk} {len(seen)} {before!s} {tag}")
     return lines
-
-
-def _qrels(
-    workspace: Workspace, configuration: ConfigurationOutcome, answers: pa.Table, returned: pa.Table
-) -> Iterator[str]:
-    """Yield the chunks that touch evidence, and evidence that none touches.
-
-    Of a system, and of passages larger than chunks, only what was returned is known.
-    """
-    import polars as pl
-
-    place = ["doc_id", "start", "end"]
-    truth = pl.DataFrame(answers.select(["query_id", *place]))
-    if configuration.chunk_tables and configuration.passages is None:
-        chunks = read_chunks(workspace, configuration.chunk_tables, "token-level")
-        near = truth.join(pl.DataFrame(chunks.select(place)), on="doc_id", suffix="_unit")
-    else:
-        units = pl.DataFrame(returned.select(["query_id", *place])).drop_nulls()
-        near = truth.join(units, on=["query_id", "doc_id"], suffix="_unit")
-    touched = near.filter((pl.col("start_unit") < pl.col("end")) & (pl.col("end_unit") > pl.col("start")))
-    missed = truth.join(touched, on=["query_id", *place], how="anti")
-    relevant = pl.concat([touched.select("query_id", "doc_id", start="start_unit", end="end_unit"), missed])
-    for row in relevant.unique().sort("query_id", *place).iter_rows(named=True):
-        yield f"{_word(row['query_id'])} 0 {_unit(row, is_placed=True)} 1"

@@ -46,12 +46,13 @@ class Overlay:
 class _PackedChunks:
     """The chunks of a chunking: their ranges, the tokens of those within a budget (else -1), and the rows in use."""
 
+    number: int
     ranges: Ranges
     tokens: Counts
     used: Counts
 
-    def section(self, number: int) -> Section:
-        return Section.of(f"chunks-{number}", np.column_stack([self.ranges[self.used], self.tokens[self.used]]))
+    def section(self) -> Section:
+        return Section.of(f"chunks-{self.number}", np.column_stack([self.ranges[self.used], self.tokens[self.used]]))
 
     def places(self, rows: Counts) -> Counts:
         """Return the places of rows among those in use; -1 for -1."""
@@ -74,17 +75,14 @@ def pack_overlay(
     chunks, hits = _packed_hits(sides, ids, relevant, texts, cuts)
     retrieved = np.concatenate([cut.ranges[cut.used] for cut in chunks.values()])
     carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
-    number = {digest: place for place, digest in enumerate(chunks)}
     labels, tags = kinds_of(questions.queries, [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)])
-    opened = opened if opened and max(opened) < len(sides) else (0, _second(hits, sides))
-    places = _places(questions.paged, texts, np.concatenate([truth, retrieved]))
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
-            {"name": side.name, "chunks": number[side.chunks_digest], "rewritten": side.searches is not None}
+            {"name": side.name, "chunks": chunks[side.chunks_digest].number, "rewritten": side.searches is not None}
             for side in sides
         ],
-        "opened": opened,
+        "opened": opened if opened and max(opened) < len(sides) else (0, _second(hits, sides)),
         "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
         "metrics": [_metric(name) for name in questions.metrics],
         "tags": labels,
@@ -92,7 +90,7 @@ def pack_overlay(
     queries = {
         "ids": ids.to_pylist(),
         "texts": questions.queries.column("text").to_pylist(),
-        "unanswerable": [int(value) for value in questions.queries.column("unanswerable").to_pylist()],
+        "unanswerable": questions.queries.column("unanswerable").cast(pa.int8()).to_pylist(),
         "offsets": first_of.tolist(),
         "documents": [list(dict.fromkeys(truth[a:b, 0].tolist())) for a, b in pairwise(first_of)],
         "tags": tags,
@@ -100,8 +98,8 @@ def pack_overlay(
     sections = [
         Section.of("queries", queries),
         Section.of("truth", np.column_stack([truth, groups])),
-        *_text_sections(texts, carried, {"places": places} if places else {}),
-        *(cut.section(number[digest]) for digest, cut in chunks.items()),
+        *_text_sections(texts, carried, _places(questions.paged, texts, np.concatenate([truth, retrieved]))),
+        *(cut.section() for cut in chunks.values()),
     ]
     for n, (side, carried_of) in enumerate(zip(sides, hits, strict=True)):
         sections += _side_sections(n, side, carried_of, chunks[side.chunks_digest], questions)
@@ -117,8 +115,8 @@ def _packed_hits(
     for side in sides:
         if side.chunks_digest not in chunks:
             ranges = texts.ranges(side.chunks)
-            unused = np.zeros(0, np.int64)
-            chunks[side.chunks_digest] = _PackedChunks(ranges, np.full(len(ranges), -1, dtype=np.int64), unused)
+            tokens, unused = np.full(len(ranges), -1, dtype=np.int64), np.zeros(0, np.int64)
+            chunks[side.chunks_digest] = _PackedChunks(len(chunks), ranges, tokens, unused)
         cut = chunks[side.chunks_digest]
         carried = carried_hits(hit_rows(side, ids), cut.ranges, cut.tokens, relevant, texts, cuts)
         cut.used = np.union1d(cut.used, np.concatenate([carried.rows[carried.rows >= 0], carried.late[:, 2]]))
@@ -265,19 +263,24 @@ def _texts_concerned(questions: Questions) -> TextUnits:
     return TextUnits(distinct, titles, rows.column("content"), lengths)
 
 
-def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -> list[Section]:
-    """Return the carried texts, where each begins and ends, and their documents with ``more`` about them."""
+Places = dict[int, list[tuple[int, int, str]]]
+"""The start, the end and the name of pages or other places, by the number of a document."""
+
+
+def _text_sections(texts: TextUnits, carried: Ranges, places: Places) -> list[Section]:
+    """Return the carried texts, where each begins and ends, and their documents."""
     cut = cut_texts(texts.contents, carried)
     ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
     pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
     first = np.searchsorted(carried[:, 0], np.arange(len(texts.ids) + 1))
-    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist(), **more}
+    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist()}
+    documents |= {"places": places} if places else {}
     return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
 
 
-def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> dict[int, list[tuple[int, int, str]]]:
+def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> Places:
     """Return, by the number of a document, where the pages or other places that a range begins or ends in are."""
-    places: dict[int, list[tuple[int, int, str]]] = {}
+    places: Places = {}
     for number in np.unique(ranges[:, 0]).tolist() if metadata else ():
         if number >= 0 and (name := texts.titles[number]) in metadata:
             starts = Document(DocumentId(name), "", json.loads(metadata[name])).places
@@ -322,10 +325,11 @@ def score_columns(side: ConfigurationTables, query_ids: pa.Array, names: Sequenc
     """Return the score of each query by each metric, a metric a row; NaN where there is none."""
     scores = side.scores
     query = _numbers(pa.array([query.query_id for query in scores.queries], pa.string()), query_ids)
+    place = scores.configurations.index(side.outcome.name)
     columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
     for row, name in enumerate(names):
         if name in scores.metrics:
-            values = scores.values[scores.metrics.index(name), side.place]
+            values = scores.values[scores.metrics.index(name), place]
             columns[row, query[query >= 0]] = values[query >= 0]
     return columns
 
@@ -346,20 +350,22 @@ def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], lis
 
     Kinds are metadata with few values that many queries share, but not all, and how many passages a question needs.
     """
-    metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
-    for entry, count in zip(metadata, passages, strict=True):
-        entry |= {PASSAGES: passages_kind(count)} if count else {}
-    values: dict[str, set[str]] = {}
-    for entry in metadata:
-        for key, value in entry.items():
+    entries = [json.loads(text) for text in queries.column("metadata").to_pylist()]
+    values: dict[str, dict[int, str]] = {}
+    for number, (entry, count) in enumerate(zip(entries, passages, strict=True)):
+        for key, value in (entry | ({PASSAGES: passages_kind(count)} if count else {})).items():
             if isinstance(value, str | bool | int):
-                values.setdefault(key, set()).add(str(value))
-    few = {key for key, known in values.items() if len(known) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
-    few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
-    labels = sorted(f"{key}: {value}" for key in few for value in values[key])
+                values.setdefault(key, {})[number] = f"{key}: {value}"
+    few = [known for known in values.values() if _tells_apart(known, len(entries))]
+    labels = sorted({label for known in few for label in known.values()})
     numbers = {label: number for number, label in enumerate(labels)}
-    labels_by_query = [[f"{key}: {value}" for key, value in entry.items()] for entry in metadata]
-    return labels, [sorted(numbers[label] for label in labels_of if label in numbers) for labels_of in labels_by_query]
+    return labels, [sorted(numbers[known[row]] for known in few if row in known) for row in range(len(entries))]
+
+
+def _tells_apart(labels: Mapping[int, str], queries: int) -> bool:
+    """Return whether labels, by the number of a query, are few, and not the same for all."""
+    distinct = len(set(labels.values()))
+    return distinct <= min(MOST_TAG_VALUES, queries / 2) and not (distinct == 1 and len(labels) == queries)
 
 
 def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:

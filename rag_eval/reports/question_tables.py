@@ -27,19 +27,21 @@ class ConfigurationTables:
     """The tables of a configuration.
 
     Attributes:
+        name: Its name in the page.
+        outcome: The configuration in its run.
+        scores: The scores of its run.
         hits: The hits, or the passages if those were returned.
         chunks: The chunks, or the passages if those were returned.
         chunks_digest: Of the chunks, which configurations share.
-        place: The row of the configuration in the scores.
         searches: What was searched; None for the questions as asked.
     """
 
     name: str
+    outcome: ConfigurationOutcome
+    scores: RunScores
     hits: pa.Table
     chunks: pa.Table
     chunks_digest: str
-    scores: RunScores
-    place: int
     searches: pa.Table | None = None
 
 
@@ -77,64 +79,67 @@ def questions_of(
 
     The latter are left out if they were found in other data, or if their tables are missing.
     """
-    truth, ranked = outcome.inputs.truth, outcome.ranked()
-    tables = [_tables_of(workspace, configuration, scores, configuration.name) for configuration in ranked]
-    notes, opened, sides = [], None, None
-    if compared is not None and compared.differences:
-        notes.append(f"The hits of {compared.before.run} are not shown: they were found in other data.")
-    elif compared is not None:
-        before, pairs = compared.before, {row.before for row in compared.rows}
-        earlier = [configuration for configuration in before.ranked() if configuration.name in pairs]
-        try:
-            others = [_tables_of(workspace, c, compared.scores.before, f"{c.name} (in {before.run})") for c in earlier]
-            sides = _with_chunks(workspace, truth.evaluation_type, [*tables, *others], [*ranked, *earlier])
-            if row := compared.to_open_with(ranked[0].name):
-                new, old = ([configuration.name for configuration in run] for run in (ranked, earlier))
-                opened = new.index(row.after), len(new) + old.index(row.before)
-        except ArtifactError as error:
-            notes.append(f"The hits of {before.run} are not shown: {error}.")
+    truth, level = outcome.inputs.truth, outcome.inputs.evaluation_type
+    tables = [_tables_of(workspace, scores, configuration) for configuration in outcome.ranked()]
     documents = workspace.read_tables(outcome.inputs.documents)
+    metadata = documents.select(["doc_id", "metadata"])
+    paged = metadata.filter(pc.match_substring(metadata.column("metadata"), f'"{PLACES}"')).to_pylist()
+    notes: list[str] = []
+    sides, opened = None, None
+    if compared is not None:
+        try:
+            sides = _with_chunks(workspace, level, [*tables, *_tables_before(workspace, compared)])
+            opened = _opened(compared, sides, len(tables))
+        except ArtifactError as error:
+            notes.append(f"The hits of {compared.before.run} are not shown: {error}.")
     return Questions(
-        evaluation_type=truth.evaluation_type,
+        evaluation_type=level,
         documents=documents,
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
-        configurations=sides or _with_chunks(workspace, truth.evaluation_type, tables, ranked),
+        configurations=sides or _with_chunks(workspace, level, tables),
         ks=outcome.config.k,
         metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
         notes=notes,
         opened=opened,
-        paged=_paged(documents),
+        paged={row["doc_id"]: row["metadata"] for row in paged},
     )
 
 
-def _paged(documents: pa.Table) -> dict[str, str]:
-    columns = documents.select(["doc_id", "metadata"])
-    rows = columns.filter(pc.match_substring(columns.column("metadata"), f'"{PLACES}"')).to_pylist()
-    return {row["doc_id"]: row["metadata"] for row in rows}
+def _tables_before(workspace: Workspace, compared: RunComparison) -> list[ConfigurationTables]:
+    """Return the tables of the compared configurations of the run before; raises ``ArtifactError``."""
+    if compared.differences:
+        raise ArtifactError("they were found in other data")
+    before, pairs = compared.before, {row.before for row in compared.rows}
+    earlier = [configuration for configuration in before.ranked() if configuration.name in pairs]
+    return [_tables_of(workspace, compared.scores.before, run, f" (in {before.run})") for run in earlier]
+
+
+def _opened(compared: RunComparison, sides: Sequence[ConfigurationTables], new: int) -> tuple[int, int] | None:
+    """Return the numbers of the configuration to open and of that before; the first ``new`` sides are those now."""
+    row = compared.to_open_with(sides[0].name)
+    names = [side.outcome.name for side in sides]
+    return row and (names.index(row.after), names.index(row.before, new))
 
 
 def _tables_of(
-    workspace: Workspace, configuration: ConfigurationOutcome, scores: RunScores, name: str
+    workspace: Workspace, scores: RunScores, configuration: ConfigurationOutcome, suffix: str = ""
 ) -> ConfigurationTables:
     """Return the tables of a configuration, without the chunks that it shares with others."""
-    hits, place = workspace.read_table(configuration.returned), scores.configurations.index(configuration.name)
+    hits, name = workspace.read_table(configuration.returned), f"{configuration.name}{suffix}"
     searches = None if configuration.searches is None else workspace.read_table(configuration.searches)
     chunks, digest = CHUNKS.empty_table(), digest_of(configuration.chunk_tables)
     if not configuration.chunk_tables or configuration.passages is not None:
         (hits, chunks), digest = returned_chunks(hits), configuration.returned.digest
-    return ConfigurationTables(name, hits, chunks, digest, scores, place, searches)
+    return ConfigurationTables(name, configuration, scores, hits, chunks, digest, searches)
 
 
 def _with_chunks(
-    workspace: Workspace,
-    level: EvaluationType,
-    sides: Sequence[ConfigurationTables],
-    outcomes: Sequence[ConfigurationOutcome],
+    workspace: Workspace, level: EvaluationType, sides: Sequence[ConfigurationTables]
 ) -> list[ConfigurationTables]:
     """Read the chunks that were hit, once for all configurations that share them."""
-    shards = {digest_of(c.chunk_tables): c.chunk_tables for c in outcomes if c.passages is None}
+    shards = {digest_of(side.outcome.chunk_tables): side.outcome.chunk_tables for side in sides}
     chunks = {}
     for digest in {side.chunks_digest for side in sides} & shards.keys():
         hits = [side.hits for side in sides if side.chunks_digest == digest]

@@ -47,24 +47,20 @@ def choose_texts(
 ) -> tuple[Ranges, Sequence[str]]:
     """Choose about ``most`` characters of text to carry for these spans, and a note if some is left out.
 
-    All documents with a span if they fit; else the text around truth and hits; else around truth alone; else around as
-    many spans of the truth as fit. The ranges are sorted and do not overlap.
+    All documents with a span if they fit; else the text around as many spans as fit, truth before hits. The ranges are
+    sorted and do not overlap.
     """
     spans = np.concatenate([truth, hits])
     documents = np.unique(spans[:, 0])
     total = int(lengths[documents].sum())
     if total <= most:
         return np.stack([documents, np.zeros_like(documents), lengths[documents]], axis=1), []
-    about = f"The documents have {total:,} characters, too many for one page: only the text around"
-    fits = int(np.searchsorted(np.cumsum(truth[:, 2] - truth[:, 1] + 2 * CONTEXT), most, side="right"))
-    some = f"the first {fits:,} of {len(truth):,} spans of truth"
-    for chosen, what in ((spans, "truth and hits"), (truth, "truth"), (truth[:fits], some)):
-        start, end = np.maximum(chosen[:, 1] - CONTEXT, 0), np.minimum(chosen[:, 2] + CONTEXT, lengths[chosen[:, 0]])
-        around = merged(np.stack([chosen[:, 0], start, end], axis=1))
-        note = f"{about} {what} is shown."
-        if (around[:, 2] - around[:, 1]).sum() <= most:
-            break
-    return around, [note]
+    fits = int(np.searchsorted(np.cumsum(spans[:, 2] - spans[:, 1] + 2 * CONTEXT), most, side="right"))
+    chosen = spans[:fits]
+    start, end = np.maximum(chosen[:, 1] - CONTEXT, 0), np.minimum(chosen[:, 2] + CONTEXT, lengths[chosen[:, 0]])
+    which = "spans of truth and hits" if fits == len(spans) else f"{fits:,} of {len(spans):,} spans of truth and hits"
+    note = f"The documents have {total:,} characters, too many for one page: only the text around {which} is shown."
+    return merged(np.stack([chosen[:, 0], start, end], axis=1)), [note]
 
 
 def cut_texts(contents: pa.ChunkedArray, ranges: Ranges) -> list[bytes]:

@@ -52,25 +52,17 @@ def test_whole_documents_where_that_is_affordable() -> None:
     assert as_rows(carried) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
 
 
-def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
-    carried, notes = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
-    assert as_rows(carried) == [
-        (0, 0, 200 + CONTEXT),
-        (1, 50_000 - CONTEXT, 50_400 + CONTEXT),
-        (1, 90_000 - CONTEXT, 95_000 + CONTEXT),
-        (2, 0, 40),
-    ]
-    assert notes == [
-        "The documents have 105,040 characters, too many for one page: only the text around truth and hits is shown."
-    ]
-
-
-def test_else_around_truth_and_else_around_some_of_it() -> None:
-    around_truth, _ = choose_texts(LENGTHS, TRUTH, HITS, most=2_000)
-    assert as_rows(around_truth) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
+def test_else_what_stands_around_as_many_spans_as_fit_and_the_page_says_so() -> None:
+    around = [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
+    both, notes = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
+    assert as_rows(both) == [*around, (1, 90_000 - CONTEXT, 95_000 + CONTEXT), (2, 0, 40)]
+    about = "The documents have 105,040 characters, too many for one page: only the text around"
+    assert notes == [f"{about} spans of truth and hits is shown."]
+    truth, _ = choose_texts(LENGTHS, TRUTH, HITS, most=3_000)
+    assert as_rows(truth) == around
     some, notes = choose_texts(LENGTHS, TRUTH, HITS, most=1_000)
-    assert as_rows(some) == [(0, 0, 200 + CONTEXT)]
-    assert "the first 1 of 3 spans of truth" in notes[0]
+    assert as_rows(some) == around[:1]
+    assert notes == [f"{about} 1 of 5 spans of truth and hits is shown."]
     assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10)[0]) == 0
 
 
