@@ -81,7 +81,7 @@ def _as_data(comparison: "RunComparison", queries: int) -> dict[str, object]:
         "after": comparison.after.run,
         "differences": comparison.differences,
         "queries": comparison.queries,
-        "left_out": comparison.left_out,
+        "left_out": comparison.unpaired(),
         "comparisons": rows,
     }
 

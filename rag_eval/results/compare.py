@@ -116,14 +116,6 @@ class RunComparison:
         both = {name: (before.get(name, "not there"), after.get(name, "not there")) for name in names}
         return {name: presence for name, presence in both.items() if presence != ("scored", "scored")}
 
-    @property
-    def left_out(self) -> dict[str, str]:
-        """Why a configuration was not compared, by its name."""
-        return {
-            name: f"{before} in {self.before.run}, {after} in {self.after.run}"
-            for name, (before, after) in self.unpaired().items()
-        }
-
     def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
         """Return every query that changed, the worst first."""
         before, after = self.scores.paired(row.metric, {row.before: row.after})

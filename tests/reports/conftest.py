@@ -13,6 +13,7 @@ from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.config.loading import load_config
+from rag_eval.config.models import BenchmarkConfig
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, page_of
@@ -38,6 +39,14 @@ class Kept:
     def page(self) -> Path:
         """The run's page."""
         return page_of(self.workspace, self.outcome)
+
+
+def run_and_report(root: Path, config: BenchmarkConfig) -> Kept:
+    """Run a benchmark in a workspace of its own, and write its report."""
+    workspace = Workspace(root=root)
+    kept = Kept(workspace, run_benchmark(workspace, config))
+    keep_report(workspace, kept.outcome)
+    return kept
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from rag_eval.results.run_scores import read_scores
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Corpus
 from tests.chain import run_benchmark
-from tests.reports.conftest import Kept, Opened
+from tests.reports.conftest import Kept, Opened, run_and_report
 
 OpenReport = Callable[..., Opened]
 Counts = dict[str, dict[str, int]]
@@ -278,15 +278,13 @@ def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport
         retrieval=["bm25", "vector"],
         k=[1, 5],
     )
-    workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, run_benchmark(workspace, config))
-    keep_report(workspace, kept.outcome)
+    kept = run_and_report(tmp_path / "work", config)
     report = open_report(kept.page)
     assert "of the relevant chunks in the first five hits" in report.page.locator("#answer").inner_text()
     counts = counted(report, kept, 2, [1, 5])
     relevant = {item.query.id: set(item.relevant_chunk_ids) for item in truth}
     for side, one in enumerate(kept.outcome.ranked()):
-        hits = workspace.read_table(one.hits).to_pylist()
+        hits = kept.workspace.read_table(one.hits).to_pylist()
         for query, wanted in relevant.items():
             for k in (1, 5):
                 found = {row["chunk_id"] for row in hits if row["query_id"] == query and row["rank"] <= k}
@@ -346,9 +344,7 @@ def test_a_found_copy_is_found_and_one_that_was_not_retrieved_is_not_missed(
         retrieval=["bm25"],
         k=[1, 4],
     )
-    workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, run_benchmark(workspace, config))
-    keep_report(workspace, kept.outcome)
+    kept = run_and_report(tmp_path / "work", config)
     report = open_report(kept.page)
     for k in (1, 4):
         assert counted(report, kept, 2, [k]) == grouped_counts(kept, k)

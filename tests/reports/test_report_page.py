@@ -12,8 +12,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.retrieval import RETRIEVER
-from tests.chain import run_benchmark
-from tests.reports.conftest import Kept, Opened, findings
+from tests.reports.conftest import Kept, Opened, findings, run_and_report
 from tests.reports.test_report_files import BROKEN, SMALL
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
@@ -443,9 +442,7 @@ def test_without_a_script_the_answer_and_the_ranking_are_there(budget_run: Kept,
 
 
 def test_a_run_that_failed_whole_says_so(open_report: OpenReport, tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path)
-    kept = Kept(workspace, run_benchmark(workspace, SMALL.model_copy(update={"chunkers": [BROKEN]})))
-    keep_report(workspace, kept.outcome)
+    kept = run_and_report(tmp_path, SMALL.model_copy(update={"chunkers": [BROKEN]}))
     opened = open_report(kept.page, shows=".alive #failures")
     assert opened.page.locator("h1").inner_text() == "No configuration finished"
     assert "must be smaller" in opened.page.locator("#failures").inner_text()
@@ -461,9 +458,7 @@ def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metr
     retrieval = [RETRIEVER.make(name) for name in ("bm25", "vector")]
     objective = metrics[0] if metrics[0] == "precision_omega" else f"{metrics[0]}@5"
     update = {"metrics": metrics, "k": [1, 5], "retrieval": retrieval, "objective": objective}
-    workspace = Workspace(root=tmp_path)
-    kept = Kept(workspace, run_benchmark(workspace, SMALL.model_copy(update=update)))
-    keep_report(workspace, kept.outcome)
+    kept = run_and_report(tmp_path, SMALL.model_copy(update=update))
     opened = open_report(kept.page)
     assert opened.page.locator("#metric").input_value() == metrics[0]
     assert opened.page.locator("#chart-frontier svg").count() == 1

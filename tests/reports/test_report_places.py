@@ -8,15 +8,12 @@ import pytest
 
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.config.models import BenchmarkConfig
-from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.exports import export_run
 from rag_eval.reports.question_data import pack_overlay
 from rag_eval.reports.question_tables import questions_of
-from rag_eval.reports.write import keep_report
 from rag_eval.results.run_scores import read_scores
-from tests.chain import run_benchmark
 from tests.documents.made_files import pdf
-from tests.reports.conftest import Kept, Opened
+from tests.reports.conftest import Kept, Opened, run_and_report
 
 OpenReport = Callable[..., Opened]
 HOSTILE = "<img src=x onerror='window.pwned = 1'>"
@@ -54,10 +51,7 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         k=[2],
         metrics=["span_recall"],
     )
-    workspace = Workspace(root=folder / "workspace")
-    outcome = run_benchmark(workspace, config)
-    keep_report(workspace, outcome)
-    return Kept(workspace, outcome)
+    return run_and_report(folder / "workspace", config)
 
 
 def test_passages_tell_their_page(paged: Kept, open_report: OpenReport) -> None:

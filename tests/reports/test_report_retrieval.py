@@ -41,13 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Benchmark
     return workspace, run_benchmark(workspace, CONFIG.model_copy(update=axes))
 
 
-def test_names_tell_the_parts_that_are_not_the_default(made: tuple[Workspace, BenchmarkOutcome]) -> None:
-    own = f"queries {__name__}.other_words"
-    start = "recursive-token 100/0, bm25, headings"
-    names = [one.name for one in made[1].configurations]
-    assert names == [start, f"{start}, window 1", f"{start}, {own}", f"{start}, {own}, window 1"]
-
-
 def test_budgets_scores_and_losses_are_those_of_the_passages(made: tuple[Workspace, BenchmarkOutcome]) -> None:
     workspace, outcome = made
     scores = collect_scores(workspace, outcome)

@@ -28,7 +28,7 @@ def test_a_worse_run_is_worse_and_a_slightly_worse_one_cannot_be_told_apart(stor
     found = compare_runs(store.workspace, store.good, store.much_worse)
     assert found.metrics == ["span_recall@3", "tokens_retrieved@3", "span_precision@3"]
     assert len(found.rows) == 6
-    assert (found.queries, found.differences, found.left_out) == (60, [], {})
+    assert (found.queries, found.differences, found.unpaired()) == (60, [], {})
     by_metric = {(row.metric, row.before): row.comparison for row in found.rows}
     recall = by_metric["span_recall@3", LARGE_NAME]
     assert recall.verdict == "worse"
@@ -76,7 +76,7 @@ def test_configurations_are_paired_by_name_or_as_asked(store: Store) -> None:
     good, failed = store.good, store.partly_failed
     found = compare_runs(store.workspace, good, failed)
     assert {row.after for row in found.rows} == {SMALL_NAME}
-    assert found.left_out == {LARGE_NAME: f"scored in {good.run}, failed in {failed.run}"}
+    assert found.unpaired() == {LARGE_NAME: ("scored", "failed")}
     pairs = name_pairs(good, good, [f"{SMALL_NAME}={LARGE_NAME}"])
     (row,) = compare_runs(store.workspace, good, good, pairs=pairs, metrics=["span_precision@1"]).rows
     assert (row.before, row.after, row.comparison.verdict) == (SMALL_NAME, LARGE_NAME, "worse")

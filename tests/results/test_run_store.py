@@ -130,7 +130,7 @@ from rag_eval.results.runs import choose_baseline
 from tests.results.made_runs import make_run, write_data
 root, own = map(Path, sys.argv[1:])
 workspace, config = Workspace(root=root), write_data(own, documents=2, queries=1)
-for _ in range(5):
+for _ in range(3):
     choose_baseline(workspace, make_run(workspace, config).run)
 """
 
@@ -141,7 +141,7 @@ def test_several_writers_lose_nothing(tmp_path: Path) -> None:
     assert [writer.wait(120) for writer in writers] == [0, 0]
     workspace = Workspace(root=tmp_path / ".rag-eval")
     names = run_names(workspace)
-    assert len(names) == 10
+    assert len(names) == 6
     for name in names:
         assert read_run(workspace, name).run == name
     assert read_baseline(workspace, None).run in names
