@@ -120,7 +120,7 @@ def _opened(compared: RunComparison, sides: Sequence[ConfigurationTables], new: 
     """Return the numbers of the configuration to open and of that before; the first ``new`` sides are those now."""
     row = compared.to_open_with(sides[0].name)
     names = [side.outcome.name for side in sides]
-    return row and (names.index(row.after), names.index(row.before, new))
+    return None if row is None else (names.index(row.after), names.index(row.before, new))
 
 
 def _tables_of(
