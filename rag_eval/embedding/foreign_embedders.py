@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ class ForeignEmbedder(Foreign):
 
     kind = "embedder"
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+    def __init__(self, source: object, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         embed_texts = _method(source, _TEXTS) or (source if callable(source) else None)
         if embed_texts is None or inspect.isclass(source):

@@ -37,7 +37,7 @@ class ForeignReranker(Foreign):
 
     kind = "reranker"
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+    def __init__(self, source: object, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         self._shape = next((shape for method, shape in RERANKER_SHAPES.items() if hasattr(source, method)), None)
         if inspect.isclass(source) or not (self._shape or callable(source)):
@@ -163,7 +163,7 @@ class ForeignRetriever(Foreign):
 
     kind = "retriever"
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+    def __init__(self, source: object, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         if not is_callable_part(source) and (not callable(getattr(source, "index", None)) or searcher(source) is None):
             raise ConfigurationError(
@@ -277,7 +277,7 @@ class ForeignSystem(Foreign):
 
     kind = "system"
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+    def __init__(self, source: object, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         search = searcher(source)
         if search is None:

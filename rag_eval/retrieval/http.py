@@ -4,8 +4,9 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import KW_ONLY
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import httpx
 from pydantic import Field, StrictFloat
@@ -41,12 +42,6 @@ class JsonService:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(headers=headers, timeout=timeout)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._client.close()
 
@@ -62,7 +57,7 @@ class JsonService:
             raise kind(f"{self._name} failed, {answer.reason}: {answer.advice}")
         return answer
 
-    def _attempt(self, method: Method, url: str, body: Any, seconds_left: float) -> object | Failure:
+    def _attempt(self, method: Method, url: str, body: object, seconds_left: float) -> object | Failure:
         sent: dict[str, Any] = {"json": body} if method == "POST" else {"params": body}
         try:
             answer = self._client.request(method, url, timeout=min(self._timeout, max(seconds_left, 0.001)), **sent)
@@ -103,8 +98,8 @@ class HttpSystem:
     _: KW_ONLY
     version: Annotated[Name | None, Field(description="The version of the service; change it when it changes.")] = None
     method: Annotated[Method, Field(description="The HTTP method; GET sends the body as parameters.")] = "POST"
-    body: Annotated[dict[str, Any], Field(description="The request; {query} and {k} are filled in.")] = Field(
-        default_factory=lambda: {"query": "{query}", "k": "{k}"}
+    body: Annotated[dict[str, object], Field(description="The request; {query} and {k} are filled in.")] = Field(
+        default_factory=lambda: dict[str, object](query="{query}", k="{k}")
     )
     hits: Annotated[str, Field(description="The path of the list of hits in the answer; empty: the answer.")] = ""
     fields: Annotated[
@@ -126,13 +121,13 @@ class HttpSystem:
     def name(self) -> str:
         return f"http {self.url}"
 
-    def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, Any]]]:
+    def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, object]]]:
         """Return the hits of every query; the first that fails for good ends the others."""
         stopped = threading.Event()
         service = JsonService(f"the system {self.name}", self.timeout, self.max_retries, self.key_variable)
-        with service, ThreadPoolExecutor(self.concurrency) as pool:
+        with closing(service), ThreadPoolExecutor(self.concurrency) as pool:
 
-            def search(query: Query) -> list[dict[str, Any]]:
+            def search(query: Query) -> list[dict[str, object]]:
                 if stopped.is_set():
                     return []
                 try:
@@ -144,7 +139,7 @@ class HttpSystem:
 
             return list(pool.map(search, queries))
 
-    def _hits(self, answer: object) -> list[dict[str, Any]]:
+    def _hits(self, answer: object) -> list[dict[str, object]]:
         listed = _at(answer, self.hits)
         if not isinstance(listed, list):
             where = f"at {self.hits}" if self.hits else "as its answer"
@@ -156,7 +151,7 @@ class HttpSystem:
         ]
 
 
-def _filled(template: Any, query: str, k: int) -> Any:
+def _filled(template: object, query: str, k: int) -> object:
     if isinstance(template, Mapping):
         return {key: _filled(value, query, k) for key, value in template.items()}
     if isinstance(template, list):
@@ -166,7 +161,7 @@ def _filled(template: Any, query: str, k: int) -> Any:
     return template.replace("{query}", query).replace("{k}", str(k)) if isinstance(template, str) else template
 
 
-def _at(data: object, path: str) -> Any:
+def _at(data: object, path: str) -> object:
     """Return the value at a dotted path; None if there is none."""
     for step in path.split(".") if path else ():
         if isinstance(data, Mapping):

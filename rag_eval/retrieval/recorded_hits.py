@@ -6,7 +6,7 @@ from functools import cached_property
 from math import isfinite
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, Field, ValidationError
@@ -19,6 +19,7 @@ from rag_eval.storage.files import file_sha256, read_text
 from rag_eval.types.evidence import Query
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+RecordedHit = str | dict[str, object]
 
 
 class RecordedQuery(BaseModel):
@@ -26,12 +27,12 @@ class RecordedQuery(BaseModel):
 
     query_id: str | None = None
     query: str | None = Field(None, validation_alias=AliasChoices("query", "user_input", AliasPath("inputs", "query")))
-    hits: list[str | dict[str, Any]] = Field(
+    hits: list[RecordedHit] = Field(
         validation_alias=AliasChoices("hits", "retrieved_contexts", AliasPath("outputs", "documents"))
     )
 
     @property
-    def answers(self) -> list[str | dict[str, Any]]:
+    def answers(self) -> list[RecordedHit]:
         """The hits, with LangChain's ``page_content`` as ``text``."""
         return [
             {"text": hit["page_content"]} if "page_content" in hit and isinstance(hit, dict) else hit
@@ -39,8 +40,8 @@ class RecordedQuery(BaseModel):
         ]
 
 
-def _read_json_lines(text: str, path: Path) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _read_json_lines(text: str, path: Path) -> dict[str, list[RecordedHit]]:
+    found: dict[str, list[RecordedHit]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
@@ -59,28 +60,27 @@ def _read_json_lines(text: str, path: Path) -> dict[str, list[Any]]:
 _PLACE = re.compile(r"(.+):(\d+)-(\d+)")
 
 
-def _read_trec(text: str, path: Path) -> dict[str, list[Any]]:
+def _read_trec(text: str, path: Path) -> dict[str, list[RecordedHit]]:
     """Read the lines of a TREC run: query id, Q0, document, rank, score, tag; a document is a place or a chunk id."""
-    found: dict[str, list[Any]] = {}
+    scored: dict[str, list[tuple[float, RecordedHit]]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
                 query_id, _, document, _, score, _ = line.split()
-                hit: dict[str, Any] = {"score": float(score)}
-                if not isfinite(hit["score"]):
+                if not isfinite(float(score)):
                     raise ValueError
             except ValueError:
                 raise ConfigurationError(
                     f"{str(path)!r}, line {number}: expected six columns of a TREC run, found {preview(line)}"
                 ) from None
             place = _PLACE.fullmatch(unquote(document))
-            hit |= (
-                {"chunk_id": unquote(document)}
-                if place is None
-                else {"doc_id": place[1], "start": int(place[2]), "end": int(place[3])}
-            )
-            found.setdefault(unquote(query_id), []).append(hit)
-    return {query_id: sorted(hits, key=itemgetter("score"), reverse=True) for query_id, hits in found.items()}
+            hit: dict[str, object] = {"chunk_id": unquote(document)}
+            if place is not None:
+                hit = {"doc_id": place[1], "start": int(place[2]), "end": int(place[3])}
+            scored.setdefault(unquote(query_id), []).append((float(score), hit | {"score": float(score)}))
+    return {
+        query_id: [hit for _, hit in sorted(hits, key=itemgetter(0), reverse=True)] for query_id, hits in scored.items()
+    }
 
 
 def _check_file(path: Path) -> Path:
@@ -112,11 +112,11 @@ class RecordedHits:
         return f"hits {self.path.name}"
 
     @cached_property
-    def _by_query(self) -> Mapping[str, list[Any]]:
+    def _by_query(self) -> Mapping[str, list[RecordedHit]]:
         read = _read_json_lines if self.path.suffix.lower() in JSON_SUFFIXES else _read_trec
         return read(read_text(self.path).removeprefix("\ufeff"), self.path)
 
-    def search_many(self, queries: Sequence[Query], k: int) -> list[list[Any]]:
+    def search_many(self, queries: Sequence[Query], k: int) -> list[list[RecordedHit]]:
         found = [self._by_query.get(query.id, self._by_query.get(query.text.strip())) for query in queries]
         missing = [query.text for query, hits in zip(queries, found, strict=True) if hits is None]
         if missing:

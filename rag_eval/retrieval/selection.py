@@ -19,7 +19,7 @@ from datetime import date, time
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +39,13 @@ from rag_eval.tables import ALLOWED, table_of
 from rag_eval.types.documents import Corpus, Document, Documents, by_id
 from rag_eval.types.evidence import TokenLevelGroundTruth
 
-Filter = Mapping[str, Any]
-Metadata = Mapping[str, list[Any]]
+Value = str | bool | int | float
+Values = Value | list[Value]
+Condition = Values | dict[str, Values]
+Metadata = Mapping[str, list[Value]]
 """The values of each field of a document."""
 
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+COMPARISONS: dict[str, Callable[..., bool]] = {
     "not": operator.ne,
     "above": operator.gt,
     "at_least": operator.ge,
@@ -57,19 +59,19 @@ _JOINING = {"or", "and", "where", "true", "false", *COMPARISONS}
 _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
-def checked_filter(filter_: object) -> dict[str, Any]:
+def checked_filter(filter_: object) -> dict[str, Condition]:
     """Return a filter with dates as text; raises ``ValueError`` if it is none."""
     if not isinstance(filter_, Mapping) or not filter_:
         raise ValueError(f"expected fields with the values they must have, found {value_in_words(filter_)}")
     return {str(field): _checked_condition(str(field), condition) for field, condition in filter_.items()}
 
 
-def _checked_condition(field: str, condition: object) -> Any:
+def _checked_condition(field: str, condition: object) -> Condition:
     if not isinstance(condition, Mapping):
         return _checked_values(field, condition)
     if not condition:
         raise ValueError(f"{field} has no condition: {choices(COMPARISONS)}")
-    checked = {}
+    checked: dict[str, Values] = {}
     for name, value in condition.items():
         if name not in COMPARISONS:
             meant = suggestion(name, COMPARISONS)
@@ -80,7 +82,7 @@ def _checked_condition(field: str, condition: object) -> Any:
     return checked
 
 
-def _checked_values(field: str, values: object) -> Any:
+def _checked_values(field: str, values: object) -> Values:
     if not isinstance(values, list | tuple):
         return _plain(values, field)
     if not values:
@@ -88,13 +90,12 @@ def _checked_values(field: str, values: object) -> Any:
     return [_plain(value, field) for value in values]
 
 
-def _plain(value: object, field: str) -> Any:
-    """Return a value of metadata: a text, a number, true or false."""
+def _plain(value: object, field: str) -> Value:
     if isinstance(value, date | time):
         return value.isoformat()
     if type(value) not in _KINDS:
         raise ValueError(f"{field} is compared with {value_in_words(value)}: give text, a number, true or false")
-    return value
+    return cast("Value", value)
 
 
 def _check_table(path: Path | None) -> Path | None:
@@ -106,7 +107,7 @@ def _check_table(path: Path | None) -> Path | None:
 
 
 Where = Annotated[
-    dict[str, Any] | None,
+    dict[str, Condition] | None,
     BeforeValidator(lambda given: None if given is None else checked_filter(given)),
     WithJsonSchema({"anyOf": [{"type": "object", "minProperties": 1}, {"type": "null"}]}),
 ]
@@ -175,19 +176,19 @@ class Selection:
         )
 
 
-def _condition_in_words(field: str, condition: Any) -> str:
+def _condition_in_words(field: str, condition: Condition) -> str:
     """Return a condition for a label, such as ``folder guides or api`` or ``year at_least 2023``."""
     conditions = [f"{name} {' or '.join(map(_bare, values))}".strip() for name, values in _comparisons(condition)]
     return f"{_bare(field)} {' and '.join(conditions)}"
 
 
-def _bare(value: Any) -> str:
+def _bare(value: Value) -> str:
     """Return a word unquoted, anything else as JSON."""
     is_word = isinstance(value, str) and re.fullmatch(r"[\w./*-]*[^\W\d][\w./*-]*", value) and value not in _JOINING
     return str(value) if is_word else json.dumps(value, ensure_ascii=False)
 
 
-READERS: dict[str, tuple[str, dict[str, Any]]] = {
+READERS: dict[str, tuple[str, dict[str, object]]] = {
     ".csv": ("read_csv", {"infer_schema_length": None, "try_parse_dates": True}),
     ".jsonl": ("read_ndjson", {"infer_schema_length": None}),
     ".parquet": ("read_parquet", {}),
@@ -196,7 +197,7 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
 DOC_ID = "doc_id"
 
 
-def read_metadata(path: Path) -> dict[str, dict[str, Any]]:
+def read_metadata(path: Path) -> dict[str, dict[str, object]]:
     """Return the rows of a table by their ``doc_id``; raises ``ConfigurationError`` if it cannot be used."""
     import polars
 
@@ -218,7 +219,7 @@ def read_metadata(path: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping[str, Any]]) -> list[Metadata]:
+def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping[str, object]]) -> list[Metadata]:
     """Return the fields of every document: from the table, else its front matter, its metadata, or its path.
 
     The path gives ``doc_id``, ``folder`` and ``file``.
@@ -243,7 +244,7 @@ def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping
     return found
 
 
-def _front_matter(document: Document) -> dict[str, Any]:
+def _front_matter(document: Document) -> dict[str, object]:
     """Return the top level of the YAML front matter of a document; aliases are not followed."""
     text = front_matter(document.content)
     if not text:
@@ -267,7 +268,7 @@ def _is_plain(node: yaml.Node) -> bool:
     return all(isinstance(item, yaml.ScalarNode) for item in inside)
 
 
-def _values(value: object, field: str, doc_id: str) -> list[Any]:
+def _values(value: object, field: str, doc_id: str) -> list[Value]:
     """Return the values of a field; none if it is nested, because no condition applies to it."""
     values = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(inner, Mapping | list | tuple) for inner in values):
@@ -278,7 +279,7 @@ def _values(value: object, field: str, doc_id: str) -> list[Any]:
         raise ConfigurationError(f"the metadata of {doc_id!r}: {error}") from None
 
 
-def matching(conditions: Filter, documents: Sequence[str], metadata: Sequence[Metadata]) -> list[str]:
+def matching(conditions: Mapping[str, Condition], documents: Sequence[str], metadata: Sequence[Metadata]) -> list[str]:
     """Return the documents whose metadata meet all conditions.
 
     Raises ``ConfigurationError`` if no document has a field, or a value is compared with one of another type.
@@ -296,7 +297,7 @@ def matching(conditions: Filter, documents: Sequence[str], metadata: Sequence[Me
     ]
 
 
-def _meets(values: list[Any], condition: Any, field: str, doc_id: str) -> bool:
+def _meets(values: list[Value], condition: Condition, field: str, doc_id: str) -> bool:
     for name, wanted in _comparisons(condition):
         for value, other in product(values, wanted):
             if _KINDS[type(value)] != _KINDS[type(other)]:
@@ -311,9 +312,9 @@ def _meets(values: list[Any], condition: Any, field: str, doc_id: str) -> bool:
     return True
 
 
-def _comparisons(condition: Any) -> list[tuple[str, list[Any]]]:
+def _comparisons(condition: Condition) -> list[tuple[str, list[Value]]]:
     """Return the comparisons of a condition, with their values; a bare value or list has the name ``""``."""
-    by_name = condition if isinstance(condition, Mapping) else {"": condition}
+    by_name = condition if isinstance(condition, dict) else {"": condition}
     return [(name, values if isinstance(values, list) else [values]) for name, values in by_name.items()]
 
 

@@ -76,14 +76,11 @@ class AnswerReader:
         elif hasattr(answer, "node"):  # LlamaIndex
             answer, score = answer.node, getattr(answer, "score", None)
         fields = self._fields(answer)
-        score = fields.get("score") if score is None else score
-        if score is not None and (not isinstance(score, Real) or isinstance(score, bool)):
-            raise ConfigurationError(f"{self._name} returned the score {preview(repr(score))}: return a number")
-        score = None if score is None else float(score)
+        score = self._score(fields.get("score") if score is None else score)
         doc_id, start, end, text = (fields.get(key) for key in ("doc_id", "start", "end", "text"))
         chunk_id = fields.get("chunk_id")
         known_id = chunk_id if isinstance(chunk_id, str) else None
-        if doc_id is not None and start is not None and end is not None:
+        if None not in (doc_id, start, end):
             return self._placed(doc_id, start, end, text, score)
         if isinstance(text, str):
             return self._located(text, doc_id, score, known_id)
@@ -92,6 +89,11 @@ class AnswerReader:
         raise ConfigurationError(
             f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
         )
+
+    def _score(self, score: object) -> float | None:
+        if score is not None and (not isinstance(score, Real) or isinstance(score, bool)):
+            raise ConfigurationError(f"{self._name} returned the score {preview(repr(score))}: return a number")
+        return None if score is None else float(score)
 
     def _fields(self, answer: object) -> Mapping[str, object]:
         """Return an answer as a mapping; empty if it is none."""

@@ -49,7 +49,7 @@ class ForeignStore(Foreign):
 
     kind = "store"
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+    def __init__(self, source: object, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         self._reset()
         made = source.func if isinstance(source, functools.partial) else source
