@@ -49,7 +49,6 @@ from rag_eval.evaluation.evaluations import BaseEvaluation as BaseEvaluation
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation as ChunkLevelEvaluation
 from rag_eval.evaluation.evaluations import TokenLevelEvaluation as TokenLevelEvaluation
 from rag_eval.evaluation.evaluations import create_evaluation as create_evaluation
-from rag_eval.evaluation.evaluations import retrieval_losses as retrieval_losses
 from rag_eval.evaluation.langsmith_evaluation import Evaluation as Evaluation
 from rag_eval.evaluation.langsmith_evaluation import UnpublishedRunWarning as UnpublishedRunWarning
 from rag_eval.evaluation.metrics import ChunkLevelRecall as ChunkLevelRecall
@@ -101,7 +100,6 @@ from rag_eval.metrics.formulas import SpanNDCG as SpanNDCG
 from rag_eval.metrics.formulas import SpanPrecision as SpanPrecision
 from rag_eval.metrics.formulas import SpanRecall as SpanRecall
 from rag_eval.metrics.formulas import TokensRetrieved as TokensRetrieved
-from rag_eval.metrics.losses import average_losses as average_losses
 from rag_eval.metrics.metric import ChunkLevelMetric as ChunkLevelMetric
 from rag_eval.metrics.metric import Cut as Cut
 from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric

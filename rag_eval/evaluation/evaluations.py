@@ -8,25 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
 from rag_eval.config.models import SECTIONS, Configuration
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
+from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.evaluation.langsmith_evaluation import LangSmithLink
-from rag_eval.evaluation.run_experiment import CheckedSystem, RetrievalResult, checked_truth, run_experiment
+from rag_eval.evaluation.run_experiment import RetrievalResult, run_experiment
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.ground_truth.truth_files import read_truth
-from rag_eval.metrics.losses import HitStages, check_ks, losses_of
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
 from rag_eval.parts import Kind, label
-from rag_eval.pipeline.hits import hits_table
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.foreign_retrieval import takes_arguments
-from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
+from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.retrievers import VectorRAGRetriever
 from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
@@ -34,7 +31,6 @@ from rag_eval.services.langsmith_experiments import row_outcomes
 from rag_eval.stores import STORE
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
-from rag_eval.tables import chunks_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.evidence import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
@@ -239,28 +235,3 @@ def _load(source: Any, level: EvaluationType, link: LangSmithLink | None, corpus
         )
     read = token_level_truth if level == "token-level" else chunk_level_truth
     return read(link.examples(), link.dataset_name)
-
-
-def retrieval_losses(
-    retriever: VectorRAGRetriever[Any],
-    corpus: Corpus,
-    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    ks: Sequence[int],
-) -> pa.Table:
-    """Index the corpus, retrieve at every stage, and attribute what is missing: a ``LOSSES`` row for each k and query.
-
-    ``average_losses`` gives the means. With a store other than the one in memory, the chunks are embedded again for
-    the exact search; a ``CachedEmbedder`` avoids that. Raises as ``run_experiment`` does.
-    """
-    check_ks(ks)
-    check_corpus(corpus)
-    if not isinstance(retriever, VectorRAGRetriever):
-        raise ConfigurationError(f"{preview(repr(retriever))} has no stages to compare: give a VectorRAGRetriever")
-    level = retriever.evaluation_type
-    truth = checked_truth(level, ground_truth, corpus)
-    indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
-    indexed.index(corpus)
-    queries = [item.query for item in truth]
-    exact, searched, final = (hits_table(level, queries, hits, corpus) for hits in retriever.stages(queries, max(ks)))
-    hits = HitStages({"vector": searched, "reranked": final}, {"vector": exact})
-    return losses_of(level, chunks_to_table(retriever.indexed_chunks()), truth_to_tables(truth), hits, ks).parts

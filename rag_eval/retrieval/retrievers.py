@@ -187,32 +187,11 @@ class VectorRAGRetriever(ChunkRetriever[C]):
             self._filled = self._store.filling
 
     def _search(self, texts: Sequence[str], k: int) -> Ranking:
-        return self._checked_store().search_many(embed_queries(self._embedder, texts), k)
-
-    def _checked_store(self) -> VectorStore:
         if isinstance(self._store, BuiltInStore) and self._store.filling != self._filled:
             raise ConfigurationError(
                 f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
             )
-        return self._store
-
-    def _exact_store(self) -> BuiltInStore:
-        """Return the store if it returns vectors and searches exactly, else one that the chunks are embedded into."""
-        if isinstance(self._store, InMemoryVectorStore):
-            return self._store
-        chunks, store = self.indexed_chunks(), InMemoryVectorStore()
-        store.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
-        return store
-
-    def stages(self, queries: Sequence[Query], k: int) -> tuple[list[list[Hit[C]]], ...]:
-        """Return what exact search finds, what the store finds, and what the reranker keeps.
-
-        For the exact search the chunks are embedded again, unless the store is in memory.
-        """
-        chunks, vectors = self.indexed_chunks(), embed_queries(self._embedder, [query.text for query in queries])
-        stores = self._exact_store(), self._checked_store()
-        exact, searched = (hits_of(store.search_many(vectors, k), chunks, len(queries)) for store in stores)
-        return exact, searched, self.retrieve(queries, k)
+        return self._store.search_many(embed_queries(self._embedder, texts), k)
 
     def scoring(self, texts: Sequence[str]) -> VectorScoring | None:
         """Return the cosine similarities of all chunks; None with a reranker, which scores its hits alone.
@@ -221,13 +200,15 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         """
         if self.reranker is not None:
             return None
-        count = len(self.indexed_chunks())
-        vectors = (self._store if isinstance(self._store, BuiltInStore) else self._exact_store()).vectors
+        chunks, store = self.indexed_chunks(), self._store
+        if not isinstance(store, BuiltInStore):
+            store = InMemoryVectorStore()
+            store.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
         if self._sums is None:
-            parts = np.split(np.arange(count), range(VECTORS_AT_ONCE, count, VECTORS_AT_ONCE))
-            self._sums = VectorSums.of((vectors(part), np.ones(len(part), np.int64)) for part in parts)
+            parts = np.split(np.arange(len(chunks)), range(VECTORS_AT_ONCE, len(chunks), VECTORS_AT_ONCE))
+            self._sums = VectorSums.of((store.vectors(part), np.ones(len(part), np.int64)) for part in parts)
         searches = unit_vectors(embed_queries(self._embedder, texts), "query vectors")
-        return VectorScoring(searches, vectors, self._sums, count)
+        return VectorScoring(searches, store.vectors, self._sums, len(chunks))
 
 
 class BM25Retriever(ChunkRetriever[C]):

@@ -18,7 +18,7 @@ from rag_eval import (
     BM25Retriever, CallableRetriever, CharacterSpan, Chunk, ChunkId, ChunkLevelEvaluation,
     ChunkLevelGroundTruth, Corpus, Hit, HybridRetriever, LocalEmbedder, PositionAwareChunk, Query,
     RecursiveCharacterChunker, SpanRecall, TokenLevelEvaluation, TokenLevelGroundTruth,
-    VectorRAGRetriever, retrieval_losses, run_experiment,
+    VectorRAGRetriever, run_experiment,
 )
 from rag_eval.stores.rankings import Mask, Ranking
 from rag_eval.stores.store import AnyChunk
@@ -85,10 +85,8 @@ def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevel
     vectors = VectorRAGRetriever(chunker, embedder, evaluation_type="chunk-level")
     chunks = HybridRetriever([vectors, BM25Retriever(chunker, evaluation_type="chunk-level")])
     run_experiment(evaluation_type="chunk-level", corpus=corpus, ground_truth=ids, retriever=chunks)
-    retrieval_losses(VectorRAGRetriever(chunker, embedder), corpus, truth, [5])
     run_experiment(evaluation_type="chunk-level", corpus=corpus, ground_truth=ids, retriever=spans)  # refused
     HybridRetriever([vectors, BM25Retriever(chunker)])  # refused
-    retrieval_losses(vectors, corpus, truth, [5])  # refused
     evaluation.run(LocalEmbedder(), embedder)  # refused
     evaluation.run(split, embedder, metrics=[MyChunkMetric()])  # refused
     evaluation.run(split, embedder, metrics=[MyChunkMetric])  # refused
@@ -98,7 +96,7 @@ def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevel
 
 def test_parts_that_users_write_fit_and_mixes_do_not(tmp_path: Path) -> None:
     refused = [number for number, line in enumerate(USER.splitlines(), start=1) if line.endswith("# refused")]
-    assert len(refused) == 7
+    assert len(refused) == 6
     assert list(type_errors(tmp_path, USER)) == refused
 
 
