@@ -1,4 +1,3 @@
-import logging
 import os
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from rag_eval.embedding import cache
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
+from rag_eval.errors import ConfigurationError
 from rag_eval.storage.rows import KEY, Keys, write_table
 
 TEXTS = [f"text number {number}" for number in range(100)]
@@ -188,31 +187,11 @@ def test_an_altered_file_is_dropped_said_and_made_again(
     assert not path.exists() or harm != "renamed"
 
 
-def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
-    cached.embed(TEXTS)
-    folder = segment_files(tmp_path)[0].parent
-    (folder / "notes.txt").write_text("mine")
-    (folder / "other.arrow").write_bytes(b"mine")
-    assert cached.embed(TEXTS).shape == (100, 4)
-    assert {path.name for path in folder.iterdir()} >= {"notes.txt", "other.arrow"}
-
-
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     blocked = tmp_path / "cache"
     blocked.write_text("a file where the folder should be")
     with pytest.raises(ConfigurationError, match="not a folder"):
         EmbeddingCache(blocked)
-
-
-def test_a_reader_does_not_mind_that_segments_are_merged(tmp_path: Path) -> None:
-    own = OwnEmbedder()
-    reader = CachedEmbedder(own, EmbeddingCache(tmp_path))
-    writer = CachedEmbedder(own, EmbeddingCache(tmp_path))
-    for number in range(60):
-        writer.embed([f"query {number}"])
-        assert reader.embed([f"query {other}" for other in range(number + 1)]).shape == (number + 1, 4)
-    assert reader.statistics.misses == 0
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -231,23 +210,6 @@ def test_questions_that_several_ask_at_once_are_embedded_once(tmp_path: Path, sy
     assert all(np.array_equal(one, vectors[0]) for one in vectors)
 
 
-def test_threads_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "BLOCK", 7)
-    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path))
-    expected = LocalEmbedder().embed(TEXTS)
-    with ThreadPoolExecutor(8) as pool:
-        for start, vectors in enumerate(pool.map(lambda n: cached.embed(TEXTS[n:] + TEXTS[:n]), range(40))):
-            assert np.array_equal(vectors, np.roll(expected, -start, axis=0))
-    assert cached.statistics.hits + cached.statistics.misses == 4000
-
-
-def test_vectors_of_two_sizes_under_one_name_are_refused(tmp_path: Path) -> None:
-    CachedEmbedder(OwnEmbedder(dimension=4), EmbeddingCache(tmp_path)).embed(["a"])
-    grown = CachedEmbedder(OwnEmbedder(dimension=5), EmbeddingCache(tmp_path))
-    with pytest.raises(ArtifactError, match="4 and of 5 numbers"):
-        grown.embed(["b"])
-
-
 def test_bad_vectors_are_refused_and_not_kept(tmp_path: Path) -> None:
     class Wrong(OwnEmbedder):
         def embed(self, texts: Sequence[str]) -> Vectors:
@@ -256,22 +218,6 @@ def test_bad_vectors_are_refused_and_not_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="NaN"):
         CachedEmbedder(Wrong(), EmbeddingCache(tmp_path)).embed(["a"])
     assert segment_files(tmp_path) == []
-
-
-def test_texts_and_parts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    folder = EmbeddingCache(tmp_path)
-    with pytest.raises(ConfigurationError, match="one string"):
-        CachedEmbedder(OwnEmbedder(), folder).embed("letters")
-    with pytest.raises(TextEncodingError, match="text 1"):
-        CachedEmbedder(OwnEmbedder(), folder).embed(["a", "\ud800"])
-    with pytest.raises(ConfigurationError, match="not an embedder"):
-        CachedEmbedder(LocalEmbedder, folder)  # type: ignore[arg-type]
-
-
-def test_hits_and_misses_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="rag_eval")
-    CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path)).embed(["a", "a", "b"])
-    assert "1 hits, 2 misses (own)" in caplog.text
 
 
 def test_vectors_are_the_callers_own(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from rag_eval import Embedder, LocalEmbedder
 from rag_eval.embedding import local
 from rag_eval.embedding.embedder import ReportsUsage, Usage, embed_queries
 from rag_eval.embedding.local import BATCH, MOST_WORDS, token_ids
-from rag_eval.errors import ConfigurationError
 
 
 def test_it_is_an_embedder_whose_vectors_have_length_one() -> None:
@@ -62,11 +61,6 @@ def test_many_threads_count_together() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: embedder.embed(["noon", "one"]), range(200)))
     assert embedder.usage.texts == 400
-
-
-def test_a_bare_string_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="one string"):
-        LocalEmbedder().embed("letters")
 
 
 def test_it_can_be_pickled_and_its_questions_are_texts() -> None:

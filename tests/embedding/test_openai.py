@@ -1,31 +1,21 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rag_eval.embedding.embedder import ReportsUsage, check_embedder, embed_queries
-from rag_eval.embedding.openai import PRICES, OpenAIEmbedder
-from rag_eval.errors import ConfigurationError, TextEncodingError
+from rag_eval.embedding.openai import PRICES, OpenAIEmbedder, make_batches
+from rag_eval.errors import ConfigurationError
 from rag_eval.retry import RetryPolicy
+from rag_eval.tokens import count_tokens
 from tests.doubles.openai_server import Change, OpenAIServer, vector_of
 
 KEY = "sk-test-0123456789-abcdef"
 TEXTS = [f"text number {number} " + "of some words " * (number % 5) for number in range(50)]
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with OpenAIServer(api_key=KEY) as running:
-        yield running
 
 
 def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedder:
@@ -65,18 +55,6 @@ def test_ugly_texts_travel_unchanged(server: OpenAIServer) -> None:
     embedder = embedder_of(server, max_tokens_per_text=20_000)
     assert np.array_equal(embedder.embed(texts), expected(texts))
     assert server.texts == texts
-
-
-def test_a_lone_surrogate_is_refused_by_place(server: OpenAIServer) -> None:
-    with pytest.raises(TextEncodingError, match="text 1 has a lone surrogate"):
-        embedder_of(server).embed(["fine", "not \ud800 fine"])
-    assert server.requests == []
-
-
-def test_batches_hold_to_the_count(server: OpenAIServer) -> None:
-    vectors = embedder_of(server, max_texts=7).embed(TEXTS)
-    assert np.array_equal(vectors, expected(TEXTS))
-    assert sorted(len(request.body["input"]) for request in server.requests) == [1] + [7] * 7
 
 
 def test_batches_hold_to_the_tokens(server: OpenAIServer) -> None:
@@ -185,16 +163,14 @@ def test_tokens_are_counted_here_when_the_server_does_not_say(server: OpenAIServ
         ({"timeout": 0}, "timeout: expected a number above 0, found 0"),
         ({"base_url": "localhost:8000"}, "base_url: expected an address such as http://"),
         ({"base_url": "http://h:x/v1"}, "base_url: expected an address such as http://"),
+        ({"max_texts": 0}, "max_texts: expected a number of at least 1"),
+        ({"max_tokens": 10, "max_tokens_per_text": 11}, "a text may not be longer than a request"),
+        ({"encoding": "none"}, "encoding"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, object], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         OpenAIEmbedder(**settings)  # type: ignore[arg-type]
-
-
-def test_a_bare_string_is_refused(server: OpenAIServer) -> None:
-    with pytest.raises(ConfigurationError, match="one string"):
-        embedder_of(server).embed("letters")
 
 
 def test_the_sdk_is_imported_at_the_first_request_only() -> None:
@@ -217,3 +193,33 @@ def test_the_key_is_in_no_repr_and_no_log(server: OpenAIServer, caplog: pytest.L
     with pytest.raises(ConfigurationError) as caught:
         embedder_of(server, api_key=f"{KEY}\x00 more").embed(["a"])
     assert KEY not in str(caught.value)
+
+
+PIECES = ["", " word", "👩🏽‍🚀", "漢字", "\r\n", "<|endoftext|>", "   ", "e\u0301", "\0"]
+texts_strategy = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), max_size=30)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(texts_strategy, st.integers(1, 5), st.integers(0, 20))
+def test_batches_hold_every_text_once_in_order_and_keep_the_limits(texts: list[str], max_texts: int, more: int) -> None:
+    longest = max((count_tokens(text, "cl100k_base") for text in texts), default=0) or 1
+    limits = OpenAIEmbedder(max_texts=max_texts, max_tokens=longest + more, max_tokens_per_text=longest)
+    batches = make_batches(texts, limits)
+    assert [place for batch in batches for place in batch.places] == [place for place, text in enumerate(texts) if text]
+    for batch in batches:
+        assert batch.texts == [texts[place] for place in batch.places]
+        assert 1 <= len(batch.texts) <= max_texts
+        assert sum(count_tokens(text, "cl100k_base") for text in batch.texts) <= longest + more
+
+
+def test_without_limits_on_tokens_only_the_count_matters() -> None:
+    limits = OpenAIEmbedder(max_texts=2, max_tokens=None, max_tokens_per_text=None)
+    batches = make_batches(["word " * 100_000, "b", "c"], limits)
+    assert [batch.places for batch in batches] == [[0, 1], [2]]
+
+
+def test_many_texts_that_are_too_long_are_counted() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"5 of 6 texts .* text 0 has .*, text 1 has .*, text 2 has .* and 2 more"
+    ):
+        make_batches([" word" * 9] * 5 + ["a"], OpenAIEmbedder(max_tokens=8, max_tokens_per_text=8))

@@ -3,7 +3,7 @@
 import logging
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +31,6 @@ KEY = "sk-test-0123456789-abcdef"
 WRONG_KEY = "sk-wrong-9876543210-fedcba"
 TEXTS = [f"text number {number}" for number in range(40)]
 EXPECTED = np.stack([vector_of(text, 8) for text in TEXTS])
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with OpenAIServer(api_key=KEY) as running:
-        yield running
 
 
 def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedder:

@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 
 from rag_eval import CallableRetriever, CharacterSpan, Chunk, Corpus, Document, DocumentId, Query, generate_chunk_id
-from rag_eval.errors import ConfigurationError, SpanError
+from rag_eval.chunking.placement import SkippedChunkWarning
+from rag_eval.errors import ConfigurationError, SpanError, SpanMismatchError
 
 CORPUS = Corpus([Document(DocumentId("a.md"), "one two three four"), Document(DocumentId("b.md"), "red green blue")])
 ASKED = [Query.from_text("?")]
+
+
+TEXTS = Corpus(
+    [
+        Document(DocumentId("b.md"), "The ferry leaves at noon.\n\nBread is baked from rye and water.\n\nSame words."),
+        Document(DocumentId("a.md"), "Same words.\n\nThe captain drinks coffee in the wheelhouse."),
+    ]
+)
 
 
 def contents(answers: object) -> list[str]:
@@ -74,3 +83,66 @@ def test_a_text_that_contradicts_its_place_is_refused(answer: object) -> None:
 def test_before_index_there_is_no_corpus() -> None:
     with pytest.raises(ConfigurationError, match=r"ours has no corpus yet: call index\(corpus\) first"):
         CallableRetriever(lambda query, k: ["one"], name="ours").retrieve(ASKED, 1)
+
+
+def test_a_function_becomes_a_retriever() -> None:
+    answers: list[object] = [
+        ("b.md", 0, 9),
+        {"doc_id": "b.md", "start": 10, "end": 16},
+        TEXTS.documents[1].span(0, 4),
+        "captain  drinks\ncoffee",
+        {"text": "Same words.", "doc_id": "a.md"},
+        "never reached",
+    ]
+    retriever = CallableRetriever(lambda query, k: answers, name="ours")
+    retriever.index(TEXTS)
+    (found,) = retriever.retrieve([ASKED[0]], 5)
+    assert [hit.chunk.content for hit in found] == [
+        "The ferry",
+        "leaves",
+        "Same",
+        "captain drinks coffee",
+        "Same words.",
+    ]
+    assert retriever.name == "ours"
+    assert [hit.score for hit in found] == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+
+
+def test_a_text_that_is_not_in_the_corpus_is_left_out_and_counted() -> None:
+    retriever = CallableRetriever(lambda query, k: ["No such words"])
+    retriever.index(TEXTS)
+    with pytest.warns(SkippedChunkWarning, match="is not in the corpus"):
+        (found,) = retriever.retrieve([ASKED[0]], 5)
+    assert found == []
+    assert retriever.unplaced == 1
+
+
+def test_a_text_in_several_places_is_at_the_first_that_no_earlier_answer_has() -> None:
+    retriever = CallableRetriever(lambda query, k: ["Same words.", "Same  words.", "Same words.", "Same words."])
+    retriever.index(Corpus(list(reversed(TEXTS.documents))))
+    for query in (ASKED[0], ASKED[0]):  # anew for each question
+        (found,) = retriever.retrieve([query], 5)
+        assert [(hit.chunk.doc_id, hit.chunk.start, hit.chunk.end) for hit in found] == [
+            ("a.md", 0, 11),
+            ("b.md", 63, 74),
+            ("a.md", 0, 11),
+            ("a.md", 0, 11),
+        ]
+    assert retriever.unplaced == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "reason"),
+    [
+        (("c.md", 0, 3), SpanMismatchError, "an invalid place for .*: 'c.md' is not in the corpus"),
+        (("a.md", 0, 999), SpanMismatchError, "reaches past the end"),
+        (("a.md", "0", 3), ConfigurationError, "use whole numbers"),
+        (42, ConfigurationError, "returned '42' for query_"),
+        ({"id": 1}, ConfigurationError, "an answer must be"),
+    ],
+)
+def test_an_answer_that_is_no_place_is_named(answer: object, error: type[Exception], reason: str) -> None:
+    retriever = CallableRetriever(lambda query, k: [answer])
+    retriever.index(TEXTS)
+    with pytest.raises(error, match=reason):
+        retriever.retrieve([ASKED[0]], 5)

@@ -3,15 +3,11 @@ from collections.abc import Sequence
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId, LocalEmbedder, PositionAwareChunk, Query, generate_chunk_id
-from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
-from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.retriever import C, Hit, Retriever, candidates_for
 from rag_eval.retrieval.retrievers import BM25Retriever, HybridRetriever, VectorRAGRetriever
-from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.retrieval.tokenizers import StemmedTokenizer
-from rag_eval.stores.lance import LanceDBVectorStore
 
 CORPUS = Corpus(
     [
@@ -89,17 +85,6 @@ def test_words_are_those_of_the_tokenizer_which_the_name_tells() -> None:
     assert "english" in stemmed.name
 
 
-def test_the_store_can_be_swapped(tmp_path_factory: pytest.TempPathFactory) -> None:
-    stores = [None, LanceDBVectorStore(tmp_path_factory.mktemp("lance"))]
-    found = []
-    for store in stores:
-        retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), store)
-        retriever.index(CORPUS)
-        retriever.index(CORPUS)  # in place of the first time
-        found.append([places(hits) for hits in retriever.retrieve([FERRY, BREAD, SAME], 4)])
-    assert found[0] == found[1]
-
-
 def test_a_reranker_sees_more_candidates_than_it_keeps() -> None:
     class Backwards:
         name = "Backwards"
@@ -120,14 +105,6 @@ def test_a_reranker_sees_more_candidates_than_it_keeps() -> None:
     assert "Backwards" in reranked.name
 
 
-def test_the_lexical_reranker_lifts_shared_words() -> None:
-    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=LexicalReranker())
-    retriever.index(CORPUS)
-    (found,) = retriever.retrieve([Query.from_text("wheelhouse")], 2)
-    assert "wheelhouse" in found[0].chunk.content
-    assert [hit.score for hit in found] == [1, 1 / 2]
-
-
 def test_candidates_are_deeper_than_k() -> None:
     assert candidates_for(5, None) == 50
     assert candidates_for(20, None) == 200
@@ -141,61 +118,3 @@ def test_before_a_corpus_there_is_nothing_to_find() -> None:
             retriever.retrieve([FERRY], 1)
     with pytest.raises(ConfigurationError, match="needs two or more retrievers, found 1"):
         HybridRetriever([BM25Retriever(CHUNKER)])
-
-
-def test_a_function_becomes_a_retriever() -> None:
-    answers: list[object] = [
-        ("b.md", 0, 9),
-        {"doc_id": "b.md", "start": 10, "end": 16},
-        CORPUS.documents[1].span(0, 4),
-        "captain  drinks\ncoffee",
-        {"text": "Same words.", "doc_id": "a.md"},
-        "never reached",
-    ]
-    retriever = CallableRetriever(lambda query, k: answers, name="ours")
-    retriever.index(CORPUS)
-    (found,) = retriever.retrieve([FERRY], 5)
-    assert [hit.chunk.content for hit in found] == [
-        "The ferry",
-        "leaves",
-        "Same",
-        "captain drinks coffee",
-        "Same words.",
-    ]
-    assert retriever.name == "ours"
-    assert [hit.score for hit in found] == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
-
-
-def test_a_text_that_is_not_in_the_corpus_is_left_out_and_counted() -> None:
-    retriever = CallableRetriever(lambda query, k: ["No such words"])
-    retriever.index(CORPUS)
-    with pytest.warns(SkippedChunkWarning, match="is not in the corpus"):
-        (found,) = retriever.retrieve([FERRY], 5)
-    assert found == []
-    assert retriever.unplaced == 1
-
-
-def test_a_text_in_several_places_is_at_the_first_that_no_earlier_answer_has() -> None:
-    retriever = CallableRetriever(lambda query, k: ["Same words.", "Same  words.", "Same words.", "Same words."])
-    retriever.index(Corpus(list(reversed(CORPUS.documents))))
-    for query in (FERRY, FERRY):  # anew for each question
-        (found,) = retriever.retrieve([query], 5)
-        assert places(found) == [("a.md", 0, 11), ("b.md", 63, 74), ("a.md", 0, 11), ("a.md", 0, 11)]
-    assert retriever.unplaced == 0
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "reason"),
-    [
-        (("c.md", 0, 3), SpanMismatchError, "an invalid place for .*: 'c.md' is not in the corpus"),
-        (("a.md", 0, 999), SpanMismatchError, "reaches past the end"),
-        (("a.md", "0", 3), ConfigurationError, "use whole numbers"),
-        (42, ConfigurationError, "returned '42' for query_"),
-        ({"id": 1}, ConfigurationError, "an answer must be"),
-    ],
-)
-def test_an_answer_that_is_no_place_is_named(answer: object, error: type[Exception], reason: str) -> None:
-    retriever = CallableRetriever(lambda query, k: [answer])
-    retriever.index(CORPUS)
-    with pytest.raises(error, match=reason):
-        retriever.retrieve([FERRY], 5)
