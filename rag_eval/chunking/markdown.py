@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -92,23 +92,35 @@ class _Reader:
         line = self.lines[at]
         if not line.text.strip():
             self.close(at)
-        elif (is_last := self._verbatim(line)) is not None:
+        elif is_last := self._verbatim(line):
             self.close(at)
-            last = at
-            while last < len(self.lines) and not is_last(self.lines[last], last == at):
-                last += 1
-            after = min(last + 1, len(self.lines))
+            after = next((n for n in range(at, len(self.lines)) if is_last(self.lines[n], n == at)), len(self.lines))
+            after = min(after + 1, len(self.lines))
             self._add(at, after)
             return after
-        elif heading := _ATX.match(line.text):
+        elif not self._read_heading(at):
+            self._read_text(at)
+        return at + 1
+
+    def _read_heading(self, at: int) -> bool:
+        """Read a line that is a heading or underlines one. Return whether it is."""
+        text = self.lines[at].text
+        if heading := _ATX.match(text):
             self.close(at)
-            self._add(at, at + 1, len(heading[1]), _atx_title(line.text[heading.end() :]))
+            self._add(at, at + 1, len(heading[1]), _atx_title(text[heading.end() :]))
             self.in_list = False
-        elif self.open is _Open.PARAGRAPH and (underline := _SETEXT.match(line.text)):
+            return True
+        underline = _SETEXT.match(text) if self.open is _Open.PARAGRAPH else None
+        if underline:
             title = " ".join(above.text.strip() for above in self.lines[self.opened_at : at])
             self._add(self.opened_at, at + 1, 1 if underline[1] else 2, title)
             self.open = _Open.NOTHING
-        elif self._starts_table(at):
+        return underline is not None
+
+    def _read_text(self, at: int) -> None:
+        """Read a line that starts or continues a table, a list item or a paragraph."""
+        line = self.lines[at]
+        if self._starts_table(at):
             self.close(at - 1)
             self.open, self.opened_at = _Open.TABLE, at - 1
         elif _ITEM.match(line.text) and (self.in_list or not line.indented):
@@ -118,7 +130,6 @@ class _Reader:
         elif self.open is _Open.NOTHING:
             self.open, self.opened_at = _Open.PARAGRAPH, at
             self.in_list = self.in_list and line.text[0] in " \t"
-        return at + 1
 
     def close(self, at: int) -> None:
         if self.open is not _Open.NOTHING and at > self.opened_at:
@@ -201,7 +212,7 @@ class Outline:
         at, _ = self._filled(start, end)
         above: list[Block] = []
         for heading in self.headings[: bisect_right(self.headings, at, key=lambda block: block.start)]:
-            above = [*(upper for upper in above if upper.level < heading.level), heading]
+            above = _under(above, heading)
         return [heading.title for heading in above if heading.title]
 
     def section(self, start: int, end: int, level: int) -> tuple[int, int]:
@@ -246,29 +257,26 @@ class MarkdownChunker(BuiltInChunker):
 
     def _cut_sections(self, text: str) -> Iterator[tuple[list[str], list[Cut]]]:
         size = self.max_chunk_size
-        for section in _sections(markdown_blocks(text)):
-            pieces = [piece for block in section.blocks for piece in cut_to_size(text, block.start, block.end, size)]
-            yield section.path, list(pack(pieces, size))
+        for path, blocks in _sections(markdown_blocks(text)):
+            pieces = [piece for block in blocks for piece in cut_to_size(text, block.start, block.end, size)]
+            yield path, list(pack(pieces, size))
 
 
-@dataclass
-class _Section:
-    path: list[str]
-    blocks: list[Block] = field(default_factory=list)
-
-
-def _sections(blocks: list[Block]) -> Iterator[_Section]:
+def _sections(blocks: list[Block]) -> Iterator[tuple[list[str], list[Block]]]:
+    """Yield the titles above each section, and its blocks."""
     above: list[Block] = []
-    section = _Section([])
+    section: list[Block] = []
     for block in blocks:
         if block.level:
-            goes_deeper = bool(section.blocks) and 0 < section.blocks[-1].level < block.level
-            above = [*(heading for heading in above if heading.level < block.level), block]
-            path = [heading.title for heading in above]
-            if goes_deeper:
-                section.path = path
-            else:
-                yield section
-                section = _Section(path)
-        section.blocks.append(block)
-    yield section
+            goes_deeper = bool(section) and 0 < section[-1].level < block.level
+            if not goes_deeper:
+                yield [heading.title for heading in above], section
+                section = []
+            above = _under(above, block)
+        section.append(block)
+    yield [heading.title for heading in above], section
+
+
+def _under(above: list[Block], heading: Block) -> list[Block]:
+    """Return the headings above the text that follows a heading, from the highest level."""
+    return [*(upper for upper in above if upper.level < heading.level), heading]

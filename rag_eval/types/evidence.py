@@ -1,5 +1,6 @@
 """Queries, ground truth, relevance judgements, and the outputs of a run."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict, TypeVar
@@ -78,8 +79,8 @@ class TokenLevelGroundTruth:
         object.__setattr__(self, "relevant_spans", tuple(self.relevant_spans))
         object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
         object.__setattr__(self, "origins", dict(self.origins))
-        fault = unanswerable_fault(len(self.relevant_spans), "spans") if self.unanswerable else None
-        _check(self.query, fault or group_fault(self.relevant_spans, self.alternatives, self.origins, span_name))
+        _check_unanswerable(self, len(self.relevant_spans), "spans")
+        _check_groups(self.query, self.relevant_spans, self.alternatives, self.origins, _span_name)
 
     @property
     def groups(self) -> list[tuple[CharacterSpan, ...]]:
@@ -107,8 +108,8 @@ class ChunkLevelGroundTruth:
         object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
         object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
         object.__setattr__(self, "origins", dict(self.origins))
-        fault = unanswerable_fault(len(self.relevant_chunk_ids), "chunk ids") if self.unanswerable else None
-        _check(self.query, fault or group_fault(self.relevant_chunk_ids, self.alternatives, self.origins, repr))
+        _check_unanswerable(self, len(self.relevant_chunk_ids), "chunk ids")
+        _check_groups(self.query, self.relevant_chunk_ids, self.alternatives, self.origins, repr)
 
     @property
     def groups(self) -> list[tuple[ChunkId, ...]]:
@@ -126,37 +127,37 @@ def _without_empty(alternatives: Groups[Member]) -> dict[Member, tuple[Member, .
     return {seed: tuple(members) for seed, members in alternatives.items() if members}
 
 
-def _check(query: Query, fault: str | None) -> None:
-    if fault:
-        raise GroundTruthError(f"{query.id}: {fault}")
+def _check_unanswerable(truth: TokenLevelGroundTruth | ChunkLevelGroundTruth, answers: int, kind: str) -> None:
+    if truth.unanswerable and answers:
+        raise GroundTruthError(
+            f"{truth.query.id}: it is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
+        )
 
 
-def unanswerable_fault(answers: int, kind: str) -> str | None:
-    """Return the message for an unanswerable query that has answers, or None."""
-    if not answers:
-        return None
-    return f"it is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
-
-
-def group_fault(
+def _check_groups(
+    query: Query,
     relevant: Sequence[Member],
     alternatives: Groups[Member],
     origins: Mapping[Member, str],
     name: Callable[[Member], str],
-) -> str | None:
-    """Return the message if a member is not in exactly one group, or None. ``name`` names a member in the message."""
+) -> None:
+    """Raise ``GroundTruthError`` if an alternative or an origin is not in exactly one group."""
     if not alternatives and not origins:
-        return None
-    seen = set(relevant)
-    for seed in alternatives:
-        if seed not in seen:
-            return f"{name(seed)} has alternatives and is not relevant itself: add it, or remove them"
-    for member in (member for group in alternatives.values() for member in group):
-        if member in seen:
-            return f"{name(member)} is in two groups, or twice in one: keep it once"
-        seen.add(member)
-    stray = next((member for member in origins if member not in seen), None)
-    return None if stray is None else f"{name(stray)} has an origin and is in no group: add it, or remove the origin"
+        return
+    counts = Counter(set(relevant)) + Counter(member for members in alternatives.values() for member in members)
+    fault = ""
+    if stray := [member for member in alternatives if member not in set(relevant)]:
+        fault = f"{name(stray[0])} has alternatives and is not relevant itself: add it, or remove them"
+    elif twice := [member for member, count in counts.items() if count > 1]:
+        fault = f"{name(twice[0])} is in two groups, or twice in one: keep it once"
+    elif unknown := [member for member in origins if member not in counts]:
+        fault = f"{name(unknown[0])} has an origin and is in no group: add it, or remove the origin"
+    if fault:
+        raise GroundTruthError(f"{query.id}: {fault}")
+
+
+def _span_name(span: CharacterSpan) -> str:
+    return f"[{span.start}, {span.end}) of {span.doc_id!r}"
 
 
 TRUTH_KINDS: Mapping[EvaluationType, Any] = {
@@ -242,29 +243,27 @@ def judgements(query: Query) -> list[JudgedPassage]:
 
 
 def _judged_passage(query_id: QueryId, item: object) -> JudgedPassage:
-    record: dict[str, Any] = item if isinstance(item, dict) else {}
     try:
-        chunk_id = record.get("chunk_id")
-        passage = JudgedPassage(
-            ChunkId(chunk_id) if isinstance(chunk_id, str) else span_of(record),
-            dict(record.get("grades", {})),
-            record.get("configurations", 0),
-            record.get("rank", 0),
-            record.get("sampled", False),
-            dict(record.get("reasons", {})),
-        )
-        is_valid = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in passage.grades.values())
-        is_valid = is_valid and all(isinstance(reason, str) for reason in passage.reasons.values())
-        counts = (passage.configurations, passage.rank, passage.sampled)
-        is_valid = is_valid and all(isinstance(count, int) for count in counts)
+        passage = _passage(item if isinstance(item, dict) else {})
     except (RagEvalError, TypeError, ValueError):
-        is_valid = False
-    if not is_valid:
+        passage = None
+    if passage is None:
         raise GroundTruthError(
             f"{query_id}: its metadata has {preview(repr(item))} under {JUDGED!r}: give doc_id, start, end and text, "
             f"or chunk_id, and grades by judge from 0 to {HIGHEST_GRADE}"
         )
     return passage
+
+
+def _passage(record: Mapping[str, Any]) -> JudgedPassage | None:
+    chunk_id = record.get("chunk_id")
+    place = ChunkId(chunk_id) if isinstance(chunk_id, str) else span_of(record)
+    grades, reasons = dict(record.get("grades", {})), dict(record.get("reasons", {}))
+    counts = [record.get("configurations", 0), record.get("rank", 0), record.get("sampled", False)]
+    is_valid = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in grades.values())
+    is_valid = is_valid and all(isinstance(reason, str) for reason in reasons.values())
+    is_valid = is_valid and all(isinstance(count, int) for count in counts)
+    return JudgedPassage(place, grades, *counts, reasons) if is_valid else None
 
 
 def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
@@ -290,11 +289,6 @@ def judged_at(query: Query, places: Mapping[CharacterSpan, CharacterSpan | None]
     return with_judgements(
         query, [replace(judged, passage=passage) for judged, passage in moved if passage is not None]
     )
-
-
-def span_name(span: CharacterSpan) -> str:
-    """Return a span for a message, such as ``[12, 40) of 'guide.md'``."""
-    return f"[{span.start}, {span.end}) of {span.doc_id!r}"
 
 
 class SpanRecord(TypedDict):
