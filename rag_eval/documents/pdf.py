@@ -328,6 +328,8 @@ def _body_size(pages: list[_Page]) -> float:
 
 _OPEN = "\0"
 """A placeholder for a hyphen at a line end until all words are known. A PDF cannot contain this character."""
+_DIVIDED = re.compile("[a-zà-ÿ]-\n[a-zà-ÿ]")
+"""A hyphen at a line end, inside a word."""
 _ITEM = re.compile(r"[•◦▪●○■‣∙·*–—-]|\d{1,3}[.)]")
 """The start of a list item."""
 _FIRSTS = frozenset(
@@ -445,12 +447,13 @@ def _between_text(before: Line, line: Line, is_near: bool, is_next: bool, is_abo
     """Return the text between two lines of text. ``is_next`` is whether a column or page may end between them."""
     first, last = line.words[0].text, before.words[-1].text
     goes_on = first[0].islower() and last[-1] not in ".!?:;"
-    if re.search("[a-zà-ÿ]-$", last) and re.match("[a-zà-ÿ]", first) and (is_near or is_above or goes_on):
+    if (is_near or is_above or goes_on) and _DIVIDED.search(f"{last}\n{first}"):
         return _OPEN
     if not is_near:  # another column, page or paragraph
         return "\n" if is_next and goes_on else "\n\n"
-    is_code = line.pitch and before.pitch
-    return " " if not is_code and not _ITEM.fullmatch(first) and _is_wrapped(before, line) else "\n"
+    if (line.pitch and before.pitch) or _ITEM.fullmatch(first):
+        return "\n"
+    return " " if _is_wrapped(before, line) else "\n"
 
 
 def _is_wrapped(before: Line, line: Line) -> bool:

@@ -376,22 +376,25 @@ def _answer_to(task: bytes, data: bytes) -> _Answer:
             from rag_eval.documents.pdf import draw_page
 
             return _Answer(picture=draw_page(data, *json.loads(task)))
-        loaded = _loader(task).load(data)
-        text = _without_surrogates(loaded.text)
-        if not text.strip():
-            return _unreadable("has no text")
-        boxes = loaded.boxes if isinstance(loaded.boxes, bytes) else pack(loaded.boxes)
-        places = sorted((int(start), _without_surrogates(str(name))) for start, name in loaded.places)
-        is_outside = places and not 0 <= places[0][0] <= places[-1][0] <= len(text)
-        if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
-            return _unreadable("cannot be read: its loader returned places or boxes outside of the text")
-        return _Answer(text=text, places=[list(place) for place in places], boxes=boxes)
+        return _text_answer(_loader(task).load(data))
     except tuple(FAULTS.values()) as error:
         return _Answer(fault=type(error).__name__, reason=str(error))
     except MemoryError:  # perhaps because of earlier files, so a new process tries again
         return _broken(f"takes more than {MEMORY / 2**30:.0f} GB of memory to read")
     except Exception as error:  # noqa: BLE001  # a faulty loader must not end the process
         return _unreadable(f"cannot be read ({as_sentence(error)})")
+
+
+def _text_answer(loaded: LoadedText) -> _Answer:
+    text = _without_surrogates(loaded.text)
+    if not text.strip():
+        return _unreadable("has no text")
+    boxes = loaded.boxes if isinstance(loaded.boxes, bytes) else pack(loaded.boxes)
+    places = sorted((int(start), _without_surrogates(str(name))) for start, name in loaded.places)
+    is_outside = any(not 0 <= start <= len(text) for start, _ in places)
+    if is_outside or (boxes and len(words_at(boxes, len(text), MOST))):
+        return _unreadable("cannot be read: its loader returned places or boxes outside of the text")
+    return _Answer(text=text, places=[list(place) for place in places], boxes=boxes)
 
 
 def _without_surrogates(text: str) -> str:

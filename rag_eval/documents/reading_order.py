@@ -330,10 +330,9 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
     if len(first) < 2 or len(second) < 2 or _is_code([*first, *second]):
         return "plain"
     left, right = _Side(first), _Side(second)
-    fewer, more = sorted((left.heights, right.heights), key=len)
-    is_above = left.heights.max() < right.heights.min() or right.heights.max() < left.heights.min()
-    if len(fewer) < 2 or is_above or left.has_labels or right.has_labels:
+    if not _are_beside(left, right):
         return "plain"
+    fewer, more = sorted((left.heights, right.heights), key=len)
     is_wide = bool((right.lefts.min() - left.rights.max()) / size > 2 * GUTTER)
     # In a few lines of justified text, wide blanks may be aligned by chance.
     is_long = len(fewer) > (2 if is_wide else 5)
@@ -341,6 +340,13 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
     if is_long and (aligned <= 0.7 or _are_texts(left, right, aligned, len(fewer))):
         return "columns"
     return "table" if aligned > 0.7 and _ends_row(right, len(fewer), is_wide) else "plain"
+
+
+def _are_beside(left: _Side, right: _Side) -> bool:
+    """Return whether the sides have rows beside each other, and not just the labels of a list."""
+    if min(len(left.rows), len(right.rows)) < 2 or left.has_labels or right.has_labels:
+        return False
+    return bool(left.heights.max() >= right.heights.min() and right.heights.max() >= left.heights.min())
 
 
 def _is_code(segments: Iterable[Segment]) -> bool:
