@@ -14,13 +14,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
-from rag_eval.evaluation.metrics import (
-    BUILT_IN,
-    ChunkLevelF1,
-    ChunkLevelPrecision,
-    ChunkLevelRecall,
-    get_langsmith_evaluators,
-)
+from rag_eval.evaluation.metrics import ChunkLevelF1, ChunkLevelPrecision, ChunkLevelRecall, get_langsmith_evaluators
 from rag_eval.evaluation.metrics.base import Metrics
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
@@ -132,7 +126,7 @@ class Evaluation:
     def run(
         self,
         k: int = 5,
-        metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str] | None = None,
+        metrics: Mapping[str, Metrics] | Collection[Metrics] | None = None,
         *,
         chunker: AnyChunker | None = None,
         embedder: Embedder | None = None,
@@ -181,20 +175,16 @@ class Evaluation:
                 client.close()
 
 
-def _evaluators(
-    metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str], k: int
-) -> "list[LangSmithEvaluator]":
+def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[LangSmithEvaluator]":
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    for value in metrics.values() if isinstance(metrics, Mapping) else metrics:
-        metric: Any = BUILT_IN[value] if isinstance(value, str) else value
-        name = getattr(metric, "__name__", type(metric).__name__)
-        if metric.level != "chunk-level":
-            raise ConfigurationError(
-                f"{name} is a {metric.level} metric and this is a chunk-level evaluation: "
-                "use one that derives from Metrics, or TokenLevelEvaluation"
-            )
+    metric = next(iter(metrics.values() if isinstance(metrics, Mapping) else metrics))  # all are of one level
+    if metric.level != "chunk-level":
+        raise ConfigurationError(
+            f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
+            "use one that derives from Metrics, or TokenLevelEvaluation"
+        )
     return evaluators
 
 

@@ -6,13 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from rag_eval.errors import ConfigurationError, DataError
 from rag_eval.experiments.results import Row, score_key
 from rag_eval.parts.live import live_digest
-from rag_eval.parts.objects import is_reference, load
 from rag_eval.storage.files import data_sha256
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -87,7 +85,7 @@ def named_tasks(tasks: Iterable[object]) -> list[NamedCall]:
 
 
 def named_evaluators(evaluators: Iterable[object]) -> list[NamedCall]:
-    """Return functions, objects, classes and references as evaluators; raises ``ConfigurationError``."""
+    """Return functions, objects and classes as evaluators; raises ``ConfigurationError``."""
     return _named("evaluator", evaluators, _evaluator)
 
 
@@ -136,11 +134,7 @@ def _evaluator(value: object, number: int) -> NamedCall:
 
 
 def _instance(value: Any) -> object:
-    """Return an evaluator from an object, a class, a metric, ``module:Name``, or a mapping with that as ``type``."""
-    record = {"type": value} if isinstance(value, str) else value
-    if isinstance(record, Mapping) and is_reference(record.get("type")):
-        settings = {key: setting for key, setting in record.items() if key != "type"}
-        value, _ = load(record["type"], settings, Path.cwd())
+    """Return an evaluator from an object, a class or a metric."""
     if isinstance(value, type):
         try:
             value = value()

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +11,6 @@ from rag_eval.errors import ConfigurationError, EvaluatorError, as_sentence
 from rag_eval.experiments.callables import evaluator, named_evaluators
 from rag_eval.experiments.evaluators import PLAIN_EVALUATORS
 from rag_eval.experiments.results import Row, Score, score_of
-
-
-def _passes(score: Score) -> bool:
-    return score.passed if score.passed is not None else score.value >= 1.0
 
 
 class ComposedEvaluator:
@@ -26,10 +22,6 @@ class ComposedEvaluator:
         self.parts = tuple(named_evaluators(evaluators))
         self.name = name or type(self).__name__
         self.instant = all(part.instant for part in self.parts)
-
-    def __repr__(self) -> str:
-        settings = {key: value for key, value in vars(self).items() if key not in ("parts", "instant")}
-        return f"{type(self).__name__}({[part.name for part in self.parts]}, {settings})"
 
     def evaluate(self, result: object, expected: object, row: Row) -> object:
         """Return the combined score, or an awaitable of it if a part is async."""
@@ -51,10 +43,6 @@ class ComposedEvaluator:
         """Return the score of the whole."""
         raise NotImplementedError
 
-    def explained(self, scores: Sequence[Score]) -> str:
-        """Return the scores of the parts as text."""
-        return ", ".join(f"{part.name} {score.value:.3g}" for part, score in zip(self.parts, scores, strict=True))
-
 
 class Weighted(ComposedEvaluator):
     """The weighted mean of other evaluators, Σ weight · score / Σ weight; weights are equal by default."""
@@ -71,42 +59,16 @@ class Weighted(ComposedEvaluator):
 
     def combined(self, scores: Sequence[Score]) -> Score:
         total = sum(weight * score.value for weight, score in zip(self.weights, scores, strict=True))
-        return Score(total / sum(self.weights), self.explained(scores))
-
-
-class AllOf(ComposedEvaluator):
-    """Passes (1) if every evaluator passes, or scores at least 1 if it gives no verdict."""
-
-    def combined(self, scores: Sequence[Score]) -> Score:
-        passed = all(map(_passes, scores))
-        return Score(float(passed), self.explained(scores), passed)
-
-
-class AnyOf(ComposedEvaluator):
-    """Passes (1) if any evaluator passes, or scores at least 1 if it gives no verdict."""
-
-    def combined(self, scores: Sequence[Score]) -> Score:
-        passed = any(map(_passes, scores))
-        return Score(float(passed), self.explained(scores), passed)
-
-
-class Threshold(ComposedEvaluator):
-    """The score of another evaluator, which passes from ``at_least`` up."""
-
-    def __init__(self, evaluator: object, at_least: float, name: str | None = None) -> None:
-        super().__init__([evaluator], name or named_evaluators([evaluator])[0].name)
-        self.at_least = at_least
-
-    def combined(self, scores: Sequence[Score]) -> Score:
-        (score,) = scores
-        return Score(score.value, score.explanation, score.value >= self.at_least)
+        named = [f"{part.name} {score.value:.3g}" for part, score in zip(self.parts, scores, strict=True)]
+        return Score(total / sum(self.weights), ", ".join(named))
 
 
 class Normalised(ComposedEvaluator):
     """The score of another evaluator, scaled from ``low`` … ``high`` to 0 … 1 and clipped."""
 
     def __init__(self, evaluator: object, low: float, high: float, name: str | None = None) -> None:
-        super().__init__([evaluator], name or named_evaluators([evaluator])[0].name)
+        super().__init__([evaluator], name)
+        self.name = name or self.parts[0].name
         if not low < high:
             raise ConfigurationError(f"the range is {low} to {high}: give the lower end first")
         self.low, self.high = low, high
@@ -128,44 +90,41 @@ def convert_orq_evaluator(source: object) -> Callable[[object, object, Row], obj
     Raises:
         ConfigurationError: The source is anything else. Errors of the evaluator become ``EvaluatorError``.
     """
-    name, scorer, evaluate = (_field(source, key) for key in ("name", "scorer", "evaluate"))
-    if not isinstance(name, str) or not callable(scorer or evaluate):
+    name, scorer = _field(source, "name"), _field(source, "scorer")
+    function = scorer or _field(source, "evaluate")
+    if not isinstance(name, str) or not callable(function):
         raise ConfigurationError(
             f"a {type(source).__name__} is not an evaluator of orq.ai: give one with name and scorer, or name and "
             "evaluate"
         )
-    data_point: Callable[..., object] = SimpleNamespace
-    with suppress(ImportError):  # the class of orq.ai's own runner if it is installed
-        from evaluatorq import DataPoint
-
-        data_point = DataPoint
 
     def call(result: object, expected: object, row: Row) -> Any:
-        try:
-            if not scorer:
-                return evaluate(result, expected)
-            inputs = {key: value for key, value in row.items() if key != "output"}
-            return scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
-        except Exception as error:
-            raise EvaluatorError(as_sentence(error)) from error
+        if not scorer:
+            return function(result, expected)
+        inputs = {key: value for key, value in row.items() if key != "output"}
+        return scorer({"data": SimpleNamespace(inputs=inputs, expected_output=expected), "output": result})
 
-    if not inspect.iscoroutinefunction(scorer or evaluate):
-        return evaluator(name)(lambda result, expected, row: _orq_score(call(result, expected, row)))
+    @evaluator(name)
+    def called(result: object, expected: object, row: Row) -> Score:
+        with _as_evaluator_errors():
+            answer = call(result, expected, row)
+        return _orq_score(answer)
 
     @evaluator(name)
     async def awaited(result: object, expected: object, row: Row) -> Score:
-        try:
+        with _as_evaluator_errors():
             answer = await call(result, expected, row)
-        except EvaluatorError:
-            raise
-        except Exception as error:
-            raise EvaluatorError(as_sentence(error)) from error
         return _orq_score(answer)
 
-    return awaited
+    return awaited if inspect.iscoroutinefunction(function) else called
 
 
-from_orq = convert_orq_evaluator
+@contextmanager
+def _as_evaluator_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise EvaluatorError(as_sentence(error)) from error
 
 
 def _orq_score(answer: object) -> Score:
@@ -179,6 +138,5 @@ def _field(value: object, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
 
 
-_COMPOSED = (Weighted, AllOf, AnyOf, Threshold, Normalised)
-EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN_EVALUATORS, *_COMPOSED)}
+EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN_EVALUATORS, Weighted, Normalised)}
 """The built-in evaluators by name."""

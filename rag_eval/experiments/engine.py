@@ -26,7 +26,7 @@ CANCEL_SECONDS = 5.0
 """How long a cancelled coroutine may take to clean up before the next call."""
 
 RUNNER = tuple(f"rag_eval.experiments.{name}" for name in ("callables", "data", "engine", "running"))
-RUNNER += ("asyncio.", "runpy")
+RUNNER += ("rag_eval.parts.objects", "asyncio.", "concurrent.", "runpy")
 """The modules whose frames come before those of the user's code."""
 
 
@@ -140,14 +140,14 @@ class Caller:
         call = asyncio.ensure_future(value)
         try:
             await asyncio.wait({call}, timeout=self._timeout)
-            if not call.done():
-                call.cancel()
-                await asyncio.wait({call}, timeout=CANCEL_SECONDS)
-                _ = call.done() and not call.cancelled() and call.exception()  # or asyncio would report it
-                raise TimedOutError(f"{target.name} did not end within {self._timeout:g} seconds")
             if call.cancelled():
                 raise RuntimeError(AWAITED_CANCELLED)
-            return call.result()
+            if call.done():
+                return call.result()
+            call.cancel()
+            await asyncio.wait({call}, timeout=CANCEL_SECONDS)
+            _ = call.done() and not call.cancelled() and call.exception()  # or asyncio would report it
+            raise TimedOutError(f"{target.name} did not end within {self._timeout:g} seconds")
         finally:
             call.cancel()
 

@@ -1,14 +1,12 @@
-"""Evaluators of a result: equal, contained, matched, similar, retrieved, or judged by a model."""
+"""Evaluators of a result: equal, contained, similar, retrieved, or judged by a model."""
 
-import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, EvaluatorError
@@ -63,50 +61,6 @@ class Contains:
         whole = text_of(result, "result")
         part = self.text if self.text is not None else text_of(expected, "expected output")
         return part.casefold() in whole.casefold() if self.ignore_case else part in whole
-
-
-@dataclass(frozen=True)
-class Regex:
-    """Scores 1 if ``pattern`` is found in the result (with ``whole``: if it matches all of it), else 0."""
-
-    pattern: str
-    whole: bool = False
-    name: str = "Regex"
-
-    def __post_init__(self) -> None:
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            raise ConfigurationError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from None
-
-    def evaluate(self, result: object, expected: object) -> Score:
-        """Return whether it is found, with the match as explanation."""
-        match = (re.fullmatch if self.whole else re.search)(self.pattern, text_of(result, "result"))
-        return Score(float(match is not None), match.group()[:200] if match else None, match is not None)
-
-
-@dataclass(frozen=True)
-class JsonValid:
-    """Scores 1 if the result is JSON and fits ``schema`` (a Pydantic model or any type) if that is given, else 0."""
-
-    schema: Any = None
-    name: str = "JsonValid"
-    instant: ClassVar[bool] = True
-
-    def evaluate(self, result: object, expected: object) -> Score:
-        """Return whether it does, or why not; a result that is not a text is validated as it is."""
-        try:
-            value = json.loads(result) if isinstance(result, str | bytes) else result
-        except ValueError as error:
-            return Score(0.0, f"not JSON: {error}", passed=False)
-        if self.schema is None:
-            return Score(1.0, passed=True)
-        try:
-            TypeAdapter(self.schema).validate_python(value)
-        except ValidationError as error:
-            first = error.errors(include_input=False)[0]
-            return Score(0.0, f"{'.'.join(map(str, first['loc'])) or 'the value'}: {first['msg']}", passed=False)
-        return Score(1.0, passed=True)
 
 
 def _texts(result: object, expected: object) -> tuple[str, str]:
@@ -322,5 +276,5 @@ class LLMJudge:
         return Score(judgement.score, judgement.reason, judgement.score >= self.at_least)
 
 
-_COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
-PLAIN_EVALUATORS: tuple[type, ...] = (*_COMPARING, JsonValid, LLMJudge, MetricEvaluator)
+_COMPARING = (ExactMatch, Contains, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
+PLAIN_EVALUATORS: tuple[type, ...] = (*_COMPARING, LLMJudge, MetricEvaluator)

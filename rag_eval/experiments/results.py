@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, Protocol
 
 from scipy.special import ndtri, stdtrit
 
@@ -38,27 +38,25 @@ def score_of(value: object) -> Score:
     Raises:
         EvaluatorError: Anything else, a number that is not finite, or a verdict that is not a bool.
     """
-    value = _scalar(value)
-    if isinstance(value, bool):
-        return Score(float(value), passed=value)
-    if isinstance(value, numbers.Real):
-        return _checked_score(value, None, None)
-    if isinstance(value, Score):
-        return _checked_score(value.value, value.explanation, value.passed)
-    if isinstance(value, Mapping):
-        score = score_of(next((value[key] for key in ("score", "value") if key in value), None))
-        passed = next((value[key] for key in ("passed", "pass", "pass_") if key in value), score.passed)
-        return _checked_score(score.value, value.get("explanation", score.explanation), passed)
-    raise EvaluatorError(f"it returned a {type(value).__name__}: return a number, a bool or a Score")
-
-
-def _checked_score(value: SupportsFloat, explanation: object, passed: object) -> Score:
-    number, passed = float(value), _scalar(passed)
+    record = asdict(value) if isinstance(value, Score) else value
+    if not isinstance(record, Mapping):
+        record = {"value": value}
+    number = _scalar(_first(record, "score", "value"))
+    passed = _scalar(_first(record, "passed", "pass", "pass_"))
+    explanation = record.get("explanation")
+    if isinstance(number, bool) and passed is None:
+        passed = number
+    if not isinstance(number, numbers.Real):
+        raise EvaluatorError(f"it returned a {type(number).__name__}: return a number, a bool or a Score")
     if not math.isfinite(number):
         raise EvaluatorError(f"it returned {number}: return a finite number")
-    if passed is not None and not isinstance(passed, bool):
+    if not isinstance(passed, bool | None):
         raise EvaluatorError(f"passed is a {type(passed).__name__}: return True or False")
-    return Score(number, None if explanation is None else redacted(json_text(explanation)), passed)
+    return Score(float(number), None if explanation is None else redacted(json_text(explanation)), passed)
+
+
+def _first(record: Row, *keys: str) -> object:
+    return next((record[key] for key in keys if key in record), None)
 
 
 def _scalar(value: object) -> object:
@@ -185,9 +183,8 @@ class RunningAverage:
         self._squares += delta * (score.value - self._mean)
         self._least, self._most = min(self._least, score.value), max(self._most, score.value)
         self._others += score.value not in (0.0, 1.0)
-        if score.passed is not None:
-            self._judged += 1
-            self._passed += score.passed
+        self._judged += score.passed is not None
+        self._passed += bool(score.passed)
 
     def average(self) -> Average:
         low, high = self._interval() if self.n > 1 else (None, None)

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextvars
-import inspect
 import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, ExperimentFailedError, OutputError, RagEvalError
+from rag_eval.errors import ConfigurationError, ExperimentFailedError, OutputError, RagEvalError, preview
 from rag_eval.experiments.callables import Experiment, fingerprint
 from rag_eval.experiments.data import Data, stream
 from rag_eval.experiments.engine import CallThread, Engine, begin_with_user_code, message_of
@@ -20,6 +19,7 @@ from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
 from rag_eval.experiments.results import ExperimentResult, ItemResult, OutputHandler
 from rag_eval.experiments.terminal_output import TerminalOutput
+from rag_eval.parts.objects import settled
 from rag_eval.retry import RetryPolicy
 
 LOOK_SECONDS = 0.2
@@ -115,8 +115,7 @@ def _checked_outputs(
         outputs.append(TerminalOutput())
     for output in outputs:
         if isinstance(output, type) or not callable(getattr(output, "handle", None)):
-            kind = output.__name__ if isinstance(output, type) else type(output).__name__
-            raise ConfigurationError(f"{kind} is not an output: give an object with handle(results)")
+            raise ConfigurationError(f"{preview(repr(output))} is not an output: give an object with handle(results)")
     return [output for output in outputs if not (is_quiet and isinstance(output, TerminalOutput))]
 
 
@@ -133,18 +132,16 @@ async def _run(
             terminal.sample(item)
 
     engine = Engine(chosen, log, on_sample)
-    rows = stream(chosen.data)
     try:
         for terminal in terminals:
             terminal.started(chosen.name, chosen.total)
-        await engine.run(rows, settings.concurrency, settings.timeout, retry)
+        async with aclosing(stream(chosen.data)) as rows:
+            await engine.run(rows, settings.concurrency, settings.timeout, retry)
     except BaseException:
         for terminal in terminals:
             terminal.stopped()
         log.interrupted()
         raise
-    finally:
-        await rows.aclose()
     result = ExperimentResult(
         name=chosen.name,
         run=log.run,
@@ -170,9 +167,7 @@ def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, l
     for output in outputs:
         name = getattr(output, "name", None) or type(output).__name__
         try:
-            place = output.handle(result)
-            if inspect.isawaitable(place):
-                place = asyncio.run(_awaited(place))
+            place = settled(output.handle(result))
         except RagEvalError as error:
             failures.append(error)
         except Exception as error:  # noqa: BLE001  # raised below
@@ -188,10 +183,6 @@ def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, l
     log.done()
 
 
-async def _awaited(value: Awaitable[object]) -> object:
-    return await value
-
-
 def _chosen(name: str | Experiment, parts: Mapping[str, object], arguments: Mapping[str, object]) -> Experiment:
     """Return the experiment of a name with its parts, given as a mapping or as arguments."""
     given = {part: value for part, value in arguments.items() if value is not None}
@@ -204,8 +195,9 @@ def _chosen(name: str | Experiment, parts: Mapping[str, object], arguments: Mapp
     if twice := set(given) & set(parts):
         raise ConfigurationError(f"{name}: {min(twice)} is given twice, as an argument and in the mapping")
     chosen: dict[str, Any] = {"evaluators": [], **parts, **given}
-    if missing := [part for part in arguments if part not in chosen]:
-        raise ConfigurationError(f"{name}: {missing[0]} is missing: an experiment has {', '.join(arguments)}")
+    for part in arguments:
+        if part not in chosen:
+            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(arguments)}")
     return Experiment(name, **chosen)
 
 

@@ -74,15 +74,8 @@ def send_to_langsmith(result: ExperimentResult, dataset: str, retries: RetryPoli
                     "with LangSmithDataset, or name another dataset"
                 )
             metadata = {"experiment": result.name, "task": task, "run": result.run, "evaluators": result.evaluators}
-            experiment = ExperimentUpload(
-                id=service_id(result.run, task, dataset),
-                name=f"{result.name} {task}",
-                metadata=metadata,
-                rows=rows,
-                at=result.timestamp,
-                run_name=task,
-                run_type="chain",
-            )
+            identity, name = service_id(result.run, task, dataset), f"{result.name} {task}"
+            experiment = ExperimentUpload(identity, name, metadata, rows, result.timestamp, task, "chain")
             urls.append(publish_experiment(service, experiment))
         return comparison_url(urls)
 
@@ -141,10 +134,8 @@ def orq_payload(result: ExperimentResult) -> dict[str, object]:
         inputs = dict(item.input) if isinstance(item.input, Mapping) else {"input": item.input}
         inputs |= {**item.columns, **({"id": item.id} if item.id is not None else {})}
         data_point = {"inputs": inputs} | ({"expectedOutput": item.output} if item.output is not None else {})
-        jobs = [
-            _job_result(result, item, task, output)
-            for task, output in zip(result.tasks, item.task_results, strict=True)
-        ]
+        outputs = zip(result.tasks, item.task_results, strict=True)
+        jobs = [_job_result(result, item, task, output) for task, output in outputs]
         rows.append({"dataPoint": data_point, "jobResults": jobs})
     return {
         "_name": result.name,
@@ -166,16 +157,15 @@ def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: o
         duration = round(call.seconds * 1_000, 3)
         return {"error": error, "trace": {"duration": duration, "attempts": call.attempts, "error": error}}
 
-    evaluator_scores = []
+    evaluator_scores: list[dict[str, object]] = []
     for name in result.evaluators:
+        sent: dict[str, object] = {"value": None, "explanation": ""}
         if name in scores:
-            score = {"value": scores[name].value, "explanation": scores[name].explanation or ""}
-            score |= {"pass": scores[name].passed} if scores[name].passed is not None else {}
-            evaluator_scores.append({"evaluatorName": name, "score": score, **traced(name)})
-        elif name in failed:
-            evaluator_scores.append(
-                {"evaluatorName": name, "score": {"value": None, "explanation": ""}, **traced(name)}
-            )
+            score = scores[name]
+            sent = {"value": score.value, "explanation": score.explanation or ""}
+            sent |= {"pass": score.passed} if score.passed is not None else {}
+        if name in scores or name in failed:
+            evaluator_scores.append({"evaluatorName": name, "score": sent, **traced(name)})
     return {
         "jobName": task,
         "output": output if output is None or isinstance(output, str | int | float) else encode(output).decode(),

@@ -1,10 +1,10 @@
 """Show an experiment on a terminal: progress, then a table of samples and a summary."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
-from rich.console import Console, OverflowMethod
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -15,60 +15,44 @@ from rag_eval.formatting import counted
 
 SHOWN_SAMPLES = 20
 WIDEST_TEXT = 32
-NARROWEST_TEXT = 10
-WIDEST_TASK = 14
-WIDEST_SCORE = 24
-FRAME = 3
-"""The width of a column's padding and border."""
 
 
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
     """Return a table of the first samples, with a line for each task.
 
-    If the evaluators do not fit beside each other, their scores share a column and outputs are left out.
+    Scores that would take more than half of the width share a column, and expected outputs are left out. Texts are
+    shortened to what is left.
     """
     items = list(islice(result.results, samples))
-    texts = ["Input", "Output", "Result"] if any(item.output is not None for item in items) else ["Input", "Result"]
-    heads = {"Sample": len("Sample")}
-    heads |= {"Task": min(WIDEST_TASK, max(map(len, result.tasks)))} if len(result.tasks) > 1 else {}
-    scores = {name: max(len("failed"), min(len(name), WIDEST_SCORE)) for name in result.evaluators}
-
-    def room(scores: Mapping[str, int]) -> int:
-        """Return the width that is left for each text."""
-        frame = FRAME * (len(heads) + len(texts) + len(scores)) + 1
-        return (width - sum(heads.values()) - sum(scores.values()) - frame) // len(texts)
-
-    if is_stacked := room(scores) < NARROWEST_TEXT:
-        texts, scores = ["Input", "Result"], {"Scores": WIDEST_SCORE}
-    widths = heads | dict.fromkeys(texts, max(NARROWEST_TEXT, min(WIDEST_TEXT, room(scores))))
+    titles = ["Sample", "Task", "Input", "Output", "Result"]
+    if len(result.tasks) == 1:
+        titles.remove("Task")
+    is_stacked = sum(len(f"│ {name} ") for name in result.evaluators) > width / 2
+    if is_stacked or all(item.output is None for item in items):
+        titles.remove("Output")
     table = Table()
-    for title, size in widths.items():
-        table.add_column(title, width=size, no_wrap=True, overflow="ellipsis")
-    for title, size in scores.items():
-        wraps: OverflowMethod = "ellipsis" if is_stacked else "fold"
-        table.add_column(Text(title), width=size, justify="left" if is_stacked else "right", overflow=wraps)
+    for title in titles:
+        table.add_column(title, no_wrap=title == "Sample")  # rich narrows columns that may wrap
+    for title in ["Scores"] if is_stacked else result.evaluators:
+        table.add_column(Text(title), justify="left" if is_stacked else "right", no_wrap=True, overflow="ellipsis")
     for item in items:
-        for cells in _cells(item, result):
-            values = [cells.pop(f"score {name}") for name in result.evaluators]
-            if is_stacked:
-                pairs = zip(values, result.evaluators, strict=True)
-                values = ["\n".join(f"{value:<6} {name}"[:WIDEST_SCORE] for value, name in pairs)]
-            table.add_row(*(Text(cell) for cell in [*(cells[title] for title in widths), *values]))
+        for cells, scores in _lines_of(item, result):
+            stacked = ["\n".join(f"{score:<6} {name}" for name, score in zip(result.evaluators, scores, strict=True))]
+            texts = [Text(cells[title], no_wrap=True, overflow="ellipsis") for title in titles]
+            table.add_row(*texts, *map(Text, stacked if is_stacked else scores))
     return table
 
 
-def _cells(item: ItemResult, result: ExperimentResult) -> Iterator[dict[str, str]]:
+def _lines_of(item: ItemResult, result: ExperimentResult) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Yield the texts by title and the scores for each task."""
     for place, task in enumerate(result.tasks):
         failed, scores = result.outcome(item, task)
-        cells = {"Sample": "", "Input": "", "Output": ""}
+        cells = {"Sample": "", "Input": "", "Output": "", "Task": one_line(task)}
         if place == 0:
             output = "" if item.output is None else one_line(item.output)
-            cells = {"Sample": str(item.index + 1), "Input": one_line(item.input), "Output": output}
-        cells["Task"] = one_line(task)
+            cells |= {"Sample": str(item.index + 1), "Input": one_line(item.input), "Output": output}
         cells["Result"] = one_line(f"✗ {failed[None]}" if None in failed else item.task_results[place])
-        for name in result.evaluators:
-            cells[f"score {name}"] = f"{scores[name].value:.2f}" if name in scores else "failed"
-        yield cells
+        yield cells, [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
 
 
 def one_line(value: object) -> str:

@@ -116,16 +116,6 @@ def test_chunk_level_truth_in_any_spelling(server: LangSmithServer, folder: Path
     assert sorted(score or 0 for score in server.scores("chunk_recall@3")) == [1, 1, 1]
 
 
-def test_the_metrics_interface_runs_with_all_defaults(server: LangSmithServer, folder: Path) -> None:
-    whole = RecursiveCharacterChunker().chunk((folder / "a.md").read_text())
-    ids = [generate_chunk_id(whole[0])]
-    upload("kb", [{"inputs": {"query": "boat"}, "reference_outputs": {"relevant_chunk_ids": ids}}])
-    result = Evaluation(langsmith_dataset_name="kb", kb_data_path=str(folder)).run()
-    assert result.metrics == {"recall@5": 1.0, "precision@5": 0.5, "f1@5": pytest.approx(2 / 3)}
-    assert result.experiment_url
-    assert server.scores("recall@5") == [1.0]
-
-
 def test_the_metrics_interface_takes_own_metrics_and_parts(server: LangSmithServer, folder: Path) -> None:
     class Expected(Metrics):
         def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:

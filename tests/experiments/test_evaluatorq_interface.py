@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rag_eval
 from rag_eval.errors import (
     ConfigurationError,
     DataError,
@@ -18,24 +17,14 @@ from rag_eval.errors import (
     RagEvalError,
 )
 from rag_eval.experiments import (
-    CosineSimilarity,
-    EvaluationResult,
-    Evaluator,
-    Evaluatorq,
     ExactMatch,
     Experiment,
     ExperimentResult,
     JsonOutput,
-    LevenshteinDistance,
-    OrqOutputHandler,
-    OutputHandler,
     Score,
     SemanticSimilarity,
-    TaskResult,
-    convert_orq_evaluator,
     evaluatorq,
     experiment,
-    from_orq,
 )
 from rag_eval.experiments.results import Average, RunningAverage
 
@@ -44,23 +33,6 @@ HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 
 def quietly(tasks: list[Any], data: Any = HELLO, **options: Any) -> ExperimentResult:
     return evaluatorq("quiet", data=data, tasks=tasks, outputs=[JsonOutput("out")], **options)
-
-
-def test_the_published_names_are_there() -> None:
-    parts = {"data": HELLO, "tasks": [lambda input, output: input + output], "evaluators": [CosineSimilarity]}
-    result = Evaluatorq("Experiment007", parts, outputs=[])
-    assert result.experiment_name == "Experiment007"
-    assert result.summary.total_samples == 1
-    assert result.summary.average_scores == {"CosineSimilarity": pytest.approx(0.809, abs=0.001)}
-    assert (rag_eval.Evaluatorq, rag_eval.Experiment) == (evaluatorq, Experiment)
-    assert (rag_eval.CosineSimilarity, from_orq) == (CosineSimilarity, convert_orq_evaluator)
-    evaluator: Evaluator[str] = LevenshteinDistance()
-    assert evaluator.evaluate("kitten", "kitten") == 1.0
-    assert EvaluationResult is ExperimentResult
-    handler: OutputHandler = OrqOutputHandler()
-    assert handler.handle
-    made: TaskResult = evaluatorq("named", data=HELLO, tasks=[str], outputs=[]).results[0].task_results[0]
-    assert made == str(HELLO[0])
 
 
 def test_a_task_with_several_parameters_takes_the_fields_that_they_name() -> None:
@@ -254,25 +226,6 @@ def test_the_errors_have_their_kinds() -> None:
     with pytest.raises(ExperimentFailedError) as failed:
         quietly([lambda row: 1 // row["input"]], data=[{"input": 1}, {"input": 0}])
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
-
-
-def test_an_evaluator_is_taken_from_a_module_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "own_scores.py").write_text(
-        "def brief(result, expected):\n    return float(len(result) < 9)\n\n\n"
-        "class Longer:\n    name = 'longer'\n\n    def __init__(self, than):\n        self.than = than\n\n"
-        "    def evaluate(self, output, expected):\n        return float(len(output) > self.than)\n"
-    )
-    evaluators = ["own_scores:brief", {"type": "own_scores:Longer", "than": 3}]
-    done = evaluatorq("e", data=HELLO, tasks=[lambda row: "Hello"], evaluators=evaluators, outputs=[])
-    assert done.summary.average_scores == {"brief": 1.0, "longer": 1.0}
-    for wrong, reason in (
-        ("own_scores:brif", r"has no brif, named by own_scores:brif \(did you mean brief\?\)"),
-        ("no_scores:any", "there is no module 'no_scores'"),
-        ({"type": "own_scores:Longer", "then": 3}, "own_scores:Longer does not take these settings"),
-        ("brief", "evaluator 1 is a str"),
-    ):
-        with pytest.raises(ConfigurationError, match=reason):
-            Experiment("e", HELLO, [lambda row: ""], [wrong])
 
 
 def rows() -> Any:

@@ -90,21 +90,6 @@ def test_a_run_ends_when_too_many_calls_cannot_be_stopped() -> None:
     end.set()
 
 
-def test_failing_calls_are_tried_again() -> None:
-    seen: dict[int, int] = {}
-
-    def flaky(row: Any) -> int:
-        seen[row["input"]] = seen.get(row["input"], 0) + 1
-        if seen[row["input"]] < 3:
-            raise ConnectionError
-        return 1
-
-    data = [{"input": n} for n in range(4)]
-    result = quietly("flaky", data=data, tasks=[flaky], evaluators=[], retries=2, retry_delay=0.001)
-    assert result.failed == 0
-    assert set(seen.values()) == {3}
-
-
 @pytest.mark.parametrize("timeout", [None, 5.0])
 def test_what_is_cancelled_within_a_call_fails_that_call(timeout: float | None) -> None:
     async def cancelled(*_: Any) -> int:

@@ -11,7 +11,6 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
 from rag_eval.experiments.callables import evaluator, task
-from rag_eval.experiments.evaluators import CosineSimilarity
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq, experiment
@@ -21,29 +20,6 @@ HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 
 def quietly(name: str, **options: Any) -> ExperimentResult:
     return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
-
-
-def test_the_published_example_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    result = evaluatorq(
-        "Experiment007",
-        data=[{"input": "Hello, how are you?", "output": "I'm good, thank you!"}],
-        tasks=[lambda row: row["input"] + row["output"]],
-        evaluators=[CosineSimilarity],
-    )
-    printed = capsys.readouterr().out
-    assert printed.startswith("✓ Experiment007 completed in ")
-    assert "• Total Samples: 1" in printed
-    assert "• Average CosineSimilarity: 0.8" in printed
-    assert result.path is not None
-    assert f"Results saved to: {result.path}" in printed
-    assert re.fullmatch(r"Experiment007-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.json", result.path.name)
-    written = json.loads(result.path.read_text())
-    assert written["experimentName"] == "Experiment007"
-    assert written["results"][0]["taskResults"] == ["Hello, how are you?I'm good, thank you!"]
-    assert written["results"][0]["scores"] == {"CosineSimilarity": pytest.approx(0.809, abs=0.001)}
-    assert written["summary"]["totalSamples"] == 1
-    assert written["summary"]["averageScores"] == written["results"][0]["scores"]
-    assert written["summary"]["executionTime"] >= 0
 
 
 def test_tasks_are_compared_side_by_side() -> None:

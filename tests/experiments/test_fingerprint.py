@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_eval.experiments.callables import fingerprint, named_evaluators, named_tasks
-from rag_eval.experiments.composition import Threshold
+from rag_eval.experiments.composition import Normalised
 
 
 def test_other_code_within_a_composition_is_other_code() -> None:
@@ -22,7 +22,7 @@ def test_other_code_within_a_composition_is_other_code() -> None:
 
     other.__name__ = "one"
     tasks = named_tasks([str])
-    prints = [fingerprint("x", tasks, named_evaluators([Threshold(part, 0.5)])) for part in (one, other, one)]
+    prints = [fingerprint("x", tasks, named_evaluators([Normalised(part, 0, 1)])) for part in (one, other, one)]
     assert prints[0] == prints[2] != prints[1]
 
 

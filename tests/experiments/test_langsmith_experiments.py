@@ -83,11 +83,6 @@ def test_rows_are_the_examples_page_by_page(server: LangSmithServer) -> None:
     assert server.calls().count("GET /examples") == 2
 
 
-def test_a_fault_between_pages_is_waited_for(server: LangSmithServer) -> None:
-    server.fail("GET", "/examples", status=503, times=2)
-    assert len(list(LangSmithDataset("questions").rows())) == EXAMPLES
-
-
 def test_a_dataset_that_cannot_be_read_is_said(server: LangSmithServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExperimentError, match="there is no LangSmith dataset 'gone'"):
         list(LangSmithDataset("gone").rows())

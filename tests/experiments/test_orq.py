@@ -1,6 +1,5 @@
 """Results in orq.ai, over HTTP to a double: sent once, kept here, and never with the key in them."""
 
-import io
 import json
 import os
 import signal
@@ -178,14 +177,6 @@ def test_a_wrong_setting_is_said_at_once(
 def test_without_a_key_results_stay_here(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORQ_API_KEY")
     assert "orq.ai" not in run().saved
-    assert orq.requests == []
-
-
-def test_a_dry_run_prints_what_would_be_sent(orq: OrqServer) -> None:
-    shown = io.StringIO()
-    outputs = [OrqOutput(dry_run=shown)]
-    evaluatorq("dry", data=DATA[:1], tasks=[shout], evaluators=[ExactMatch], outputs=outputs)
-    assert json.loads(shown.getvalue())["results"][0]["jobResults"][0]["output"] == "A"
     assert orq.requests == []
 
 

@@ -1,7 +1,7 @@
 """Metrics for LangSmith's ``evaluate``; the base classes of user-defined ones are in ``base``."""
 
 from collections.abc import Collection, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.evaluation.metrics.base import Item, LangSmithMetric, Metrics, TokenLevelMetrics
@@ -69,20 +69,8 @@ class ChunkLevelF1(ChunkLevelMetrics):
     metric = ChunkF1()
 
 
-BUILT_IN: dict[str, type[SpanLevelMetrics | ChunkLevelMetrics]] = {
-    "chunk_recall": ChunkLevelRecall,
-    "chunk_precision": ChunkLevelPrecision,
-    "chunk_f1": ChunkLevelF1,
-    "span_recall": TokenLevelRecall,
-    "span_precision": TokenLevelPrecision,
-    "span_iou": TokenLevelIoU,
-}
-"""The built-in metrics by name."""
-
-
 def get_langsmith_evaluators(
-    metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
-    k: int | None = None,
+    metrics: Mapping[str, LangSmithMetric[Item]] | Collection[LangSmithMetric[Item]], k: int | None = None
 ) -> "list[LangSmithEvaluator]":
     """Return evaluators for LangSmith's ``evaluate``, in the order of the metrics or, for a set, by name.
 
@@ -90,8 +78,7 @@ def get_langsmith_evaluators(
         evaluate(retrieve, data="ferry", evaluators=get_langsmith_evaluators({"recall": ChunkLevelRecall()}, k=5))
 
     Args:
-        metrics: Metrics by name, or a list or set of metrics, which are named after their classes. A metric is an
-            object, its class, or the name of a built-in one such as ``chunk_recall``.
+        metrics: Metrics by name, or a list or set of metrics, which are named after their classes.
         k: How many of the retrieved items count. Default: the cut in the metric's name, or all.
 
     Raises:
@@ -99,9 +86,16 @@ def get_langsmith_evaluators(
     """
     if not isinstance(metrics, Collection) or isinstance(metrics, str):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
-    pairs: list[tuple[str | None, object]]
-    pairs = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
-    named = [_named(name, value) for name, value in pairs]
+    named = (
+        list(metrics.items())
+        if isinstance(metrics, Mapping)
+        else [(type(metric).__name__, metric) for metric in metrics]
+    )
+    for _, metric in named:
+        if not isinstance(metric, LangSmithMetric):
+            raise ConfigurationError(
+                f"{preview(repr(metric))} is not a metric for LangSmith: derive its class from Metrics"
+            )
     levels = {metric.level: type(metric).__name__ for _, metric in reversed(named)}
     if len(levels) > 1:
         both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
@@ -111,14 +105,3 @@ def get_langsmith_evaluators(
         evaluators.sort(key=lambda evaluator: evaluator.name)
     refuse_repeated(evaluator.name for evaluator in evaluators)
     return evaluators
-
-
-def _named(name: str | None, value: object) -> tuple[str | None, LangSmithMetric[Any]]:
-    if isinstance(value, str):
-        if value not in BUILT_IN:
-            raise ConfigurationError(f"there is no metric {preview(value)} for LangSmith: use {', '.join(BUILT_IN)}")
-        return name or value, BUILT_IN[value]()
-    metric = value() if isinstance(value, type) and issubclass(value, LangSmithMetric) else value
-    if not isinstance(metric, LangSmithMetric):
-        raise ConfigurationError(f"{preview(repr(value))} is not a metric for LangSmith: derive its class from Metrics")
-    return name, metric
