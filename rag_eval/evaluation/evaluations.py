@@ -207,24 +207,21 @@ def create_evaluation(
     langsmith_dataset: str | None = None,
     *,
     glob: str | Sequence[str] = "**/*.md",
-    loaders: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> BaseEvaluation[Any, Any]:
-    """Return the evaluation of a type over a folder of documents, or a corpus.
-
-    ``settings`` are further arguments of ``TokenLevelEvaluation``; raises as that does.
-    """
-    kinds: dict[str, type[BaseEvaluation[Any, Any]]] = {
-        "token-level": TokenLevelEvaluation,
-        "chunk-level": ChunkLevelEvaluation,
-    }
-    if eval_type not in kinds:
-        raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
+    loaders: Mapping[str, object] | None = None,
+    ground_truth: object = None,
+    langsmith_client: "Client | None" = None,
+) -> TokenLevelEvaluation | ChunkLevelEvaluation:
+    """Return the evaluation of a type over a folder of documents, or a corpus; raises as ``TokenLevelEvaluation``."""
     corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
-    return kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
+    for kind in (TokenLevelEvaluation, ChunkLevelEvaluation):
+        if kind.level == eval_type:
+            return kind(
+                corpus, ground_truth, langsmith_dataset_name=langsmith_dataset, langsmith_client=langsmith_client
+            )
+    raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
 
 
-def _load(source: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
+def _load(source: object, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
     if isinstance(source, str | Path):
         return read_truth(Path(source), level, corpus.by_id)
     if source is not None:

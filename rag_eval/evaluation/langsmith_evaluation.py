@@ -116,7 +116,7 @@ class Evaluation:
         kb_data_path: str | Path,
         *,
         glob: str | Sequence[str] = "**/*.md",
-        loaders: Mapping[str, Any] | None = None,
+        loaders: Mapping[str, object] | None = None,
         langsmith_client: "Client | None" = None,
     ) -> None:
         self._dataset_name = langsmith_dataset_name

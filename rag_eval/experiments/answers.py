@@ -55,19 +55,12 @@ def answer_experiment(
     """
     if questions < 1:
         raise ConfigurationError(f"questions is {questions}: give 1 or more")
+    names = _names(outcome, configurations)
     ranked = {configuration.name: configuration for configuration in outcome.ranked()}
-    names = list(dict.fromkeys(configurations or [*ranked][:: max(1, len(ranked) - 1)]))
-    for name in names:
-        if name not in ranked:
-            raise ConfigurationError(
-                f"{outcome.run} has no configuration {name!r}{suggestion(name, ranked)}: {choices(ranked, name)}"
-            )
     retrieved = {name: {row["query_id"]: row for row in asked(workspace, outcome, ranked[name])} for name in names}
-    truth = [row for row in next(iter(retrieved.values()), {}).values() if row["reference_contexts"]]
-    if not truth:
+    chosen = _spread(list(next(iter(retrieved.values()), {}).values()), questions)
+    if not chosen:
         raise ConfigurationError(f"{outcome.run} has no answerable question: there is nothing to compare")
-    step = max(1.0, len(truth) / questions)
-    chosen = [truth[int(number * step)] for number in range(min(questions, len(truth)))]
     rows = [
         {
             "input": row["user_input"],
@@ -82,6 +75,24 @@ def answer_experiment(
         evaluators.append(ExactMatch(ignore_case=True, strip=True))
     tasks = [task(name)(_answering(name, service, model)) for name in names]
     return Experiment(f"Answers of {outcome.run}", rows, tasks, evaluators)
+
+
+def _names(outcome: BenchmarkOutcome, configurations: Sequence[str]) -> list[str]:
+    """Return these configurations, or the best and the last; raises ``ConfigurationError`` if one is unknown."""
+    ranked = [configuration.name for configuration in outcome.ranked()]
+    for name in configurations:
+        if name not in ranked:
+            raise ConfigurationError(
+                f"{outcome.run} has no configuration {name!r}{suggestion(name, ranked)}: {choices(ranked, name)}"
+            )
+    return list(dict.fromkeys(configurations or ranked[:: max(1, len(ranked) - 1)]))
+
+
+def _spread(rows: Sequence[Row], count: int) -> list[Row]:
+    """Return so many of the answerable questions, evenly spread."""
+    answerable = [row for row in rows if row["reference_contexts"]]
+    step = max(1.0, len(answerable) / count)
+    return [answerable[int(number * step)] for number in range(min(count, len(answerable)))]
 
 
 def _answering(name: str, service: ChatService, model: str) -> Callable[[Row], str]:

@@ -93,10 +93,13 @@ def _named(kind: str, values: Iterable[object], read: Callable[[object, int], Na
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(f"{kind}s is a {type(values).__name__}: give a list of callables")
     named = [read(value, number) for number, value in enumerate(values, 1)]
-    for name, count in Counter(call.name for call in named).items():
-        if count > 1:
-            raise ConfigurationError(f"two {kind}s are called {name!r}: name one of them with @{kind}(…)")
+    if name := _repeated(call.name for call in named):
+        raise ConfigurationError(f"two {kind}s are called {name!r}: name one of them with @{kind}(…)")
     return named
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _task(function: object, number: int) -> NamedCall:
@@ -203,9 +206,8 @@ class Experiment:
         pairs = [(task.name, evaluator) for task in self.tasks for evaluator in self.evaluators]
         self.scales = {score_key(self.tasks, task, evaluator.name): evaluator.bounds for task, evaluator in pairs}
         places = [*(task.name for task in self.tasks), *(f"{task}/{evaluator.name}" for task, evaluator in pairs)]
-        for place, count in Counter(places).items():
-            if count > 1:
-                raise ConfigurationError(f"two scores are called {place!r}: rename a task or an evaluator without a /")
+        if place := _repeated(places):
+            raise ConfigurationError(f"two scores are called {place!r}: rename a task or an evaluator without a /")
 
 
 def fingerprint(name: str, tasks: Sequence[NamedCall], evaluators: Sequence[NamedCall]) -> str:

@@ -135,21 +135,19 @@ async def _opened(data: Data, thread: CallThread) -> object:
 
 
 async def _rows(source: object, thread: CallThread) -> AsyncGenerator[object, None]:
-    if isinstance(source, AsyncIterable):
-        async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
-            async for row in source:
-                yield row
-    elif isinstance(source, list | tuple):
+    if isinstance(source, list | tuple):
         for row in source:
             yield row
-    elif isinstance(source, Iterable) and not isinstance(source, Mapping | str | bytes):
-        async with aclosing(_read_ahead(source, thread)) as rows:
-            async for row in rows:
-                yield row
-    else:
+        return
+    if isinstance(source, Iterable) and not isinstance(source, Mapping | str | bytes):
+        source = _read_ahead(source, thread)
+    if not isinstance(source, AsyncIterable):
         raise DataError(
             f"data is a {type(source).__name__}: give a list of rows, an iterator, a callable, a path or a dataset"
         )
+    async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
+        async for row in source:
+            yield row
 
 
 async def _read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGenerator[object, None]:

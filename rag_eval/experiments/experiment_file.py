@@ -39,8 +39,17 @@ class ExperimentSettings(Settings):
         try:
             return ExperimentSettings.model_validate(self.model_dump() | values)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ConfigurationError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+            raise ConfigurationError(_problem(error)) from None
+
+
+def _problem(error: ValidationError, *keys: str) -> str:
+    """Return the first problem after its place in the file."""
+    first = error.errors()[0]
+    where = ".".join((*keys, *map(str, first["loc"])))
+    known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown key: the keys are {', '.join(known.model_fields)}"
+    return f"{where}: {first['msg'].lower()}"
 
 
 def load_settings() -> ExperimentSettings:
@@ -54,8 +63,15 @@ def load_settings() -> ExperimentSettings:
         for name, keys in PROJECT_FILES.items():
             path = folder / name
             table = _table(path, keys) if path.is_file() else None
-            if table is not None:
-                return _checked(table, path, keys)
+            if table is None:
+                continue
+            try:
+                settings = ExperimentSettings.model_validate(table)
+            except ValidationError as error:
+                raise ConfigurationError(f"{str(path)!r}, {_problem(error, *keys)}") from None
+            if "output_dir" in settings.model_fields_set and folder != here:
+                settings = settings.model_copy(update={"output_dir": folder / settings.output_dir})
+            return settings
     return ExperimentSettings()
 
 
@@ -69,21 +85,6 @@ def _table(path: Path, keys: Sequence[str]) -> object:
     if table is None and path.name == OWN_FILE:
         raise ConfigurationError(f"{str(path)!r} has no [experiment] table: put the settings below that line")
     return table
-
-
-def _checked(table: object, path: Path, keys: Sequence[str]) -> ExperimentSettings:
-    try:
-        settings = ExperimentSettings.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join((*keys, *map(str, first["loc"])))
-        known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
-        hint = f"unknown key: the keys are {', '.join(known.model_fields)}"
-        problem = hint if first["type"] == "extra_forbidden" else first["msg"].lower()
-        raise ConfigurationError(f"{str(path)!r}, {where}: {problem}") from None
-    if "output_dir" in settings.model_fields_set and path.parent != Path.cwd():
-        return settings.model_copy(update={"output_dir": path.parent / settings.output_dir})
-    return settings
 
 
 @dataclass

@@ -37,14 +37,15 @@ def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
         table.add_column(Text(title), justify="left" if is_stacked else "right", no_wrap=True, overflow="ellipsis")
     for item in items:
         for cells, scores in _lines_of(item, result):
-            stacked = ["\n".join(f"{score:<6} {name}" for name, score in zip(result.evaluators, scores, strict=True))]
             texts = [Text(cells[title], no_wrap=True, overflow="ellipsis") for title in titles]
-            table.add_row(*texts, *map(Text, stacked if is_stacked else scores))
+            if is_stacked:
+                scores = {"": "\n".join(f"{score:<6} {name}" for name, score in scores.items())}
+            table.add_row(*texts, *map(Text, scores.values()))
     return table
 
 
-def _lines_of(item: ItemResult, result: ExperimentResult) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Yield the texts by title and the scores for each task."""
+def _lines_of(item: ItemResult, result: ExperimentResult) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Yield the texts by title and the scores by evaluator for each task."""
     for place, task in enumerate(result.tasks):
         failed, scores = result.outcome(item, task)
         cells = {"Sample": "", "Input": "", "Output": "", "Task": one_line(task)}
@@ -52,7 +53,8 @@ def _lines_of(item: ItemResult, result: ExperimentResult) -> Iterator[tuple[dict
             output = "" if item.output is None else one_line(item.output)
             cells |= {"Sample": str(item.index + 1), "Input": one_line(item.input), "Output": output}
         cells["Result"] = one_line(f"✗ {failed[None]}" if None in failed else item.task_results[place])
-        yield cells, [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
+        shown = {name: f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators}
+        yield cells, shown
 
 
 def one_line(value: object) -> str:

@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -115,12 +115,7 @@ class LangSmithService:
         def attempt(_seconds_left: float) -> T | Failure:
             try:
                 return call(self.client)
-            except (
-                LangSmithError,
-                RequestException,
-                ValueError,
-                TypeError,
-            ) as error:  # also invalid answers
+            except (LangSmithError, RequestException, ValueError, TypeError) as error:  # also invalid answers
                 return _failure(error)
 
         answer = self._patience.run(attempt, threading.Event())
@@ -160,17 +155,20 @@ def _failure(error: Exception) -> Failure:
         cause = cause.__cause__ or cause.__context__
     response = next((cause.response for cause in causes if isinstance(cause, requests.HTTPError)), None)
     if response is not None:
-        status = response.status_code
-        if status in (401, 403):
-            return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
-        if status in NOT_THIS:
-            return Failure(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT", is_refusal=True)
-        if status_may_pass(status):
-            after = retry_after_of(response.headers)
-            return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=after)
-        return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
+        return _refusal(response.status_code, response.headers)
     if any(isinstance(cause, requests.Timeout) for cause in causes):
         return Failure("it did not answer in time", "try again later, or check LANGSMITH_ENDPOINT", may_pass=True)
     if any(isinstance(cause, LangSmithConnectionError | requests.ConnectionError) for cause in causes):
         return Failure("it cannot be reached", "check the network and LANGSMITH_ENDPOINT", may_pass=True)
     return Failure(f"its answer is not valid, {type(error).__name__}", "check LANGSMITH_ENDPOINT")
+
+
+def _refusal(status: int, headers: Mapping[str, str]) -> Failure:
+    if status in (401, 403):
+        return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
+    reason = f"it answered {status}"
+    if status in NOT_THIS:
+        return Failure(reason, "check what is sent, and LANGSMITH_ENDPOINT", is_refusal=True)
+    if status_may_pass(status):
+        return Failure(reason, "try again later", may_pass=True, retry_after=retry_after_of(headers))
+    return Failure(reason, "check LANGSMITH_ENDPOINT")

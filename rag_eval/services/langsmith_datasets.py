@@ -80,25 +80,27 @@ class ChunkGroups(BaseModel):
 
 
 def _query_of(example: "Example") -> Query:
-    """Return the query of an example, with its id from the metadata or derived from the text.
-
-    The metadata is that of the outputs and of the example, in snake_case.
-    """
+    """Return the query of an example, with its id from the metadata or derived from the text."""
     text = (example.inputs or {}).get("query")
     if not isinstance(text, str) or not text.strip():
         raise GroundTruthError("it has no inputs.query: add the question")
     encode_utf8(text, "the query")
-    of_outputs = (example.outputs or {}).get("metadata")
-    spelled = (dict(of_outputs) if isinstance(of_outputs, Mapping) else {}) | dict(example.metadata or {})
-    renamed = {METADATA_SPELLINGS[key]: value for key, value in spelled.items() if key in METADATA_SPELLINGS}
-    metadata = renamed | {key: value for key, value in spelled.items() if key not in METADATA_SPELLINGS}
-    if metadata.get("dataset_split") == DEFAULT_SPLIT:  # which LangSmith gives every example
-        del metadata["dataset_split"]
+    metadata = _metadata_of(example)
     query_id = metadata.get("query_id")
     if not isinstance(query_id, str) or not query_id:
         query_id = generate_query_id(text)
     others = {key: value for key, value in metadata.items() if key not in ITEM_KEYS}
     return Query(QueryId(query_id), QueryText(text), others)
+
+
+def _metadata_of(example: "Example") -> dict[str, object]:
+    """Return the metadata of the outputs and of the example, in snake_case, which wins over camelCase."""
+    of_outputs = (example.outputs or {}).get("metadata")
+    spelled = (dict(of_outputs) if isinstance(of_outputs, Mapping) else {}) | dict(example.metadata or {})
+    metadata = {METADATA_SPELLINGS[key]: spelled.pop(key) for key in METADATA_SPELLINGS if key in spelled} | spelled
+    if metadata.get("dataset_split") == DEFAULT_SPLIT:  # which LangSmith gives every example
+        del metadata["dataset_split"]
+    return metadata
 
 
 def is_unanswerable(example: "Example | None") -> bool:
@@ -344,38 +346,39 @@ def push_truth(
         )
     examples = _list_examples(service, dataset)
     check_type(examples, level, dataset_name)
-    matches, others = match_queries(examples, [(item.query.id, item.query.text) for item in truth], dataset_name)
-    pairs = list(zip(records, matches, strict=True))
-    updated = [update for record, match in pairs if match is not None and (update := _update(record, match))]
-    created = [_new_example(record) for record, match in pairs if match is None]
+    created, updated, others = _changes(examples, records, dataset_name)
     is_partial = (dataset.metadata or {}).get("ground_truth") == digest and not updated and not others
     if only_if_new and examples and not is_partial:
         return PushReport(dataset_name, dataset.url, others=len(examples))
     deleted = [example.id for example in others] if delete_others else []
     _write(service, dataset, created, updated, deleted)
-    return PushReport(
-        dataset_name,
-        dataset.url,
-        created=len(created),
-        updated=len(updated),
-        unchanged=len(records) - len(created) - len(updated),
-        deleted=len(deleted),
-        others=len(others) - len(deleted),
-    )
+    unchanged, left = len(records) - len(created) - len(updated), len(others) - len(deleted)
+    return PushReport(dataset_name, dataset.url, len(created), len(updated), unchanged, len(deleted), left)
 
 
-def _new_example(record: ExampleRecord) -> dict[str, object]:
-    sent = {"inputs": record["inputs"], "reference_outputs": record["outputs"], "metadata": record["metadata"]}
-    return {"id": uuid4(), **sent}
+Change = dict[str, object]
+"""A new example, or the update of one."""
 
 
-def _update(record: ExampleRecord, example: "Example") -> dict[str, object] | None:
-    """Return the update that makes an example hold a record, None if it does."""
-    existing = dict(example.metadata or {})
-    split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
-    wanted = {**record, "metadata": {**record["metadata"], **split}}
-    is_same = wanted == {"inputs": example.inputs, "outputs": example.outputs, "metadata": existing}
-    return None if is_same else {"id": example.id, **wanted}
+def _changes(
+    examples: "Sequence[Example]", records: Sequence[ExampleRecord], dataset_name: str
+) -> "tuple[list[Change], list[Change], list[Example]]":
+    """Return the examples to create and to update so that the dataset holds the records, and the other examples."""
+    queries = [(str(record["metadata"]["query_id"]), record["inputs"]["query"]) for record in records]
+    matches, others = match_queries(examples, queries, dataset_name)
+    created: list[Change] = []
+    updated: list[Change] = []
+    for record, example in zip(records, matches, strict=True):
+        if example is None:
+            sent = {"inputs": record["inputs"], "reference_outputs": record["outputs"], "metadata": record["metadata"]}
+            created.append({"id": uuid4(), **sent})
+            continue
+        existing = dict(example.metadata or {})
+        split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
+        wanted = {**record, "metadata": {**record["metadata"], **split}}
+        if wanted != {"inputs": example.inputs, "outputs": example.outputs, "metadata": existing}:
+            updated.append({"id": example.id, **wanted})
+    return created, updated, others
 
 
 def _create(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":

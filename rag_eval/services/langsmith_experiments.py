@@ -19,7 +19,8 @@ from rag_eval.metrics.metric import score_name
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_datasets import match_queries
 from rag_eval.storage.files import data_sha256
-from rag_eval.types.documents import Documents, by_id
+from rag_eval.tables import Row
+from rag_eval.types.documents import Document, Documents, by_id
 from rag_eval.types.evidence import Query
 from rag_eval.types.ids import EvaluationType
 
@@ -72,24 +73,25 @@ def row_outcomes(
     measured: Collection[str] | None = None,
 ) -> list[RowOutcome]:
     """Return the retrieved chunk ids or spans of each query and its scores, by default of all metrics."""
-    by_chunk = level == "chunk-level"
-    contents = by_id(documents)
     retrieved: dict[str, list[object]] = {query.id: [] for query in queries}
+    contents = by_id(documents)
     for row in passages.sort_by("rank").to_pylist():
-        if by_chunk:
-            retrieved[row["query_id"]].append(row["chunk_id"])
-            continue
-        place = {key: row[key] for key in ("doc_id", "start", "end")}
-        is_slice = row["start"] is not None
-        text = contents[row["doc_id"]].content[row["start"] : row["end"]] if is_slice else row["text"] or ""
-        retrieved[row["query_id"]].append({**place, "text": text})
+        found = row["chunk_id"] if level == "chunk-level" else _span_record(contents, row)
+        retrieved[row["query_id"]].append(found)
     scores_of: dict[str, dict[str, float]] = {query.id: {} for query in queries}
     for row in scores.to_pylist():
         name = score_name(row["metric"], row["cut"], row["size"])
         if measured is None or name in measured:
             scores_of[row["query_id"]][name] = row["value"]
-    key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
+    key = "retrieved_chunk_ids" if level == "chunk-level" else "retrieved_spans"
     return [RowOutcome(query.id, query.text, {key: retrieved[query.id]}, scores_of[query.id]) for query in queries]
+
+
+def _span_record(contents: Mapping[str, Document], row: Row) -> object:
+    place = {key: row[key] for key in ("doc_id", "start", "end")}
+    if row["start"] is None:
+        return {**place, "text": row["text"] or ""}
+    return {**place, "text": contents[row["doc_id"]].content[row["start"] : row["end"]]}
 
 
 @dataclass(frozen=True, slots=True)

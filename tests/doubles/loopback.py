@@ -7,7 +7,8 @@ import re
 import socket
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -71,19 +72,36 @@ class Refusal(Exception):
         self.status = status
 
 
+Reply = tuple[int, bytes | Iterator[bytes], dict[str, str]]
+"""Status, body and headers; a body in pieces needs a ``Content-Length``."""
+
+
 @dataclass
 class Fault:
-    """What happens to the next ``times`` requests that match."""
+    """What happens to the next ``times`` requests that match, after ``after`` others; below 0 times: to all of them.
+
+    With ``done`` the request is executed; with ``hang`` there is no answer until the server is healed or stops.
+    """
 
     method: str
     path: str
-    status: int | None
-    hang: bool
-    headers: dict[str, str]
-    times: int
+    status: int | None = None
+    body: bytes = b'{"detail": "scripted fault"}'
+    headers: dict[str, str] = field(default_factory=dict)
+    after: int = 0
+    times: int = 1
+    done: bool = False
+    hang: bool = False
 
-    def matches(self, request: Request) -> bool:
-        return self.times > 0 and request.method == self.method and re.fullmatch(self.path, request.path) is not None
+    def strikes(self, request: Request) -> bool:
+        is_meant = re.fullmatch(self.method, request.method) and re.fullmatch(self.path, request.path)
+        if not self.times or not is_meant:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
 
 
 class LoopbackServer(ABC):
@@ -93,7 +111,8 @@ class LoopbackServer(ABC):
         self.requests: list[Request] = []
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._healed = threading.Event()
+        self.hanging = threading.Event()
         self._http = _HttpServer(self)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02})
 
@@ -102,7 +121,7 @@ class LoopbackServer(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
+        self._healed.set()
         self._http.shutdown()
         self._thread.join()
         self._http.hang_up()
@@ -128,25 +147,48 @@ class LoopbackServer(ABC):
         With ``hang`` nothing is answered until the client gives up or the server stops.
         """
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        self._faults.append(Fault(method, path, status, hang, headers, times))
+        self._faults.append(Fault(method, path, status, headers=headers, hang=hang, times=times))
+
+    def lose_answer(self, method: str, path: str) -> None:
+        """Do what the next request to a path (a regular expression) asks, and hang up without an answer."""
+        self._faults.append(Fault(method, path, done=True))
+
+    def answer_with(self, method: str, path: str, body: bytes) -> None:
+        """Answer the next request to a path with a body of success, and do nothing."""
+        self._faults.append(Fault(method, path, 200, body))
+
+    def fail_after(self, count: int, method: str, path: str, status: int) -> None:
+        """Answer so many requests to a path, and the others with a status until it is healed."""
+        self._faults.append(Fault(method, path, status, after=count, times=-1))
+
+    def hang_after(self, count: int, *, done: bool) -> None:
+        """Answer so many requests that change something, and hang at the next, which is ``done`` or is not."""
+        self.hanging.clear()
+        self._healed.clear()
+        self._faults.append(Fault("POST|PATCH|DELETE", ".*", after=count, done=done, hang=True))
+
+    def heal(self) -> None:
+        """No faults from now on."""
+        self._faults.clear()
+        self._healed.set()
 
     def calls(self) -> list[str]:
         """The requests in order, such as ``POST /feedback``, ids left out."""
         return [re.sub(r"/[0-9a-f-]{36}", "/{id}", str(request)) for request in self.requests]
 
-    def respond(self, request: Request) -> tuple[int, bytes, dict[str, str]] | None:
-        """Status, body and headers of the answer, or None to hang up without one."""
+    def respond(self, request: Request) -> Reply | None:
+        """Return the answer, or None to hang up without one."""
         with self._lock:
             self.requests.append(request)
-            fault = next((fault for fault in self._faults if fault.matches(request)), None)
+            fault = next((fault for fault in self._faults if fault.strikes(request)), None)
             if fault is None:
                 return *self._safe_answer(request), {}  # written out under the lock: records change
-            fault.times -= 1
+            if fault.done:
+                self._safe_answer(request)
         if fault.hang:
-            self._stopping.wait(HANG_SECONDS)
-        if fault.hang or fault.status is None:
-            return None
-        return fault.status, b'{"detail": "scripted fault"}', fault.headers
+            self.hanging.set()
+            self._healed.wait(HANG_SECONDS)
+        return None if fault.hang or fault.status is None else (fault.status, fault.body, fault.headers)
 
     @abstractmethod
     def answer(self, request: Request) -> tuple[int, Any]:
@@ -213,10 +255,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status, body, extra = answer
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **extra}.items():
+        length = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {}
+        for name, value in ({"Content-Type": "application/json"} | length | extra).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        for piece in [body] if isinstance(body, bytes) else body:
+            self.wfile.write(piece)
 
     do_POST = do_PATCH = do_PUT = do_DELETE = do_HEAD = do_GET
 

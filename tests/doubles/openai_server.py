@@ -13,17 +13,16 @@ Each request takes the next fault, if there is one left. Vectors depend on the t
 import base64
 import hashlib
 import json
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
 import numpy as np
+
+from tests.doubles.loopback import LoopbackServer, Reply
+from tests.doubles.loopback import Request as HttpRequest
 
 JSON = dict[str, Any]
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
@@ -95,70 +94,77 @@ def vector_of(text: str, dimension: int) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-class OpenAIServer:
+class OpenAIServer(LoopbackServer):
     """The server, from entering the context to leaving it.
 
     ``dimension`` is for models it does not know; ``api_key``, if set, is the only one it takes; ``seconds`` is how
     long it thinks; ``reply`` makes the content of a chat answer from the request.
     """
 
+    requests: list[Request]  # type: ignore[assignment]  # with their JSON
+
     def __init__(self, *, dimension: int = 8, api_key: str | None = None, seconds: float = 0.0) -> None:
+        super().__init__()
         self.dimension, self.api_key, self.seconds = dimension, api_key, seconds
         self.faults: deque[Fault] = deque()
-        self.requests: list[Request] = []
         self.reply: Callable[[JSON], str] = lambda body: str(body["messages"][-1]["content"])
         self.most_at_once = 0
         self._at_once = 0
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
-        self._server.daemon_threads = True
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    def __enter__(self) -> "OpenAIServer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     @property
     def host(self) -> str:
         """Host and port."""
-        return self.base_url.removeprefix("http://").removesuffix("/v1")
+        return self.url.removeprefix("http://")
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
 
     @property
     def texts(self) -> list[str]:
         """All texts of all requests for embeddings, in their order."""
         return [text for request in self.requests for text in request.body.get("input", [])]
 
-    @contextmanager
-    def taking(self, request: Request) -> Iterator[Fault | None]:
-        """Write a request down, for as long as it is answered, and take its fault."""
+    def respond(self, received: HttpRequest) -> Reply | None:
+        request = Request(received.path, received.headers, received.json())
         with self._lock:
             self.requests.append(request)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             fault = self.faults.popleft() if self.faults else None
         try:
-            self.wait(self.seconds)
-            yield fault
+            if self.seconds:
+                self._healed.wait(self.seconds)
+            return self._reply_with(request, fault)
         finally:
             with self._lock:
                 self._at_once -= 1
 
-    def wait(self, seconds: float) -> None:
-        """Wait, but not beyond the end of the server."""
-        if seconds:
-            self._closing.wait(seconds)
+    def _reply_with(self, request: Request, fault: Fault | None) -> Reply | None:
+        if isinstance(fault, Status):
+            told = json.dumps(_error(fault.message, fault.code)).encode() if fault.body is None else fault.body
+            return fault.status, told, fault.headers
+        if isinstance(fault, Hang):
+            self._healed.wait(fault.seconds)
+            return None
+        status, answer = self.answer(request)
+        told = json.dumps(fault.change(answer) if isinstance(fault, Change) else answer).encode()
+        if isinstance(fault, CutJSON):
+            return status, told[: int(len(told) * fault.keep)], {}
+        length = {"Content-Length": str(len(told))}
+        if isinstance(fault, Drip):
+            return status, self._dripping(told, fault.seconds), length
+        if isinstance(fault, Disconnect):
+            kept = told[: int(len(told) * fault.keep)]
+            return (status, kept, length | {"Connection": "close"}) if kept else None
+        return status, told, {}
 
-    def answer(self, request: Request) -> tuple[int, JSON]:
+    def _dripping(self, told: bytes, seconds: float) -> Iterator[bytes]:
+        for byte in told:
+            yield bytes([byte])
+            self._healed.wait(seconds)
+
+    def answer(self, request: Request) -> tuple[int, JSON]:  # type: ignore[override]  # its own requests
         """Status and body of the right answer."""
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self.api_key is not None and key != self.api_key:
@@ -202,60 +208,3 @@ class OpenAIServer:
 
 def _error(message: str, code: str | None) -> JSON:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
-
-
-def _handler_for(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(self.path, headers, body)
-            with server.taking(request) as fault:
-                try:
-                    self.answer_with(request, fault)
-                except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True  # the client did not wait
-
-        def answer_with(self, request: Request, fault: Fault | None) -> None:
-            if isinstance(fault, Status):
-                told = json.dumps(_error(fault.message, fault.code)).encode() if fault.body is None else fault.body
-                self.send(fault.status, told, fault.headers)
-                return
-            status, answer = server.answer(request)
-            told = json.dumps(fault.change(answer) if isinstance(fault, Change) else answer).encode()
-            if isinstance(fault, Hang):
-                server.wait(fault.seconds)
-                self.close_connection = True
-            elif isinstance(fault, Disconnect):
-                self.send(status, told, {}, keep=int(len(told) * fault.keep))
-                self.close_connection = True
-            elif isinstance(fault, Drip):
-                self.drip(told, fault.seconds)
-            elif isinstance(fault, CutJSON):
-                self.send(status, told[: int(len(told) * fault.keep)], {})
-            else:
-                self.send(status, told, {})
-
-        def send(self, status: int, told: bytes, headers: dict[str, str], keep: int | None = None) -> None:
-            if keep == 0:
-                return
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(told)))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(told[:keep])
-
-        def drip(self, told: bytes, seconds: float) -> None:
-            self.send(200, told, {}, keep=1)
-            for byte in told[1:]:
-                server.wait(seconds)
-                self.wfile.write(bytes([byte]))
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler

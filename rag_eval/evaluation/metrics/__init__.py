@@ -86,16 +86,7 @@ def get_langsmith_evaluators(
     """
     if not isinstance(metrics, Collection) or isinstance(metrics, str):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
-    named = (
-        list(metrics.items())
-        if isinstance(metrics, Mapping)
-        else [(type(metric).__name__, metric) for metric in metrics]
-    )
-    for _, metric in named:
-        if not isinstance(metric, LangSmithMetric):
-            raise ConfigurationError(
-                f"{preview(repr(metric))} is not a metric for LangSmith: derive its class from Metrics"
-            )
+    named = _named(metrics)
     levels = {metric.level: type(metric).__name__ for _, metric in reversed(named)}
     if len(levels) > 1:
         both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
@@ -105,3 +96,15 @@ def get_langsmith_evaluators(
         evaluators.sort(key=lambda evaluator: evaluator.name)
     refuse_repeated(evaluator.name for evaluator in evaluators)
     return evaluators
+
+
+def _named(
+    metrics: Mapping[str, LangSmithMetric[Item]] | Collection[LangSmithMetric[Item]],
+) -> list[tuple[str, LangSmithMetric[Item]]]:
+    pairs = metrics.items() if isinstance(metrics, Mapping) else [(type(metric).__name__, metric) for metric in metrics]
+    for _, metric in pairs:
+        if not isinstance(metric, LangSmithMetric):
+            raise ConfigurationError(
+                f"{preview(repr(metric))} is not a metric for LangSmith: derive its class from Metrics"
+            )
+    return list(pairs)

@@ -69,13 +69,6 @@ class LangSmithMetric(ABC, Generic[Item]):
     def _covered(self, item: Item, retrieved: list[Item]) -> float:
         """Return the share of an item that the retrieved items cover."""
 
-    def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
-        """Return the score against the best covered member of each group, or the first of equal ones."""
-        if self.metric is not None:  # takes groups itself
-            return float(self.metric.calculate(retrieved, groups))
-        best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
-        return self.calculate(retrieved, best)
-
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
         """Return an evaluator for LangSmith's ``evaluate``: a callable of (run, example) that returns the feedback.
 
@@ -110,14 +103,22 @@ class LangSmithMetric(ABC, Generic[Item]):
         retrieved = self._retrieved_by(run)[:k]
         if self.level == "chunk-level" and (fault := mixed_ids(map(str, retrieved), map(str, truth))):
             raise ConfigurationError(fault)
-        alternatives = self._alternatives(example)
-        groups = [(item, *alternatives.get(item, ())) for item in truth]
-        value = self._score_groups(retrieved, groups) if alternatives else self.calculate(retrieved, truth)
+        value = self._score(retrieved, truth, self._alternatives(example))
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
                 f"{type(self).__name__}.calculate returned {preview(repr(value))} for {name}: return a finite number"
             )
         return {"key": name, "score": float(value)}
+
+    def _score(self, retrieved: list[Item], truth: list[Item], alternatives: Mapping[Item, Sequence[Item]]) -> float:
+        """Return the score against the best covered member of each group, or the first of equal ones."""
+        if not alternatives:
+            return self.calculate(retrieved, truth)
+        groups = [(item, *alternatives.get(item, ())) for item in truth]
+        if self.metric is not None:  # takes groups itself
+            return float(self.metric.calculate(retrieved, groups))
+        best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
+        return self.calculate(retrieved, best)
 
     def _truth_of(self, example: "Example | None") -> list[Item]:
         """Return the extracted ground truth; the extraction sees it under every spelling of its key."""
