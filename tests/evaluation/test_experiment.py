@@ -24,7 +24,6 @@ from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEval
 from rag_eval.evaluation.run_experiment import ExperimentTables, run_experiment
 from rag_eval.ground_truth.truth_files import read_token_level, write_chunk_level
 from rag_eval.metrics.formulas import ChunkRecall, SpanMRR, SpanNDCG, SpanRecall
-from rag_eval.metrics.metric import token_level_metric
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
 from rag_eval.retrieval.retrievers import BM25Retriever, VectorRAGRetriever
@@ -83,25 +82,6 @@ def test_several_k_come_from_one_retrieval() -> None:
         {"span_recall@1": 5 / 12, "span_recall@2": 1.0, "span_ndcg@1": 5 / 12, "span_ndcg@2": (5 + 7 * 0.63093) / 12},
         abs=1e-5,
     )
-
-
-def test_only_the_metrics_asked_for_are_computed_and_custom_ones_work() -> None:
-    class Longest:
-        name = "longest hit!"
-
-        def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
-            return max((span.length for span in retrieved), default=0)
-
-    metrics = [Longest(), SpanRecall(k=1), token_level_metric("tokens_retrieved")]
-    result = run_experiment(
-        evaluation_type="token-level",
-        corpus=SMALL,
-        ground_truth=TRUTH[:1],
-        retriever=finds((0, 3), (0, 13)),
-        metrics=metrics,
-        k=2,
-    )
-    assert result.metrics == {"longest hit!": 13, "span_recall@1": 3 / 12, "tokens_retrieved": 4}
 
 
 def test_a_subclass_that_calculates_otherwise_is_not_swept() -> None:
@@ -220,12 +200,6 @@ def test_a_type_checker_rejects_a_mix(tmp_path: Path) -> None:
     assert list(errors) == [11, 12]
     assert '"ChunkRecall"; expected "TokenLevelMetric' in errors[11]
     assert '"SpanRecall"; expected "ChunkLevelMetric' in errors[12]
-
-
-@pytest.mark.parametrize("k", [0, -1, [], [5, 5], [0], True, "5"])
-def test_a_k_that_cannot_be_is_refused(k: int) -> None:
-    with pytest.raises(ConfigurationError, match="k"):
-        run_experiment(evaluation_type="token-level", corpus=SMALL, ground_truth=TRUTH, retriever=finds(), k=k)
 
 
 def test_a_retriever_that_does_not_keep_its_word_is_named() -> None:

@@ -223,7 +223,7 @@ def test_two_queries_with_one_id_are_refused_with_their_texts() -> None:
             TokenLevelEvaluation(CORPUS, twice).run(CHUNKER, LocalEmbedder())
 
 
-@pytest.mark.parametrize("k", [5.0, None, [None], [1, None], "5", [], {0}, [2.5]])
+@pytest.mark.parametrize("k", [0, -1, [5, 5], True, 5.0, None, [None], [1, None], "5", [], {0}, [2.5]])
 def test_a_k_that_is_no_number_is_refused(k: object) -> None:
     with pytest.raises(ConfigurationError, match="must be a whole number of 1 or more, or several different ones"):
         run(k=k)

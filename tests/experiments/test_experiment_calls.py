@@ -10,15 +10,8 @@ import pytest
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments.callables import evaluator, task
 from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.file_outputs import JsonOutput
-from rag_eval.experiments.results import ExperimentResult
 from rag_eval.experiments.running import evaluatorq
-
-HELLO = [{"input": "Hello"}]
-
-
-def quietly(name: str, **options: Any) -> ExperimentResult:
-    return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
+from tests.experiments.conftest import HELLO, quietly
 
 
 @pytest.mark.parametrize("is_async", [True, False])

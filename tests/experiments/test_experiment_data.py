@@ -13,15 +13,8 @@ import pytest
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments import data as reading
 from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.file_outputs import JsonOutput
-from rag_eval.experiments.results import ExperimentResult
-from rag_eval.experiments.running import evaluatorq, experiment
-
-HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
-
-
-def quietly(name: str, **options: Any) -> ExperimentResult:
-    return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
+from rag_eval.experiments.running import experiment
+from tests.experiments.conftest import HELLO, quietly
 
 
 async def rows_later() -> AsyncIterator[dict[str, str]]:

@@ -11,15 +11,9 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
 from rag_eval.experiments.callables import evaluator, task
-from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.results import ExperimentResult, Score
-from rag_eval.experiments.running import evaluatorq, experiment
-
-HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
-
-
-def quietly(name: str, **options: Any) -> ExperimentResult:
-    return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
+from rag_eval.experiments.running import experiment
+from tests.experiments.conftest import HELLO, quietly
 
 
 def test_tasks_are_compared_side_by_side() -> None:

@@ -1,6 +1,7 @@
 """Whatever tasks and evaluators return is recorded, and what cannot be a score is an error of its sample alone."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,10 @@ from pydantic_core import from_json
 
 from rag_eval.experiments.composition import Weighted
 from rag_eval.experiments.evaluators import MetricEvaluator
-from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ExperimentResult, Score
-from rag_eval.experiments.running import evaluatorq
+from tests.experiments.conftest import HELLO, quietly
 
-HELLO = [{"input": "Hello"}]
 KEY = "very-secret-value"
 
 
@@ -27,11 +26,8 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY_PREFIX", KEY[:9])
 
 
-def run(tasks: list[Any], evaluators: list[Any] | None = None, **options: Any) -> ExperimentResult:
-    outputs = [JsonOutput("evaluations")]
-    return evaluatorq(
-        "odd", data=HELLO, tasks=tasks, evaluators=evaluators or [], outputs=outputs, raise_errors=False, **options
-    )
+def run(tasks: list[Any], evaluators: Sequence[Any] = (), **options: Any) -> ExperimentResult:
+    return quietly("odd", data=HELLO, tasks=tasks, evaluators=evaluators, raise_errors=False, **options)
 
 
 class Unspeakable:

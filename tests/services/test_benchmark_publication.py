@@ -163,15 +163,6 @@ def test_a_run_can_go_to_another_dataset_and_queries_it_does_not_have_are_counte
     assert {one.dataset for one in read_publications(workspace, run)} == {"ships", "boats"}
 
 
-def test_a_dataset_of_the_other_type_is_named(server: LangSmithServer, settings: None, workspace: Workspace) -> None:
-    client = langsmith_client()
-    chunks = client.create_dataset("ships")
-    client.create_example({"query": "a"}, dataset_id=chunks.id, reference_outputs={"relevant_chunk_ids": ["x"]})
-    client.close()
-    refused = rag_eval("publish", workspace=workspace)
-    assert (refused.exit_code, "'ships' holds chunk-level ground truth" in refused.output) == (1, True)
-
-
 def test_a_run_without_a_dataset_asks_for_one_and_missing_tables_are_named(
     server: LangSmithServer, settings: None, workspace: Workspace
 ) -> None:

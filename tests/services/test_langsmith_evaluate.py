@@ -16,13 +16,11 @@ from rag_eval.evaluation.metrics import (
     ChunkLevelRecall,
     Metrics,
     TokenLevelIoU,
-    TokenLevelMetrics,
     TokenLevelPrecision,
     TokenLevelRecall,
     get_langsmith_evaluators,
 )
 from rag_eval.services.langsmith_client import langsmith_client
-from rag_eval.types.chunks import CharacterSpan
 from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import (
     FOUND,
@@ -120,16 +118,6 @@ def test_token_level_metrics_run_offline() -> None:
     assert scores(results, "recall@5") == {"q1": 0.75, "q2": 0.0}
     assert scores(results, "precision@5") == {"q1": 1.0, "q2": 0.0}
     assert scores(results, "iou@5") == {"q1": 0.75, "q2": 0.0}
-
-
-def test_a_users_own_token_level_metric_runs_offline() -> None:
-    class Spans(TokenLevelMetrics):
-        def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-            return len(retrieved_spans) + 10 * len(ground_truth_spans)
-
-    example = an_example({"relevant_spans": [record(0, 5)]})
-    results = offline(lambda inputs: [record(0, 3), record(3, 6), record(6, 9)], [Spans()], 2, [example])
-    assert scores(results, "Spans@2") == {"q": 12.0}
 
 
 @pytest.mark.parametrize("compressed", [True, False])

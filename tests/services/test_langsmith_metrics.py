@@ -259,15 +259,6 @@ def test_a_group_of_spans_is_covered_by_its_best_covered_member() -> None:
         assert (recall(run, example)["score"], precision(run, example)["score"]) == expected
 
 
-def test_a_failed_run_has_no_score() -> None:
-    feedback = ChunkLevelRecall().to_langsmith_evaluator("recall", 5)(
-        a_run({"output": None}, "TimeoutError('the store is away')"), an_example({"chunk_ids": ["a"]})
-    )
-    assert feedback["score"] is None
-    assert feedback["extra"] == {"error": True}
-    assert "the store is away" in feedback["comment"]
-
-
 @pytest.mark.parametrize("example", [None, an_example({}), an_example({"relevant_chunk_ids": []})])
 def test_without_ground_truth_ours_has_no_score_and_a_users_own_decides(example: Example | None) -> None:
     feedback = ChunkLevelRecall().to_langsmith_evaluator("recall", 5)(a_run(["a"]), example)
