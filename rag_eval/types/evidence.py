@@ -259,7 +259,7 @@ def _passage(record: Mapping[str, Any]) -> JudgedPassage | None:
     chunk_id = record.get("chunk_id")
     place = ChunkId(chunk_id) if isinstance(chunk_id, str) else span_of(record)
     grades, reasons = dict(record.get("grades", {})), dict(record.get("reasons", {}))
-    counts = [record.get("configurations", 0), record.get("rank", 0), record.get("sampled", False)]
+    counts = (record.get("configurations", 0), record.get("rank", 0), record.get("sampled", False))
     is_valid = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in grades.values())
     is_valid = is_valid and all(isinstance(reason, str) for reason in reasons.values())
     is_valid = is_valid and all(isinstance(count, int) for count in counts)
