@@ -57,6 +57,7 @@ class LoadedFiles:
         self._loader = loader
         self._rows = cached_rows(workspace, "loaded", f"{digest(loader)} v{LOADED_VERSION}", label(loader), LOADED)
         self._pending: dict[str, Row] = {}
+        self._size = 0
 
     def load(self, data: bytes) -> FileText:
         """Return the text of a file without boxes, from the cache or the loader; raises as the loader does."""
@@ -70,12 +71,13 @@ class LoadedFiles:
         try:
             file = load_file(self._loader, data)
             row = {"text": file.text, "metadata": json.dumps(file.metadata), "fault": None, "boxes": file.boxes}
+            self._size += len(file.text) + len(file.boxes)
         except UnfinishedDocumentError:
             raise
         except UnreadableDocumentError as error:
             row = {"text": None, "metadata": "{}", "fault": str(error), "boxes": b""}
         self._pending[key] = row
-        if sum(len(row["text"] or "") + len(row["boxes"]) for row in self._pending.values()) > MAX_PENDING:
+        if self._size > MAX_PENDING:
             self.close()
         return row
 
@@ -83,6 +85,7 @@ class LoadedFiles:
         """Write pending rows; raises ``ArtifactError`` when they cannot be written."""
         self._rows.put(self._pending)
         self._pending.clear()
+        self._size = 0
 
 
 @functools.lru_cache(maxsize=8)

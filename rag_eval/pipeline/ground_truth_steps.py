@@ -6,19 +6,20 @@ Spans are checked against the documents, or reanchored in them with the help of 
 import functools
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import InstanceOf
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.copies import places_of_texts, with_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
-from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth
+from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, join_truth
 from rag_eval.ground_truth.truth_files import read_truth, truth_text
 from rag_eval.pipeline.document_steps import StoredDocuments
 from rag_eval.pipeline.references import Effort, Frozen, TruthRef
@@ -38,18 +39,33 @@ COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa
 logger = logging.getLogger("rag_eval.pipeline")
 
 
+@runtime_checkable
+class TruthPart(Protocol):
+    """A source of ground truth, as a benchmark file names it."""
+
+    @property
+    def title(self) -> str: ...
+    def observe(self, level: EvaluationType) -> Observed: ...
+    def read(
+        self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
+    ) -> Reading: ...
+
+
 class Observation(Frozen):
     """A source of ground truth as it was when it was read, with what it contained."""
 
-    digest: str
-    source: Any
+    source: InstanceOf[TruthPart]
     level: EvaluationType
-    found: Any
+    found: InstanceOf[Observed]
 
     @property
-    def key_data(self) -> dict[str, Any]:
+    def digest(self) -> str:
+        return self.found.digest
+
+    @property
+    def key_data(self) -> str:
         """Return what of it goes into a cache key."""
-        return {"digest": self.digest}
+        return self.digest
 
     @property
     def is_cacheable(self) -> bool:
@@ -57,13 +73,12 @@ class Observation(Frozen):
         return not getattr(self.source, "grows", False)
 
     @classmethod
-    def of(cls, source: Any, level: EvaluationType) -> "Observation":
+    def of(cls, source: TruthPart, level: EvaluationType) -> "Observation":
         """Observe a source."""
-        found = source.observe(level)
-        return cls(digest=found.digest, source=source, level=level, found=found)
+        return cls(source=source, level=level, found=source.observe(level))
 
 
-def observe(workspace: Workspace, source: Any, level: EvaluationType) -> Observation:
+def observe(workspace: Workspace, source: TruthPart, level: EvaluationType) -> Observation:
     """Observe a source, and store what was pulled from a service in the workspace.
 
     If the service cannot be reached, use what was pulled last, and log that. Raises as ``source.observe`` does: on a
@@ -77,8 +92,7 @@ def observe(workspace: Workspace, source: Any, level: EvaluationType) -> Observa
             raise
         truth = read_truth(path, level)
         logger.warning("%s: using the questions that were pulled last: %s", error, path)
-        found = Observed(data_sha256(truth_text(truth)), truth)
-        return Observation(digest=found.digest, source=source, level=level, found=found)
+        return Observation(source=source, level=level, found=Observed(data_sha256(truth_text(truth)), truth))
     if observation.found.truth is not None:
         text = truth_text(observation.found.truth).encode()
         if not workspace.fetch_newest(path).is_file() or path.read_bytes() != text:
@@ -86,14 +100,14 @@ def observe(workspace: Workspace, source: Any, level: EvaluationType) -> Observa
     return observation
 
 
-def pulled_truth(workspace: Workspace, source: Any) -> Path:
+def pulled_truth(workspace: Workspace, source: TruthPart) -> Path:
     """Return the file in a workspace with the ground truth that was pulled last from a source."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.title).strip("-.")[:80]
     unique = name if name == source.title.replace(" ", "-", 1) else f"{name}-{text_sha256(source.title)[:8]}"
     return workspace.root / "truth" / f"{unique}.jsonl"
 
 
-def truth_file(workspace: Workspace, source: Any) -> Path | None:
+def truth_file(workspace: Workspace, source: TruthPart) -> Path | None:
     """Return the file with the questions of a source, to read and review them; None without one."""
     file = getattr(source, "path", None) or getattr(source, "file", None)
     path = Path(file) if file is not None else pulled_truth(workspace, source)
@@ -124,7 +138,7 @@ def load_ground_truth(
     """
     part, corpus = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
     reading = part.read(source.found, corpus, evaluation_type, _surroundings(workspace, part))
-    truth = list(reading.truth)
+    truth: list[Any] = list(reading.truth)
     lost = 0
     if evaluation_type == "token-level":
         if reanchor:
@@ -147,7 +161,7 @@ def load_ground_truth(
     )
 
 
-def _surroundings(workspace: Workspace | None, part: Any) -> Surroundings:
+def _surroundings(workspace: Workspace | None, part: TruthPart) -> Surroundings:
     return Surroundings(
         storage=Storage(Path(".rag-eval")) if workspace is None else workspace.storage,
         carry=lambda truth, corpus: _reanchored(workspace, part, truth, corpus),
@@ -156,7 +170,7 @@ def _surroundings(workspace: Workspace | None, part: Any) -> Surroundings:
 
 
 def _reanchored(
-    workspace: Workspace | None, part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
+    workspace: Workspace | None, part: TruthPart, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
     """Reanchor spans in the documents, and log how many changed."""
     report = reanchor_for_run(workspace, truth, corpus)
@@ -168,7 +182,9 @@ def _reanchored(
     return report
 
 
-def _checked(part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> Sequence[TokenLevelGroundTruth]:
+def _checked(
+    part: TruthPart, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
+) -> Sequence[TokenLevelGroundTruth]:
     if isinstance(part, FileTruth):
         return check_against_corpus(truth, corpus, part.path)
     try:

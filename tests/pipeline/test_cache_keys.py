@@ -15,7 +15,7 @@ from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.ground_truth.sources import FileTruth, Observed
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.ground_truth_steps import Observation
@@ -189,7 +189,7 @@ def test_ground_truth_that_grows_as_it_is_read_has_no_key() -> None:
         grows = True
 
     sources = [
-        Observation(digest="d", source=kind(Path("t.jsonl")), level="token-level", found=None)
+        Observation(source=kind(Path("t.jsonl")), level="token-level", found=Observed("d"))
         for kind in (FileTruth, Growing)
     ]
     keys = [cache_key(load_ground_truth, one, [TABLE], "token-level", HERE) for one in sources]

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -26,6 +25,7 @@ from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import generate_chunk_id
 from tests import chain
+from tests.evaluation.test_in_memory import Overlap, Plain
 
 CHUNKER = RecursiveTokenChunker(12)
 TOPICS = ("bus", "ferry", "train")
@@ -76,34 +76,11 @@ def rows(hits: pa.Table) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-class Overlap:
+class FewFound(Overlap):
     """A retriever that takes no filter, and gives twenty chunks at most."""
 
-    name = "overlap"
-
-    def index(self, chunks: Any) -> None:
-        self.chunks = chunks
-
     def search(self, query: str, k: int) -> list[Any]:
-        words = set(query.lower().split())
-        scored = [(chunk, float(len(words & set(chunk.content.lower().split())))) for chunk in self.chunks]
-        return sorted(scored, key=lambda pair: -pair[1])[: min(k, 20)]
-
-
-class Plain:
-    """A store that takes no filter."""
-
-    name = "plain"
-
-    def add(self, chunks: Any, vectors: Any) -> None:
-        self.chunks, self.vectors = chunks, np.asarray(vectors)
-
-    def search(self, vector: Any, k: int) -> list[Any]:
-        scores = self.vectors @ vector
-        return [(self.chunks[n], float(scores[n])) for n in np.argsort(-scores, kind="stable")[:k].tolist()]
-
-    def clear(self) -> None:
-        self.chunks = []
+        return super().search(query, min(k, 20))
 
 
 @pytest.mark.parametrize("level", ["token-level", "chunk-level"])
@@ -226,7 +203,7 @@ FALLBACKS: dict[str, tuple[dict[str, Any], str, int]] = {
         3,
     ),
     "a retriever that takes no filter": (
-        {"retrieval": Overlap(), "selection": Selection(where={"lang": "de"})},
+        {"retrieval": FewFound(), "selection": Selection(where={"lang": "de"})},
         "questions have fewer hits than were fetched: their filter leaves no more",
         9,
     ),
