@@ -263,7 +263,8 @@ def _passage(record: Mapping[str, Any]) -> JudgedPassage | None:
     is_valid = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in grades.values())
     is_valid = is_valid and all(isinstance(reason, str) for reason in reasons.values())
     is_valid = is_valid and all(isinstance(count, int) for count in counts)
-    return JudgedPassage(place, grades, *counts, reasons) if is_valid else None
+    configurations, rank, sampled = counts
+    return JudgedPassage(place, grades, configurations, rank, sampled, reasons) if is_valid else None
 
 
 def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
