@@ -20,7 +20,7 @@ from rag_eval.pipeline.plan import Chunking, chunkings
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.housekeeping import in_use
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepRecorder, checked
-from tasks.artifacts import benchmark_run_name, publish, report, show_chunking
+from tasks.artifacts import benchmark_run_name, publish, report
 from tasks.chunk import add_context, chunk, hits_to_fetch
 from tasks.conclude import ConfigurationRuns, Gathered, conclude, gather, outcomes_of
 from tasks.corpus import find_documents, load_corpus
@@ -114,9 +114,7 @@ def evaluate_chunking(
         scores = score.submit(hits, truth, documents, chunks, inputs.metrics, inputs.ks, workspace, configuration.name)
         embedded = vectors.get(configuration.embedder, ())
         runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, ranked))
-    outcomes = outcomes_of(runs, recorder, queries.rows)
-    show_chunking(chunking.name, outcomes)
-    return outcomes
+    return outcomes_of(runs, recorder, queries.rows)
 
 
 @flow(name="rag-eval-evaluate-system", flow_run_name="{chunking.name}", persist_result=False)

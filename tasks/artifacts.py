@@ -19,13 +19,12 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from rag_eval.errors import GateFailedError, as_sentence
-from rag_eval.formatting import escape_markdown, slug
+from rag_eval.formatting import escape_markdown
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.pipeline.ground_truth_steps import truth_file
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.gate_report import gate_markdown
 from rag_eval.reports.markdown_report import (
-    configuration_markdown,
     generation_markdown,
     ground_truth_markdown,
     trend_markdown,
@@ -34,15 +33,13 @@ from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.results.gate import run_gate
 from rag_eval.results.history import history
-from rag_eval.results.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.results.outcome import GROUND_TRUTH, BenchmarkOutcome
 from rag_eval.results.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.retry import BRIEF
-from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
 
-SLUG_CHARACTERS = 80
 LARGEST_REPORT = 200_000
 """The most characters of a report to send to the server; the run's folder has the whole report."""
 
@@ -64,18 +61,6 @@ best_effort = partial(log_errors, "the artifacts of the run in Prefect are incom
 def benchmark_run_name() -> str:
     """Return the name of a benchmark run that starts now: its corpus folder and the time."""
     return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def show_chunking(name: str, outcomes: Sequence[ConfigurationOutcome]) -> None:
-    """Show the means and the effort of the configurations of a chunking."""
-    with best_effort():
-        markdown = "\n\n".join(map(configuration_markdown, outcomes))
-        create_markdown_artifact(markdown=markdown, key=artifact_key(name))
-
-
-def artifact_key(chunking: str) -> str:
-    """Return a readable and unique key for the artifact of a chunking."""
-    return f"chunking-{slug(chunking, SLUG_CHARACTERS)}-{text_sha256(chunking)[:8]}"
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, task_run_name="report")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rag_eval.formatting import asked, cost_in_words, counted, escape_markdown, interval, number, percent, signed
-from rag_eval.metrics.formulas import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.reports.against import change_text, changed_in, data_sentences, left_out_sentences
 from rag_eval.reports.report import Report, facts
@@ -14,7 +13,7 @@ from rag_eval.reports.why import Why
 from rag_eval.reports.wording import markdown_table, points
 from rag_eval.results.compare import RunComparison
 from rag_eval.results.history import History, sparkline
-from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepRecord
+from rag_eval.results.outcome import BenchmarkOutcome, StepRecord
 
 if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
@@ -104,13 +103,6 @@ def _comparison_lines(compared: RunComparison) -> list[str]:
     return lines
 
 
-def work_in_words(step: StepRecord) -> str:
-    """Return what became of a step, such as ``computed (3 of 100 documents)``."""
-    if step.effort is None or step.state == "cached":
-        return step.state
-    return f"computed ({step.effort.fresh:,} of {step.effort.total:,} {step.effort.unit})"
-
-
 def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str) -> str:
     """Return where the ground truth of a run came from and what that took.
 
@@ -119,12 +111,7 @@ def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], s
         files: The files of its sources, by name.
         scored: Where the ground truth is as it was scored: the address on a server, or a path.
     """
-    rows = []
-    for name, step in outcome.steps.items():
-        if "ground truth" in name:
-            tokens = "–" if step.effort is None or step.effort.tokens is None else f"{step.effort.tokens:,}"
-            cost = "–" if step.effort is None else cost_in_words(step.effort.cost)
-            rows.append((name, work_in_words(step), tokens, cost))
+    rows = [_step_cells(name, step) for name, step in outcome.steps.items() if "ground truth" in name]
     questions = asked(outcome.answerable, outcome.unanswerable)
     # A page of a server cannot link to a file.
     where = f"[ground_truth.jsonl]({scored})" if scored.startswith("http") else f"ground_truth.jsonl: `{scored}`"
@@ -135,21 +122,14 @@ def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], s
     return "\n".join(lines) + "\n"
 
 
-def configuration_markdown(outcome: ConfigurationOutcome) -> str:
-    """Return the averages of a configuration, its chunks and its work."""
-    chunks, strip = outcome.chunks, strip_metrics()
-    means = [(name, f"{mean:.4f}") for name, mean in outcome.metrics.items() if name not in strip]
-    work = [(name, work_in_words(step), f"{step.seconds:.2f}") for name, step in outcome.steps.items()]
-    lines = [
-        f"# {escape_markdown(outcome.name)}",
-        "",
-        f"{counted(outcome.queries, 'queries')}, {counted(chunks.count, 'chunks')} of {chunks.shortest:,} to "
-        f"{chunks.longest:,} characters ({chunks.mean:,.0f} on average)",
-        "",
-        *markdown_table(("metric", "mean"), means, ("metric",)),
-        *markdown_table(("step", "work", "seconds"), work, ("step", "work")),
-    ]
-    return "\n".join(lines) + "\n"
+def _step_cells(name: str, step: StepRecord) -> tuple[str, str, str, str]:
+    """Return the name of a step, what became of it, such as ``computed (3 of 100 documents)``, its tokens and cost."""
+    effort = step.effort
+    if effort is None:
+        return name, step.state, "–", "–"
+    work = f"{step.state} ({effort.fresh:,} of {effort.total:,} {effort.unit})"
+    tokens = "–" if effort.tokens is None else f"{effort.tokens:,}"
+    return name, step.state if step.state == "cached" else work, tokens, cost_in_words(effort.cost)
 
 
 def trend_markdown(history: History) -> str:

@@ -191,16 +191,20 @@ def name_pairs(
     old, new = ([configuration.name for configuration in run.configurations] for run in (before, after))
     pairs: dict[str, str] = {}
     for text in dict.fromkeys(texts):
-        # A name may itself have an equals sign: every place to split is tried.
-        splits = [(text, text), *((text[:at], text[at + 1 :]) for at, sign in enumerate(text) if sign == "=")]
-        known = next(((left, right) for left, right in splits if left in old and right in new), None)
-        if allow_missing and (text in old or known is None):
-            known = (text, text)
-        if known is None:
+        pair = _parsed_pair(text, old, new)
+        if allow_missing and (text in old or pair is None):
+            pair = (text, text)
+        if pair is None:
             both = [name for name in new if name in old]
             hint = f"{suggestion(text, both)}: {choices(both, text, '; ')}" if both else ""
             raise ConfigurationError(f"not both runs have the configuration {text!r}{hint}, or BEFORE=AFTER for a pair")
-        if known[0] in pairs or known[1] in pairs.values():
+        if pair[0] in pairs or pair[1] in pairs.values():
             raise ConfigurationError(f"{text!r} names a configuration twice: name each once")
-        pairs[known[0]] = known[1]
+        pairs[pair[0]] = pair[1]
     return pairs
+
+
+def _parsed_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str] | None:
+    """Return the pair that a text names, split at any equals sign, since a name may itself have one."""
+    splits = [(text, text), *((text[:at], text[at + 1 :]) for at, sign in enumerate(text) if sign == "=")]
+    return next(((left, right) for left, right in splits if left in old and right in new), None)

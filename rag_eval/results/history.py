@@ -81,17 +81,7 @@ def history(
     names = run_names(workspace)
     if not names:
         find_run(workspace)  # raises an error that says what to do
-    outcomes, unreadable = [], []
-    for name in names[-last:]:
-        try:
-            outcomes.append(read_summary(workspace.fetch(workspace.runs / name / SUMMARY)))
-        except ArtifactError as error:
-            unreadable.append(str(error))
-    baselines = set[str]()
-    try:
-        baselines = baseline_runs(workspace)
-    except ArtifactError as error:
-        unreadable.append(str(error))
+    outcomes, baselines, unreadable = _read_runs(workspace, names[-last:])
     chosen = metric or next((run.ranking_metric for run in reversed(outcomes) if run.configurations), "")
     entries = []
     for outcome, letter, grid in zip(outcomes, _letters(outcomes), _grids(outcomes), strict=True):
@@ -119,6 +109,21 @@ def history(
     if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
         raise ConfigurationError(_nothing_found(outcomes, metric, configuration))
     return History(chosen, entries, max(0, len(names) - last), unreadable)
+
+
+def _read_runs(workspace: Workspace, names: Sequence[str]) -> tuple[list[BenchmarkOutcome], set[str], list[str]]:
+    """Return the outcomes of runs, the names of the baselines, and what is wrong with those that cannot be read."""
+    outcomes, baselines, unreadable = list[BenchmarkOutcome](), set[str](), list[str]()
+    for name in names:
+        try:
+            outcomes.append(read_summary(workspace.fetch(workspace.runs / name / SUMMARY)))
+        except ArtifactError as error:
+            unreadable.append(str(error))
+    try:
+        baselines = baseline_runs(workspace)
+    except ArtifactError as error:
+        unreadable.append(str(error))
+    return outcomes, baselines, unreadable
 
 
 def sparkline(values: Sequence[float]) -> str:
