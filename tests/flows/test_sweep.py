@@ -11,7 +11,7 @@ from tests.chain import run_benchmark
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import OpenAIServer
 from tests.flows.server_runs import run, run_and_read, step_of
-from tests.results.made_runs import GRID, sweep_benchmark, write_sentences
+from tests.sweep.made_grids import GRID, sweep_benchmark, write_sentences
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -22,18 +22,7 @@ from rag_eval.types.documents import Corpus
 from tests.chain import run_benchmark
 from tests.reports.conftest import Kept
 
-THINGS = [
-    "glacier",
-    "sonata",
-    "harvest",
-    "comet",
-    "treaty",
-    "cathedral",
-    "volcano",
-    "marathon",
-    "tapestry",
-    "lighthouse",
-]
+THINGS = ["glacier", "sonata", "harvest", "comet", "treaty", "cathedral", "volcano", "marathon", "tapestry", "beacon"]
 ASKED = [
     "Who restored the {} after the flood?",
     "How old is the {} that travellers describe?",

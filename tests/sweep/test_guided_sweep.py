@@ -18,7 +18,7 @@ from tasks.caching import result_storage
 from tests.chain import choose_configurations, cut, load_inputs, run_benchmark, text_costs
 from tests.doubles.openai_fixtures import KEY
 from tests.doubles.openai_server import OpenAIServer, Status
-from tests.results.made_runs import GRID, sweep_benchmark, write_sentences
+from tests.sweep.made_grids import GRID, sweep_benchmark, write_sentences
 
 QUESTIONS = 56
 VECTORS = GRID.replace("[vector, bm25, hybrid]", "[vector]")
