@@ -15,7 +15,6 @@ from rag_eval.documents.boxes import Box as Box
 from rag_eval.documents.boxes import WordBox as WordBox
 from rag_eval.documents.loaders import LoadedText as LoadedText
 from rag_eval.embedding.cache import CachedEmbedder as CachedEmbedder
-from rag_eval.embedding.cache import EmbeddingCache as EmbeddingCache
 from rag_eval.embedding.embedder import Embedder as Embedder
 from rag_eval.embedding.embedder import Usage as Usage
 from rag_eval.embedding.local import LocalEmbedder as LocalEmbedder

@@ -126,21 +126,8 @@ class CacheStatistics:
     misses: int = 0
 
 
-class EmbeddingCache:
-    """A folder of vectors that many threads and processes may use at once.
-
-    Each embedder has a folder of its own. A damaged file is logged and removed, and its texts are embedded again.
-    Raises ``ConfigurationError`` if the folder is a file.
-    """
-
-    def __init__(self, folder: str | Path, storage: Storage | None = None) -> None:
-        self.folder, self.storage = Path(folder), storage
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ConfigurationError(f"{str(self.folder)!r} is not a folder: give one for the embedding cache")
-
-
 class CachedEmbedder:
-    """An embedder that embeds only texts that are not cached: same name, same dimension, same vectors.
+    """An embedder that embeds only texts whose vectors are not in a folder: same name, dimension and vectors.
 
     New vectors are stored in blocks while embedding continues, so that a crash loses one block at most. Vectors of a
     ``remote`` embedder are stored as they come, and all threads and processes that share the cache take turns to embed,
@@ -150,11 +137,19 @@ class CachedEmbedder:
     Raises what the embedder raises; ``ConfigurationError`` if it returns the wrong number or size of vectors, or NaN;
     ``ArtifactError`` if its vectors differ in size from those cached.
 
-    >>> embedder = CachedEmbedder(LocalEmbedder(), EmbeddingCache("vectors"))  # doctest: +SKIP
+    >>> embedder = CachedEmbedder(LocalEmbedder(), "vectors")  # doctest: +SKIP
     """
 
-    def __init__(self, embedder: Embedder, cache: EmbeddingCache, *, made_since: datetime | None = None) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        folder: str | Path,
+        storage: Storage | None = None,
+        made_since: datetime | None = None,
+    ) -> None:
         check_embedder(embedder)
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for the embedding cache")
         self._embedder = embedder
         self.name = embedder.name
         """The embedder's."""
@@ -164,10 +159,10 @@ class CachedEmbedder:
         """Hits and misses of all calls so far."""
         self._counting = threading.Lock()
         self._cached_tokens: int | None = 0
-        folder = identity_folder(cache.folder, digest(embedder), self.name)
-        self._rows = self._query_rows = VectorRows(folder, cache.storage, made_since)
+        texts = identity_folder(Path(folder), digest(embedder), self.name)
+        self._rows = self._query_rows = VectorRows(texts, storage, made_since)
         if not self.symmetric:
-            self._query_rows = VectorRows(folder.with_name(f"{folder.name}-queries"), cache.storage, made_since)
+            self._query_rows = VectorRows(texts.with_name(f"{texts.name}-queries"), storage, made_since)
 
     @property
     def dimension(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ArtifactError
 from rag_eval.llm.chat import ANSWERS_FOLDER
@@ -48,8 +48,8 @@ def cached_embedder(workspace: Workspace | None, embedder: Any) -> Embedder:
     if workspace is None:
         used: Embedder = embedder
         return used
-    cache = EmbeddingCache(workspace.root / "cache" / "embeddings", workspace.storage)
-    cached = CachedEmbedder(fresh(embedder), cache, made_since=workspace.made_since)
+    root = workspace.root / "cache" / "embeddings"
+    cached = CachedEmbedder(fresh(embedder), root, workspace.storage, workspace.made_since)
     for folder in cached.folders:
         workspace.fetch_missing(folder)
     return cached

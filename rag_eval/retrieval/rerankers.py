@@ -129,10 +129,6 @@ class CohereReranker:
     timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 30.0
     max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 3
 
-    def __post_init__(self) -> None:
-        self._connecting = threading.Lock()
-        self._service: JsonService | None = None
-
     @property
     def missing_key(self) -> str | None:
         """The environment variable of the missing key; cached answers need none."""
@@ -140,10 +136,8 @@ class CohereReranker:
 
     def close(self) -> None:
         """Close the connection."""
-        with self._connecting:
-            if self._service is not None:
-                self._service.close()
-                self._service = None
+        if service := self.__dict__.pop("_service", None):
+            service.close()
 
     @property
     def name(self) -> str:
@@ -157,7 +151,7 @@ class CohereReranker:
         texts = [chunk.content for chunk in chunks]
         top_k = len(chunks) if top_k is None else top_k
         body = {"model": self.model, "query": query, "documents": texts, "top_n": top_k}
-        answer = self._connected().ask("POST", f"{(self.base_url or ADDRESS).rstrip('/')}/v2/rerank", body)
+        answer = self._service.ask("POST", f"{(self.base_url or ADDRESS).rstrip('/')}/v2/rerank", body)
         count = min(top_k, len(chunks))
         try:
             results = CohereAnswer.model_validate(answer).results
@@ -170,12 +164,9 @@ class CohereReranker:
             )
         return [chunks[number] for number in order]
 
-    def _connected(self) -> JsonService:
-        with self._connecting:
-            if self._service is None:
-                key = revealed(self.api_key)
-                self._service = JsonService(self.name, self.timeout, self.max_retries, KEY, key)
-            return self._service
+    @cached_property
+    def _service(self) -> JsonService:
+        return JsonService(self.name, self.timeout, self.max_retries, KEY, revealed(self.api_key))
 
 
 class CrossEncoderModel(Protocol):

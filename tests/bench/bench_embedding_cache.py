@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder, VectorRows
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.storage.files import read_text
 
@@ -55,14 +55,14 @@ def _second_configuration() -> list[dict[str, object]]:
     without, with_cache, again, different = [], [], [], 0.0
     for _ in range(TURNS):
         with tempfile.TemporaryDirectory() as folder:
-            CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder)).embed(first)
+            CachedEmbedder(LocalEmbedder(), folder).embed(first)
             forget(Path(folder))
-            cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
+            cached = CachedEmbedder(LocalEmbedder(), folder)
             without.append(cpu_seconds(lambda: plain.embed(second)))
             with_cache.append(cpu_seconds(lambda embedder=cached: embedder.embed(second)))
             misses = cached.statistics.misses
             forget(Path(folder))
-            third = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
+            third = CachedEmbedder(LocalEmbedder(), folder)
             again.append(cpu_seconds(lambda embedder=third: embedder.embed(second)))
             different = max(different, float(np.abs(third.embed(second) - plain.embed(second)).max()))
     new = len(set(second) - set(first))
@@ -85,10 +85,10 @@ def _many_lookups() -> list[dict[str, object]]:
     digests = rng.integers(0, 256, (LOOKUPS, 32), dtype=np.uint8)
     vectors = rng.random((LOOKUPS, DIMENSION), dtype=np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        kept = EmbeddingCache(folder).rows("bench", "bench")
+        kept = VectorRows(Path(folder) / "bench")
         keeping = cpu_seconds(lambda: kept.keep(digests, vectors))
         forget(Path(folder))
-        opening = cpu_seconds(lambda: EmbeddingCache(folder).rows("bench", "bench").sized())
+        opening = cpu_seconds(lambda: VectorRows(Path(folder) / "bench").sized())
         finding = median(cpu_seconds(lambda: kept.find(digests)) for _ in range(TURNS))
         right = np.array_equal(kept.find(digests)[1], vectors)
     return [

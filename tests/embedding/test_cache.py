@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.embedding import cache
-from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
+from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
@@ -48,7 +48,7 @@ def segment_files(folder: Path) -> list[Path]:
 
 def test_it_is_the_embedder_with_the_same_vectors(tmp_path: Path) -> None:
     local = LocalEmbedder()
-    cached = CachedEmbedder(local, EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(local, tmp_path)
     check_embedder(cached)
     assert isinstance(cached, Embedder)
     assert (cached.name, cached.dimension, cached.symmetric) == (local.name, local.dimension, True)
@@ -59,10 +59,10 @@ def test_it_is_the_embedder_with_the_same_vectors(tmp_path: Path) -> None:
 
 def test_only_unseen_texts_are_embedded_and_it_says_so(tmp_path: Path) -> None:
     own = OwnEmbedder()
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(own, tmp_path)
     cached.embed(TEXTS[:60])
     assert cached.statistics == CacheStatistics(hits=0, misses=60)
-    again = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    again = CachedEmbedder(own, tmp_path)
     given = again.embed(TEXTS[40:])
     assert np.array_equal(given, OwnEmbedder().embed(TEXTS[40:]))
     assert again.statistics == CacheStatistics(hits=20, misses=40)
@@ -89,9 +89,9 @@ class CountingEmbedder(OwnEmbedder):
 
 def test_tokens_are_counted_once_and_are_the_same_number_whatever_was_kept(tmp_path: Path) -> None:
     own = CountingEmbedder()
-    CachedEmbedder(own, EmbeddingCache(tmp_path)).embed(TEXTS[:30])
+    CachedEmbedder(own, tmp_path).embed(TEXTS[:30])
     own.embedded.clear()
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(own, tmp_path)
     cached.embed([*TEXTS[:40], TEXTS[3]])
     assert (own.embedded, own.counted) == (TEXTS[30:40], TEXTS[:40])
     assert cached.tokens_read == sum(map(len, TEXTS[:40]))
@@ -102,13 +102,13 @@ def test_an_embedder_that_embeds_otherwise_than_its_class_is_asked_itself(tmp_pa
         def embed(self, texts: Sequence[str]) -> Vectors:
             return -super().embed(texts)
 
-    assert np.array_equal(CachedEmbedder(Negative(), EmbeddingCache(tmp_path)).embed(TEXTS), Negative().embed(TEXTS))
+    assert np.array_equal(CachedEmbedder(Negative(), tmp_path).embed(TEXTS), Negative().embed(TEXTS))
 
 
 def test_questions_are_kept_apart_unless_the_embedder_says_they_are_the_same(tmp_path: Path) -> None:
     own = OwnEmbedder()
     for _ in range(2):
-        cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(own, tmp_path)
         assert cached.embed(["a"])[0, 0] == 1
         assert cached.embed_query("a")[0] == -1
         assert np.array_equal(cached.embed_queries(["a", "bb"])[:, 0], [-1, -2])
@@ -121,27 +121,27 @@ def test_a_dimension_that_would_have_to_be_asked_for_is_that_of_the_vectors_kept
         def known_dimension(self) -> int | None:
             return None
 
-    cached = CachedEmbedder(Unsure(), EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(Unsure(), tmp_path)
     assert cached.known_dimension is None
     cached.embed(["a"])
     assert cached.known_dimension == 4
-    assert CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path / "other")).known_dimension == 4
+    assert CachedEmbedder(OwnEmbedder(), tmp_path / "other").known_dimension == 4
 
 
 def test_nothing_to_embed(tmp_path: Path) -> None:
-    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path / "cache"))
+    cached = CachedEmbedder(LocalEmbedder(), tmp_path / "cache")
     assert cached.embed([]).shape == (0, 256)
     assert not (tmp_path / "cache").exists()
 
 
 def test_usage_is_that_of_the_embedder(tmp_path: Path) -> None:
-    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(LocalEmbedder(), tmp_path)
     cached.embed(TEXTS)
     used = cached.usage
     cached.embed(TEXTS)
     assert cached.usage == used
     assert used.texts == 100
-    own = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    own = CachedEmbedder(OwnEmbedder(), tmp_path)
     own.embed(["a", "a"])
     assert own.usage == Usage(requests=0, texts=1, tokens=None, cost=None)
 
@@ -150,7 +150,7 @@ def test_what_was_finished_before_an_error_is_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cache, "BLOCK", 10)
     own = OwnEmbedder()
     own.fails_after = 70
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(own, tmp_path)
     with pytest.raises(OSError, match="lights"):
         cached.embed(TEXTS)
     assert len(segment_files(tmp_path)) == 7
@@ -164,7 +164,7 @@ def test_an_altered_file_is_dropped_said_and_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
 ) -> None:
     own = OwnEmbedder()
-    open_already = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    open_already = CachedEmbedder(own, tmp_path)
     open_already.embed(TEXTS[:50])
     first = segment_files(tmp_path)
     open_already.embed(TEXTS)
@@ -178,7 +178,7 @@ def test_an_altered_file_is_dropped_said_and_made_again(
         path = path.with_name("0" * 64 + ".arrow")
     else:
         os.truncate(path, 0 if harm == "emptied" else len(content) - 100)
-    for cached in (open_already, CachedEmbedder(own, EmbeddingCache(tmp_path))):
+    for cached in (open_already, CachedEmbedder(own, tmp_path)):
         own.embedded.clear()
         assert np.array_equal(cached.embed(TEXTS), OwnEmbedder().embed(TEXTS))
         assert own.embedded == (TEXTS[:50] if cached is open_already else [])
@@ -191,7 +191,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     blocked = tmp_path / "cache"
     blocked.write_text("a file where the folder should be")
     with pytest.raises(ConfigurationError, match="not a folder"):
-        EmbeddingCache(blocked)
+        CachedEmbedder(OwnEmbedder(), blocked)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -201,7 +201,7 @@ def test_questions_that_several_ask_at_once_are_embedded_once(tmp_path: Path, sy
             time.sleep(0.01)
             return super().vector(text)
 
-    embedder, shared = Slow(), EmbeddingCache(tmp_path)
+    embedder, shared = Slow(), tmp_path
     embedder.symmetric = symmetric  # type: ignore[attr-defined]  # optional
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(CachedEmbedder(embedder, shared).embed_queries, TEXTS[:20]) for _ in range(4)]
@@ -216,12 +216,12 @@ def test_bad_vectors_are_refused_and_not_kept(tmp_path: Path) -> None:
             return np.full((len(texts), 4), np.nan, np.float32)
 
     with pytest.raises(ConfigurationError, match="NaN"):
-        CachedEmbedder(Wrong(), EmbeddingCache(tmp_path)).embed(["a"])
+        CachedEmbedder(Wrong(), tmp_path).embed(["a"])
     assert segment_files(tmp_path) == []
 
 
 def test_vectors_are_the_callers_own(tmp_path: Path) -> None:
-    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(OwnEmbedder(), tmp_path)
     cached.embed(TEXTS)
     vectors = cached.embed(TEXTS)
     vectors[:] = 0
@@ -257,7 +257,7 @@ def test_a_file_with_other_columns_is_dropped_said_and_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: pa.DataType, number: pa.DataType
 ) -> None:
     own = OwnEmbedder()
-    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(own, tmp_path)
     cached.embed(TEXTS[:3])
     (path,) = segment_files(tmp_path)
     table = pa.ipc.open_file(path.read_bytes()).read_all()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache, VectorRows
+from rag_eval.embedding.cache import CachedEmbedder, VectorRows
 from rag_eval.embedding.local import LocalEmbedder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -18,7 +18,7 @@ TEXTS = [f"text number {number}, of all {number % 7} kinds" for number in range(
 WRITER = """
 import sys
 from rag_eval.embedding import cache
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.local import LocalEmbedder
 cache.BLOCK = 25
 folder, turn = sys.argv[1], int(sys.argv[2])
@@ -26,7 +26,7 @@ texts = [f"text number {number}, of all {number % 7} kinds" for number in range(
 texts = texts[turn * 500:] + texts[:turn * 500]
 LocalEmbedder().embed_query("load the model")
 print("ready", flush=True)
-cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
+cached = CachedEmbedder(LocalEmbedder(), folder)
 for begin in range(0, len(texts), 50):
     cached.embed(texts[begin:begin + 50])
 """
@@ -38,7 +38,7 @@ def start(folder: Path, turn: int) -> subprocess.Popen[str]:
 
 
 def check_everything_is_right(folder: Path) -> CachedEmbedder:
-    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
+    cached = CachedEmbedder(LocalEmbedder(), folder)
     assert np.array_equal(cached.embed(TEXTS), LocalEmbedder().embed(TEXTS))
     return cached
 
@@ -78,7 +78,7 @@ ONE_CALL = """
 import os, sys
 import numpy as np
 from rag_eval.embedding import cache
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import BatchEmbedder, EmbeddedBatch
 class Dying(BatchEmbedder):
     name, dimension, calls = "dying", 4, 0
@@ -92,7 +92,7 @@ class Dying(BatchEmbedder):
             places = range(begin, begin + step)
             yield EmbeddedBatch(places, np.array([[len(texts[place]), 1, 2, 3] for place in places], np.float32))
 cache.BLOCK = 1_000 if Dying.remote else 20
-CachedEmbedder(Dying(), EmbeddingCache(sys.argv[1])).embed([f"text number {number}" for number in range(100)])
+CachedEmbedder(Dying(), sys.argv[1]).embed([f"text number {number}" for number in range(100)])
 """
 
 
@@ -108,13 +108,13 @@ def test_a_hard_death_within_one_call_loses_no_block_that_was_finished(tmp_path:
 FULL_DISK = """
 import logging, resource, sys
 import numpy as np
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.local import LocalEmbedder
 logging.basicConfig(stream=sys.stdout)
 texts = [f"text number {number}" for number in range(100)]
 expected = LocalEmbedder().embed(texts)
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
-print(np.array_equal(CachedEmbedder(LocalEmbedder(), EmbeddingCache(sys.argv[1])).embed(texts), expected))
+print(np.array_equal(CachedEmbedder(LocalEmbedder(), sys.argv[1]).embed(texts), expected))
 """
 
 

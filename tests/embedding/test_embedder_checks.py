@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import embed_queries, text_vectors
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
@@ -74,7 +74,7 @@ def test_questions_of_different_sizes_are_refused() -> None:
 
 
 def test_texts_that_are_none_are_refused_by_number(tmp_path: Path) -> None:
-    for embedder in (LocalEmbedder(), CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path))):
+    for embedder in (LocalEmbedder(), CachedEmbedder(LocalEmbedder(), tmp_path)):
         with pytest.raises(ConfigurationError, match="text 1 to embed is 'None'"):
             embedder.embed(["a", None])  # type: ignore[list-item]
         with pytest.raises(ConfigurationError, match="the texts to embed are '<generator"):
@@ -84,7 +84,7 @@ def test_texts_that_are_none_are_refused_by_number(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_for_one_dimension_also_where_all_is_kept(tmp_path: Path) -> None:
-    cache = EmbeddingCache(tmp_path)
+    cache = tmp_path
     four = CachedEmbedder(Given(lambda texts: np.ones((len(texts), 4)), 4), cache)
     four.embed(["a", "b"])
     four.embed_query("a")
@@ -95,7 +95,7 @@ def test_the_cache_is_for_one_dimension_also_where_all_is_kept(tmp_path: Path) -
     with pytest.raises(ArtifactError, match="vectors of 4 and of 8 numbers"):
         eight.embed_query("a")
     with pytest.raises(ConfigurationError, match=r"shape \(1, 4\) for 1 texts: .* of 5 numbers"):
-        CachedEmbedder(Given(lambda texts: np.ones((len(texts), 4)), 5), EmbeddingCache(tmp_path / "new")).embed(["a"])
+        CachedEmbedder(Given(lambda texts: np.ones((len(texts), 4)), 5), tmp_path / "new").embed(["a"])
 
 
 def test_an_embedder_that_would_have_to_ask_for_its_dimension_is_not_asked(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_embedder_that_would_have_to_ask_for_its_dimension_is_not_asked(tmp_p
         @dimension.setter
         def dimension(self, value: int) -> None: ...
 
-    cache = EmbeddingCache(tmp_path)
+    cache = tmp_path
     CachedEmbedder(Knows(rows), cache).embed(["a"])
     cached = CachedEmbedder(Asks(rows), cache)
     assert cached.dimension == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
 from rag_eval.retry import RetryPolicy
@@ -248,7 +248,7 @@ def test_when_one_request_fails_the_finished_ones_are_kept(server: OpenAIServer,
         return answer(request)
 
     server.answer = refuse_one  # type: ignore[method-assign]
-    cached = CachedEmbedder(embedder_of(server, concurrency=2), EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(embedder_of(server, concurrency=2), tmp_path)
     with pytest.raises(ServiceError, match=r"10 texts \(the first is 'text number 20'\).*cannot embed this"):
         cached.embed(TEXTS)
     asked = len(server.requests)

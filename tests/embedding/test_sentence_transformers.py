@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import check_embedder, embed_queries
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
@@ -63,7 +63,7 @@ def test_questions_get_the_prompt_of_questions() -> None:
 def test_a_cache_keeps_texts_and_questions_apart(tmp_path: Path) -> None:
     embedder = SentenceTransformersEmbedder(PromptedModel(), name="prompted", normalize=True)
     for _ in range(2):
-        cached = CachedEmbedder(embedder, EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(embedder, tmp_path)
         assert np.array_equal(cached.embed(["noon"])[0], LocalEmbedder().embed_query("passage: noon"))
         assert np.array_equal(cached.embed_query("noon"), LocalEmbedder().embed_query("query: noon"))
     assert (cached.statistics.hits, cached.statistics.misses) == (2, 0)

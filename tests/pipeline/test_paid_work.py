@@ -16,7 +16,7 @@ from prefect.settings import PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 from flows.benchmark import benchmark
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.config.models import BenchmarkConfig, Configuration
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
@@ -46,12 +46,12 @@ TEXTS = [f"text number {number}" for number in range(40)]
 BUYER = """
 import json, sys
 from rag_eval.embedding.openai import OpenAIEmbedder
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.cache import CachedEmbedder
 folder, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 embedder = OpenAIEmbedder(model="tiny", base_url=url, max_texts=5)
 print("ready", flush=True)
 sys.stdin.readline()
-CachedEmbedder(embedder, EmbeddingCache(folder)).embed(texts)
+CachedEmbedder(embedder, folder).embed(texts)
 """
 
 
@@ -69,7 +69,7 @@ def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, 
     ready = threading.Barrier(4)
 
     def buy(first: int) -> int:
-        cached = CachedEmbedder(tiny(server, max_texts=5), EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(tiny(server, max_texts=5), tmp_path)
         ready.wait()
         cached.embed(TEXTS[first : first + 25])
         return cached.statistics.misses
@@ -81,11 +81,11 @@ def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, 
 
 
 def test_threads_that_lack_one_text_of_many_buy_it_once(server: OpenAIServer, tmp_path: Path) -> None:
-    CachedEmbedder(tiny(server), EmbeddingCache(tmp_path)).embed(TEXTS[1:])
+    CachedEmbedder(tiny(server), tmp_path).embed(TEXTS[1:])
     ready = threading.Barrier(4)
 
     def buy(_: int) -> None:
-        cached = CachedEmbedder(tiny(server), EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(tiny(server), tmp_path)
         ready.wait()
         cached.embed(TEXTS)
 
