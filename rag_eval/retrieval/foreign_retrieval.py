@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part, settled, signature_of
-from rag_eval.retrieval.retriever import C, place_of
+from rag_eval.retrieval.retriever import C, ChunkPlace, place_of
 from rag_eval.retrieval.tokenizers import words
 from rag_eval.stores.foreign_stores import NUMBER, langchain_documents
 from rag_eval.stores.rankings import Mask, Ranking, search_deeper
 from rag_eval.stores.store import AnyChunk
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.evidence import Query
 
@@ -213,7 +215,7 @@ class ForeignRetriever(Foreign):
             return source([words(text) for text in texts])
         return source(chunks)
 
-    def _read(self, answer: list[Any], chunks: Sequence[AnyChunk]) -> dict[int, float]:
+    def _read(self, answer: list[object], chunks: Sequence[AnyChunk]) -> dict[int, float]:
         """Return the score of each chunk by its number."""
         by_text: dict[str, list[int]] = {}
         for number, chunk in enumerate(chunks):
@@ -221,30 +223,28 @@ class ForeignRetriever(Foreign):
         by_place = {place_of(chunk): number for number, chunk in enumerate(chunks)}
         scores: dict[int, float] = {}
         for rank, hit in enumerate(answer, start=1):
-            chunk, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, None)
-            score = getattr(chunk, "score", None) if score is None else score
-            place = _number_of(getattr(chunk, "node", getattr(chunk, "chunk", chunk)), by_text, by_place)
-            if place is None or not 0 <= place < len(chunks):
+            found, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, None)
+            score = getattr(found, "score", None) if score is None else score
+            number = _number_of(getattr(found, "node", getattr(found, "chunk", found)), by_text, by_place)
+            if number is None or not 0 <= number < len(chunks):
                 raise ConfigurationError(
                     f"the retriever {self.label} returned {preview(repr(hit))}: return chunks that it was given, their "
                     "numbers or their texts"
                 )
-            scores.setdefault(place, 1 / rank if score is None else float(score))
+            scores.setdefault(number, 1 / rank if score is None else float(score))
         return scores
 
 
-def _number_of(
-    chunk: Any, by_text: Mapping[str, list[int]], by_place: Mapping[tuple[str, int, int], int]
-) -> int | None:
-    if isinstance(chunk, int) and not isinstance(chunk, bool):
-        return chunk
-    if isinstance(recorded := metadata_of(chunk).get(NUMBER), int):
+def _number_of(answer: object, by_text: Mapping[str, list[int]], by_place: Mapping[ChunkPlace, int]) -> int | None:
+    """Return the number of a chunk; of equal texts, one after another in the order of their places."""
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return answer
+    if isinstance(recorded := metadata_of(answer).get(NUMBER), int):
         return recorded
-    try:
-        return by_place[place_of(chunk)]
-    except (AttributeError, KeyError, ConfigurationError):
-        numbers = by_text.get(chunk if isinstance(chunk, str) else text_of(chunk) or "", [])
-    # Equal texts are taken one after another, in the order of their places.
+    if isinstance(answer, Chunk | PositionAwareChunk):
+        with suppress(KeyError, ConfigurationError):  # of other chunks, or without an ordinal
+            return by_place[place_of(answer)]
+    numbers = by_text.get(answer if isinstance(answer, str) else text_of(answer) or "", [])
     return numbers.pop(0) if len(numbers) > 1 else next(iter(numbers), None)
 
 
@@ -260,9 +260,9 @@ def metadata_of(answer: object) -> Mapping[str, Any]:
     return next((record for record in records if isinstance(record, Mapping)), {})
 
 
-def takes_arguments(function: Any, count: int) -> bool:
+def takes_arguments(function: object, count: int) -> bool:
     """Return whether a function takes so many arguments by position."""
-    signature = signature_of(function)
+    signature = signature_of(function) if callable(function) else None
     try:
         return signature is not None and signature.bind(*range(count)) is not None
     except TypeError:

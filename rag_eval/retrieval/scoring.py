@@ -69,15 +69,16 @@ class VectorSums:
     @classmethod
     def of(cls, parts: Iterable[tuple[Vectors, Numbers]]) -> "VectorSums":
         """Sum up unit vectors, each so many times; raises ``TableError`` without vectors."""
-        total: VectorSums | None = None
-        for vectors, times in parts:
-            for begin in range(0, max(1, len(vectors)), VECTORS_AT_ONCE):
-                part = slice(begin, begin + VECTORS_AT_ONCE)
-                part_sums = cls._of_some(vectors[part], times[part])
-                total = part_sums if total is None else total.plus(part_sums)
-        if total is None:
+        step = VECTORS_AT_ONCE
+        some = (
+            cls._of_some(vectors[begin : begin + step], times[begin : begin + step])
+            for vectors, times in parts
+            for begin in range(0, max(1, len(vectors)), step)
+        )
+        first = next(some, None)
+        if first is None:
             raise TableError("there are no vectors to sum up: embed the chunks first")
-        return total
+        return reduce(cls.plus, some, first)
 
     @classmethod
     def _of_some(cls, vectors: Vectors, times: Numbers) -> "VectorSums":

@@ -59,8 +59,7 @@ class IvfPq:
 
     def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
         """Apply the settings of the search to a query."""
-        query = query.nprobes(self.nprobes)
-        return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
+        return _tuned(query, nprobes=self.nprobes, refine_factor=self.refine_factor)
 
 
 @part
@@ -88,9 +87,15 @@ class Hnsw:
 
     def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
         """Apply the settings of the search to a query."""
-        query = query.nprobes(self.nprobes)
-        query = query if self.ef is None else query.ef(self.ef)
-        return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
+        return _tuned(query, nprobes=self.nprobes, ef=self.ef, refine_factor=self.refine_factor)
+
+
+def _tuned(query: "LanceVectorQueryBuilder", **settings: int | None) -> "LanceVectorQueryBuilder":
+    """Apply the settings that are not None, each by the method of its name."""
+    for name, value in settings.items():
+        if value is not None:
+            query = getattr(query, name)(value)
+    return query
 
 
 TABLE = "chunks"
