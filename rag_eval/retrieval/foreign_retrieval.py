@@ -218,9 +218,9 @@ class ForeignRetriever(Foreign):
     def _read(self, answer: list[object], chunks: Sequence[AnyChunk]) -> dict[int, float]:
         """Return the score of each chunk by its number."""
         by_text: dict[str, list[int]] = {}
-        for number, chunk in enumerate(chunks):
-            by_text.setdefault(chunk.content, []).append(number)
-        by_place = {place_of(chunk): number for number, chunk in enumerate(chunks)}
+        for place, chunk in enumerate(chunks):
+            by_text.setdefault(chunk.content, []).append(place)
+        by_place = {place_of(chunk): place for place, chunk in enumerate(chunks)}
         scores: dict[int, float] = {}
         for rank, hit in enumerate(answer, start=1):
             found, score = hit if isinstance(hit, tuple | list) and len(hit) == 2 else (hit, None)
