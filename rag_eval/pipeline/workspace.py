@@ -130,7 +130,7 @@ class Workspace(BaseModel):
         plain = (part.combine_chunks().replace_schema_metadata(None) for part in itertools.chain([first], parts))
         path = write_table(folder, first.schema.remove_metadata(), plain)
         self.storage.upload(path)
-        return TableRef(uri=self._name(path), digest=path.stem, rows=read_table(path).num_rows)
+        return TableRef(uri=self.storage.name_of(path), digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
         """Return a table, memory-mapped; raises ``DamagedError`` when it is missing, damaged or not a table."""
@@ -163,7 +163,7 @@ class Workspace(BaseModel):
             size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
             # The name holds the checksum: two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
-            ref = IndexRef(uri=self._name(path), digest=digest, rows=rows, size=size, checksum=checksum)
+            ref = IndexRef(uri=self.storage.name_of(path), digest=digest, rows=rows, size=size, checksum=checksum)
             if self._damage_here(ref):
                 put_in_place(scratch, path)
         self.storage.upload(path)
@@ -209,12 +209,9 @@ class Workspace(BaseModel):
         """Raise ``ArtifactError`` when a link leads out of the workspace."""
         if not self.contains(folder):
             raise ArtifactError(
-                f"{self._name(folder)} is a link out of the workspace {self.address!r}: "
+                f"{self.storage.name_of(folder)} is a link out of the workspace {self.address!r}: "
                 "replace it by a folder, or move the whole workspace"
             )
-
-    def _name(self, path: Path) -> str:
-        return self.storage.name_of(path)
 
     def _damage_here(self, ref: FileRef) -> str | None:
         path, where = self.root / ref.uri, f"the workspace {self.address!r}"

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from rag_eval.documents.boxes import Box, WordBox, boxes_at, pack
 from rag_eval.documents.reading import page_picture
 from rag_eval.errors import UnreadableDocumentError
+from rag_eval.pipeline.document_caches import stored_boxes
 from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments, load_corpus
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.storage.files import file_sha256
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId
 from tests.documents.made_files import pdf
@@ -111,6 +113,9 @@ def test_a_folder_and_a_workspace_know_the_boxes(tmp_path: Path) -> None:
     check(StoredDocuments(shards, workspace=workspace)["a.pdf"])
     assert StoredDocuments(shards, workspace=workspace)["b.md"].boxes(0, 5) == []
     assert StoredDocuments(shards)["a.pdf"].boxes(0, 5) == []
+    file, text = file_sha256(docs / "a.pdf"), shards[0].column("sha256")[0].as_py()
+    found = [stored_boxes(workspace.root / "cache", workspace.storage, file, digest) for digest in (text, "0" * 64)]
+    assert [bool(boxes) for boxes in found] == [True, False], "the boxes are those of one text"
 
 
 def test_a_page_is_drawn_in_the_loader_process(tmp_path: Path) -> None:

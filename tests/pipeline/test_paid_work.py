@@ -38,6 +38,7 @@ from tasks.embed import embed
 from tasks.index import index_words, sum_words
 from tasks.retrieve import prepare_queries, retrieve, search
 from tests.doubles.cohere_server import KEY, CohereServer
+from tests.doubles.loopback import Request
 from tests.doubles.openai_server import OpenAIServer
 from tests.results.made_runs import write_data
 
@@ -241,3 +242,46 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
     assert efforts[0].tokens
     assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
     assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens
+
+
+RERANK = """
+import sys
+from pathlib import Path
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.rerankers import CohereReranker
+from tests.pipeline.test_paid_work import ranking, rerank
+workspace = Workspace(root=Path(sys.argv[1]))
+reranker = CohereReranker(base_url=sys.argv[2], max_retries=0)
+print(rerank(workspace, *ranking(workspace, 5, 5), reranker).last.digest)
+"""
+
+
+class DeadlyServer(CohereServer):
+    """Kills the process that asks at its n-th request, in the middle of it."""
+
+    victim: "subprocess.Popen[str] | None" = None
+    at = 0
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        if len(self.requests) == self.at and self.victim is not None:
+            self.victim.kill()
+            self.victim.wait()
+        return super().answer(request)
+
+
+def test_a_process_killed_inside_a_reranking_call_repeats_that_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CO_API_KEY", KEY)
+    workspace = Workspace(root=tmp_path / "killed")
+    kills = (1, 4, 6)
+    with DeadlyServer() as server:
+        for server.at in (*kills, 0):
+            command = [sys.executable, "-c", RERANK, str(workspace.root), server.url]
+            started = server.victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            said, _ = started.communicate(timeout=300)
+            assert started.returncode == (-9 if server.at else 0)
+        assert len(server.requests) == 5 + len(kills)
+        anew = workspace.model_copy(update={"refresh": True})
+        undisturbed = rerank(anew, *ranking(workspace, 5, 5), CohereReranker(base_url=server.url))
+        assert said.strip() == undisturbed.last.digest

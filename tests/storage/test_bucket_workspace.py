@@ -7,9 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ArtifactError, RequestRefusedError, ServiceError
-from rag_eval.pipeline.caches import cached_embedder
 from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import run_names
@@ -157,16 +155,6 @@ def test_rows_are_shared_as_soon_as_they_are_written_and_merged_files_go(s3: S3D
     assert len(s3.keys("team/cache")) == 1
     s3.on_machine("three")
     assert rows_of(Workspace.at(ADDRESS)).get(keys) == {key: {"value": number} for number, key in enumerate(keys)}
-
-
-def test_vectors_that_one_machine_has_paid_for_are_not_paid_for_by_another(s3: S3Double) -> None:
-    texts, missed = ["one text", "another text"], []
-    for machine in ("one", "two"):
-        s3.on_machine(machine)
-        embedder: Any = cached_embedder(Workspace.at(ADDRESS), LocalEmbedder())
-        embedder.embed(texts)
-        missed.append(embedder.statistics.misses)
-    assert missed == [2, 0]
 
 
 def test_damaged_rows_are_removed_from_the_bucket_and_can_be_added_again(s3: S3Double) -> None:
