@@ -47,7 +47,7 @@ from flows.automations import (
 )
 from rag_eval.distribution import VERSION
 from rag_eval.documents.watch import CorpusChange
-from rag_eval.errors import ConfigurationError, preview
+from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, slug
 from rag_eval.parts.code import enter_folder
 from rag_eval.types.ids import text_sha256
@@ -127,18 +127,11 @@ class Project:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A deployment on a server: its id, its schedule, and its changes; None if it is new."""
+    """A deployment on a server."""
 
     name: str
     id: UUID
     schedule: str
-    before: dict[str, tuple[str, str]] | None
-
-    def __str__(self) -> str:
-        if self.before is None:
-            return "new"
-        changes = [f"{name} {preview(old)} → {preview(new)}" for name, (old, new) in self.before.items()]
-        return f"replaced: {', '.join(changes)}" if changes else "unchanged"
 
 
 def deploy(project: Project) -> dict[str, Deployed]:
@@ -156,8 +149,8 @@ def deploy(project: Project) -> dict[str, Deployed]:
         raise ConfigurationError(f"{project.cron!r} is not a cron schedule: write it like '0 3 * * *'") from None
     pool, tag = project.pool or work_pool(), project_tag(project.name)
     with get_client(sync_client=True) as client:
-        before = {deployment.name: deployment for deployment in deployments_of(client, tag)}
-        for deployment in before.values():
+        before = deployments_of(client, tag)
+        for deployment in before:
             _check_origin(deployment, project)
         environment = dict(project.environment)
         for variable in project.secrets:
@@ -177,13 +170,13 @@ def deploy(project: Project) -> dict[str, Deployed]:
             # Otherwise Prefect asks Git for a version, and Git runs programs that a repository names.
             version = VersionInfo(type="prefect:simple", version=VERSION)
             deployment_id = cast("UUID", wanted.apply(version_info=version))
-            new, old = client.read_deployment(deployment_id), before.get(wanted.name)
-            deployed[str(spec["name"])] = Deployed(wanted.name, deployment_id, _schedule(new), _changes(old, new))
+            schedule = ", ".join(str(getattr(item.schedule, "cron", "")) for item in wanted.schedules or [])
+            deployed[str(spec["name"])] = Deployed(wanted.name, deployment_id, schedule)
             automations += [
                 run_on(trigger, f"{trigger['name']}-{project.name}", deployment_id, resource)
                 for trigger in spec.get("triggers", [])
             ]
-        for deployment in before.values():
+        for deployment in before:
             if deployment.id not in {other.id for other in deployed.values()}:  # from another version of this package
                 client.delete_deployment(deployment.id)
         keep_automations(client, tag, automations)
@@ -193,8 +186,10 @@ def deploy(project: Project) -> dict[str, Deployed]:
 
 def _check_origin(deployment: DeploymentResponse, project: Project) -> None:
     """Raise ``ConfigurationError`` if a deployment has another benchmark file than the project."""
+    steps = [settings for step in deployment.pull_steps or [] for settings in step.values()]
+    folder = next((settings["directory"] for settings in steps if "directory" in settings), "")
     file = deployment.parameters.get("benchmark_file")
-    if file is not None and (origin := Path(_folder(deployment)) / str(file)) != project.origin:
+    if file is not None and (origin := Path(folder) / str(file)) != project.origin:
         raise ConfigurationError(
             f"the server already has a project {project.name!r} with the benchmark file {str(origin)!r}: change name: "
             f"in this file, or remove the project with rag-eval deploy --remove {project.name}"
@@ -264,33 +259,6 @@ def remove(project: str) -> list[str]:
         *(f"work queue {project}" for _ in queues),
         *(f"block {name}" for name in blocks),
     ]
-
-
-def _folder(deployment: DeploymentResponse) -> str:
-    steps = [settings for step in deployment.pull_steps or [] for settings in step.values()]
-    return str(next((settings["directory"] for settings in steps if "directory" in settings), ""))
-
-
-def _schedule(deployment: DeploymentResponse) -> str:
-    schedules = (schedule.schedule for schedule in deployment.schedules if schedule.active)
-    return ", ".join(str(getattr(schedule, "cron", schedule)) for schedule in schedules)
-
-
-def _changes(old: DeploymentResponse | None, new: DeploymentResponse) -> dict[str, tuple[str, str]] | None:
-    """Return the visible changes of a deployment, before and after; None if it is new."""
-    if old is None:
-        return None
-    before, after = (
-        {name: str(value) for name, value in deployment.parameters.items()}
-        | {
-            "schedule": _schedule(deployment),
-            "folder": _folder(deployment),
-            "work pool": str(deployment.work_pool_name),
-        }
-        for deployment in (old, new)
-    )
-    pairs = {name: (before.get(name, ""), after.get(name, "")) for name in before | after}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path | None) -> None:

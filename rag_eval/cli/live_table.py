@@ -1,13 +1,11 @@
 """The progress of a benchmark on a terminal: a row per chunking and a column per step, read from the Prefect server."""
 
-import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,11 +15,12 @@ from rich.text import Text
 
 from rag_eval.cli.console import say, visible
 from rag_eval.formatting import MINUTE, counted
+from tasks import STEPS
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, State
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, CANCEL_SECONDS = 1.0, 5.0
 PAGE = 200
 MARKS = {"Cached": ("=", "cyan"), "Completed": ("✓", "green"), "Running": ("…", "yellow"), "Failed": ("✗", "red")}
 OTHERS = ("·", "yellow")
@@ -51,7 +50,7 @@ class LiveTable:
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         table.add_column()
         for step in steps:
-            table.add_column(step, no_wrap=True, overflow="ellipsis", min_width=len(step))
+            table.add_column(step.replace("-", " "), no_wrap=True, overflow="ellipsis", min_width=len(step))
         active = {run.row for run in runs if run.state in ("Running", "Failed")}
         room = max(0, options.size.height - 4)  # the heading, two lines below, and one for the cursor
         shown = rows if len(rows) <= room else sorted(rows, key=lambda row: row not in active)[:room]
@@ -75,13 +74,14 @@ def _cell(states: Counter[str]) -> Text:
 class RunFollower:
     """Follows a benchmark run; ``notice`` is a state hook of its flows.
 
-    On a terminal it shows their task runs; elsewhere it prints a line for each finished chunking.
+    On a terminal it shows their task runs; elsewhere it prints a line for each finished chunking. It prints the page of
+    a run on a server that lasts.
     """
 
-    def __init__(self, console: Console, configurations: int) -> None:
-        self._console, self._table = console, LiveTable(configurations)
+    def __init__(self, console: Console, configurations: int, *, has_page: bool = False) -> None:
+        self._console, self._table, self._has_page = console, LiveTable(configurations), has_page
         self._rows: dict[UUID, str] = {}
-        self._runs: dict[UUID, StepRun] = {}
+        self._run: UUID | None = None
         self._finished = 0
         self._stopped = threading.Event()
 
@@ -89,13 +89,26 @@ class RunFollower:
         """Pickle as a follower that shows nothing: Dask and Ray send flows with their hooks to other processes."""
         return _unseen, ()
 
-    def notice(self, flow: object, flow_run: "FlowRun", state: "State[Any]") -> None:
+    def notice(self, flow: object, flow_run: "FlowRun", state: "State[object]") -> None:
         """Record that a flow run has started or ended."""
         is_subflow = flow_run.parent_task_run_id is not None
-        self._rows[flow_run.id] = visible(flow_run.name) if is_subflow else WHOLE_RUN
+        name = visible(flow_run.name)
+        self._rows[flow_run.id] = name if is_subflow else WHOLE_RUN
+        if not is_subflow and self._run is None:
+            self._run = flow_run.id
+            if self._has_page:
+                self._print_page(flow_run.id)
         if is_subflow and state.is_final() and not self._console.is_terminal:
             self._finished += 1
-            say(self._console, f"rag-eval: {self._finished:,}: {visible(flow_run.name)}: {str(state.name).lower()}")
+            say(self._console, f"rag-eval: {self._finished:,}: {name}: {str(state.name).lower()}")
+
+    def _print_page(self, flow_run: UUID) -> None:
+        from prefect.utilities.urls import url_for
+
+        from rag_eval.cli.prefect_api import without_credentials
+
+        if page := url_for("flow-run", flow_run):
+            say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -115,36 +128,39 @@ class RunFollower:
     def _follow(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             with suppress(Exception):  # the run itself reports a server that does not answer
-                self._read(_steps_by_key())
+                self._table.runs = self._read()
 
-    def _read(self, steps: Mapping[str, str]) -> None:
+    def _read(self) -> list[StepRun]:
+        """Return the task runs of the steps, in the order of the pipeline and of the chunkings."""
         from prefect.client.orchestration import get_client
         from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterFlowRunId
 
-        ours, offset = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=list(self._rows))), 0
+        rows, found, offset = dict(self._rows), list[StepRun](), 0
+        ours = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=list(rows)))
         with get_client(sync_client=True) as client:
             while page := client.read_task_runs(task_run_filter=ours, limit=PAGE, offset=offset):
                 offset += len(page)
                 for run in page:
-                    step, row = steps.get(run.task_key), self._rows.get(run.flow_run_id or run.id)
-                    if step is not None and row is not None:
-                        self._runs[run.id] = StepRun(row, step, run.state_name or "Pending")
-        order = {name: number for number, name in enumerate([*dict.fromkeys(steps.values()), *self._rows.values()])}
-        self._table.runs = sorted(self._runs.values(), key=lambda run: (order[run.step], order[run.row]))
+                    step = next((step for step in STEPS if step in run.tags), None)
+                    if step is not None and run.flow_run_id is not None:
+                        found.append(StepRun(rows[run.flow_run_id], step, run.state_name or "Pending"))
+        order = list(rows.values())
+        return sorted(found, key=lambda run: (STEPS.index(run.step), order.index(run.row)))
+
+    def cancel(self) -> None:
+        """Cancel the run on the server, which may be gone: wait no longer than ``CANCEL_SECONDS``."""
+        from prefect.client.orchestration import get_client
+        from prefect.states import Cancelled
+
+        def ask(run: UUID) -> None:
+            with get_client(sync_client=True) as client:
+                client.set_flow_run_state(run, Cancelled(message="stopped from the command line"), force=True)
+
+        if self._run is not None:
+            thread = threading.Thread(target=ask, args=(self._run,), daemon=True)
+            thread.start()
+            thread.join(CANCEL_SECONDS)
 
 
 def _unseen() -> RunFollower:
     return RunFollower(Console(quiet=True), 0)
-
-
-@functools.cache
-def _steps_by_key() -> dict[str, str]:
-    """Return the step of each task by its key: a step is a module of ``tasks``."""
-    import tasks
-
-    steps: dict[str, str] = {}
-    for name in tasks.STEPS:
-        module = import_module(f"tasks.{name}")
-        objects = (value for value in vars(module).values() if isinstance(getattr(value, "task_key", None), str))
-        steps |= {task.task_key: name.replace("_", " ") for task in objects if task.fn.__module__ == module.__name__}
-    return steps

@@ -7,14 +7,16 @@ after ``wait``. ``deploy`` and ``watch`` need a server that outlives them: ``use
 import logging
 import os
 import re
+import secrets
 import socket
+import subprocess
 import sys
 import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, ClassVar
@@ -22,16 +24,13 @@ from typing import TYPE_CHECKING, ClassVar
 from rag_eval.cli.prefect_home import (
     LOOPBACK,
     TEMPORARY,
-    client_settings,
     home_of,
     known_server_at,
     known_servers,
-    new_key,
     prefect_home,
     running_temporary_servers,
-    temporary_log,
     use_own_server,
-    use_prefect_settings,
+    use_server,
 )
 from rag_eval.cli.processes import STOP_SECONDS, ChildProcess
 from rag_eval.errors import ServiceError
@@ -92,7 +91,7 @@ class LastingServer:
     def use(self) -> None:
         """Point Prefect in this process and its children to the server."""
         server = known_server_at(self.address)
-        use_prefect_settings(client_settings(self.address, server.key if server else None))
+        use_server(self.address, server.key if server else None)
 
     def wait(self) -> str:
         """Return the address of the API; raise ``ServiceError`` if it does not answer."""
@@ -110,26 +109,21 @@ class LastingServer:
 
 def configured_api() -> LastingServer | None:
     """Return the API that the environment or the user's Prefect profile names; None without one."""
-    address = os.environ.get("PREFECT_API_URL")
-    if address:
+    address: str | None
+    if address := os.environ.get("PREFECT_API_URL"):
         return LastingServer(address, "PREFECT_API_URL")
     if reads_settings_here():
         from prefect.settings import get_current_settings
 
         address, source = get_current_settings().api.url, "the Prefect settings in this folder"
-    else:
-        address, source = active_profile().get("PREFECT_API_URL"), str(profiles_path())
-    return LastingServer(address, source) if address else None
-
-
-def active_profile() -> dict[str, str]:
-    """Return the settings of the user's active Prefect profile; empty if its file cannot be read."""
+        return LastingServer(address, source) if address else None
+    path = profiles_path()
     try:
-        profiles = tomllib.loads(profiles_path().read_text(encoding="utf-8"))
+        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
         settings = profiles["profiles"][os.environ.get("PREFECT_PROFILE") or profiles["active"]]
-        return {name: str(value) for name, value in settings.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return LastingServer(str(settings["PREFECT_API_URL"]), str(path)) if settings["PREFECT_API_URL"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def running_up(workspace: "Workspace") -> LastingServer | None:
@@ -150,19 +144,19 @@ class TemporaryServer:
     def __init__(self, workspace: "Workspace") -> None:
         home = prefect_home(workspace)
         running_temporary_servers(home)  # removes the logs of killed ones
-        self._answered = self._failed = False
+        self._has_answered: bool | None = None  # nobody has waited for it yet
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             self._api = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
-            settings = use_own_server(home, self._api, new_key()) | TEMPORARY
-            log = temporary_log(home, os.getpid())
+            settings = use_own_server(home, self._api, secrets.token_urlsafe(32)) | TEMPORARY
+            log = home / f"temporary-server-{os.getpid()}.log"
             self._process = ChildProcess("temporary-server", [str(listener.fileno())], log, settings, [listener])
 
     def wait(self) -> str:
         """Return the address of the API once it answers; raise ``ServiceError`` if it does not in time."""
-        self._failed = True  # until it answers
+        self._has_answered = False
         self._process.wait_until(lambda: answers(self._api))
-        self._answered, self._failed = True, False
+        self._has_answered = True
         return self._api
 
     def trouble(self) -> ServiceError | None:
@@ -171,23 +165,19 @@ class TemporaryServer:
 
     def stop(self) -> None:
         """Stop the server once everything this process sent is in the database; keep the log of one that failed."""
-        has_failed = self._failed or self._process.failure() is not None
-        if self._answered and not has_failed:
-            _send_events()
-            self._process.stop()
+        has_failed = self._has_answered is False or self._process.failure() is not None
+        if self._has_answered and not has_failed:
+            if worker := sys.modules.get("prefect.events.worker"):  # events record the task runs
+                for name in ("APILogWorker", "EventsWorker"):
+                    logging.getLogger(name).setLevel(logging.ERROR)  # no warning that the queues are not empty yet
+                worker.EventsWorker.drain_all(timeout=STOP_SECONDS)
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
         self._process.kill()  # while it starts there is nothing to lose
         self._process.wait()
         if not has_failed:
             self._process.log.unlink(missing_ok=True)
-
-
-def _send_events() -> None:
-    """Make Prefect's client send its queued events and logs: events record the task runs."""
-    worker = sys.modules.get("prefect.events.worker")
-    if worker is not None:
-        for name in ("APILogWorker", "EventsWorker"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # without a warning that the queues are not empty yet
-        worker.EventsWorker.drain_all(timeout=STOP_SECONDS)
 
 
 def answers(api: str, seconds: float = 2.0) -> bool:

@@ -10,7 +10,7 @@ processes and, for commands that look for a running ``rag-eval up``, in a file t
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,11 +88,6 @@ def prefect_home(workspace: "Workspace") -> Path:
     return home
 
 
-def temporary_log(home: Path, process: int) -> Path:
-    """Return the log of the temporary server that belongs to a process."""
-    return home / f"temporary-server-{process}.log"
-
-
 def running_temporary_servers(home: Path) -> list[int]:
     """Return the processes with temporary servers in a home; remove the logs of those that were killed."""
     processes = []
@@ -116,11 +111,6 @@ class KnownServer(NamedTuple):
     def key(self) -> str:
         """The key, which follows the ``#`` of the sign-in address."""
         return self.sign_in.rpartition("#")[2]
-
-
-def new_key() -> str:
-    """Return a random key for one start of a server."""
-    return secrets.token_urlsafe(32)
 
 
 def key_file(port: int) -> Path:
@@ -183,7 +173,7 @@ def runs_token(home: Path) -> str:
     """Return the secret part of the address of reports, which stays the same because run pages link to it."""
     file = home / "runs.token"
     if not file.exists():
-        write_secret(file, new_key())
+        write_secret(file, secrets.token_urlsafe(32))
     return file.read_text(encoding="utf-8")
 
 
@@ -192,27 +182,22 @@ def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
-    use_prefect_settings({"PREFECT_HOME": str(home.absolute())} | client_settings(api, key))
+    use_server(api, key, PREFECT_HOME=str(home.absolute()))
     return SERVER | {
         "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
     }
 
 
-def client_settings(api: str, key: str | None) -> dict[str, str]:
-    """Return the settings of a client of the server at an address, with its key if it has one."""
-    settings = {"PREFECT_API_URL": api}
+def use_server(api: str, key: str | None, **settings: str) -> None:
+    """Point Prefect in this process and its children to a server; log little unless the environment says otherwise."""
+    settings["PREFECT_API_URL"] = api
     if key is not None:
         settings["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
     host = urlsplit(api).hostname
     if host in LOOPBACK:  # a proxy cannot reach it
         direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), host]))
         settings |= {"no_proxy": direct, "NO_PROXY": direct}
-    return settings
-
-
-def use_prefect_settings(settings: Mapping[str, str]) -> None:
-    """Set Prefect's settings for this process and its children; log little unless the environment says otherwise."""
     os.environ.update({**QUIET, **os.environ, **settings})
     context = sys.modules.get("prefect.context")
     if context is not None:  # a user's module imported Prefect, which then read its settings

@@ -1,6 +1,5 @@
 """``rag-eval run`` and ``rag-eval validate``: check a benchmark, run it, show its progress and print the ranking."""
 
-import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,16 +20,12 @@ from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun
-
     from rag_eval.cli.prefect_api import LastingServer, TemporaryServer
     from rag_eval.config.models import BenchmarkConfig
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.outcome import BenchmarkOutcome
     from rag_eval.sweep.estimate import SearchEstimate
     from rag_eval.types.evidence import TokenLevelGroundTruth
-
-CANCEL_SECONDS = 5.0
 
 
 def run(
@@ -59,15 +54,22 @@ def run(
 
     check_runner(runner)
     chosen = chosen_benchmark(config, corpus, truth, glob, publish_to, search, holdout)
+    console = Console(stderr=True)
     if config is None and corpus is None:
         hint = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
-        say(Console(stderr=True), f"rag-eval: no benchmark file given, running the sample{hint}")
+        say(console, f"rag-eval: no benchmark file given, running the sample{hint}")
     workspace = workspace.model_copy(update={"refresh": refresh})
     failure: BenchmarkFailedError | None = None
-    outcome = _unchanged_run(chosen, workspace, reanchor=reanchor)
-    if outcome is None:
+    outcome = None
+    if any(workspace.storage.names("runs")):
+        from rag_eval.results.unchanged import unchanged_run
+
+        outcome = unchanged_run(workspace, chosen, reanchor=reanchor)
+    if outcome is not None:
+        say(console, f"rag-eval: nothing has changed since run {outcome.run}: --refresh recomputes it")
+    else:
         try:
-            outcome = _run_benchmark(chosen, workspace, reanchor, runner)
+            outcome = _run_benchmark(console, chosen, workspace, reanchor, runner)
         except BenchmarkFailedError as error:
             from rag_eval.results.outcome import BenchmarkOutcome
 
@@ -79,25 +81,12 @@ def run(
         raise failure
 
 
-def _unchanged_run(config: "BenchmarkConfig", workspace: "Workspace", *, reanchor: bool) -> "BenchmarkOutcome | None":
-    """Return the last run and say so if nothing has changed since."""
-    if not any(workspace.storage.names("runs")):
-        return None
-    from rag_eval.results.unchanged import unchanged_run
-
-    last = unchanged_run(workspace, config, reanchor=reanchor)
-    if last is not None:
-        say(Console(stderr=True), f"rag-eval: nothing has changed since run {last.run}: --refresh recomputes it")
-    return last
-
-
 def _run_benchmark(
-    chosen: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
+    console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
 ) -> "BenchmarkOutcome":
-    """Run the flow of a benchmark, and check the benchmark while the server starts."""
+    """Choose or start a Prefect server, check the benchmark while it starts, and run the flow."""
     from rag_eval.cli.prefect_api import prefect_api
 
-    console = Console(stderr=True)
     with scratch_path(workspace.root):
         sweep_scratch(workspace.root)
     workspace.write_file(workspace.root / ".gitignore", b"*\n")  # fails early if a bucket is not writable
@@ -105,12 +94,16 @@ def _run_benchmark(
         if not console.is_terminal:
             where = "a temporary Prefect server" if server.is_temporary else "on the Prefect server"
             say(console, f"rag-eval: starting {where}")
-        check_config(chosen, workspace, reanchor=reanchor)
-        notices = chosen.notices()
+        check_config(config, workspace, reanchor=reanchor)
+        notices = config.notices()
         for notice in notices:
             say(console, f"rag-eval: {notice}")
         print_notes(console, notices)
-        return _run_flow(console, chosen, workspace, reanchor, runner, server)
+        with console.status("Starting the Prefect server …"):
+            import flows.benchmark  # noqa: F401  # slow to import, and the server is starting
+
+            server.wait()
+        return _run_flow(console, config, workspace, reanchor, runner, server)
 
 
 def _run_flow(
@@ -121,15 +114,14 @@ def _run_flow(
     runner: str,
     server: "LastingServer | TemporaryServer",
 ) -> "BenchmarkOutcome":
-    with console.status("Starting the Prefect server …"):
-        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
+    """Run the flow in a thread and show its progress; cancel it on the server if the command is stopped."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_TASKS_REFRESH_CACHE, temporary_settings
 
-        from flows.benchmark import benchmark, evaluate_chunking, evaluate_system
-        from rag_eval.cli.live_table import RunFollower
-        from tasks.caching import result_storage
+    from flows.benchmark import benchmark, evaluate_chunking, evaluate_system
+    from rag_eval.cli.live_table import RunFollower
+    from tasks.caching import result_storage
 
-        server.wait()
-    started, follower = StartedRun(console, server), RunFollower(console, len(config.configurations()))
+    follower = RunFollower(console, len(config.configurations()), has_page=not server.is_temporary)
     for subflow in (evaluate_chunking, evaluate_system):
         for hook in (subflow.on_running, subflow.on_completion, subflow.on_failure):
             hook(follower.notice)
@@ -141,15 +133,14 @@ def _run_flow(
 
     def work() -> "BenchmarkOutcome":
         with temporary_settings(settings):
-            storage = result_storage(workspace)
-            flow = benchmark.with_options(on_running=[started.notice, follower.notice], result_storage=storage)
+            flow = benchmark.with_options(on_running=[follower.notice], result_storage=result_storage(workspace))
             return flow(config, workspace, reanchor, runner)
 
     try:
         with follower.shown(), leaving("finished steps are cached, and the next run continues from there"):
             return watched(work, server.trouble)
     except Stopped:
-        started.cancel()
+        follower.cancel()
         raise
 
 
@@ -223,39 +214,6 @@ def _print_estimates(console: Console, estimates: list["SearchEstimate"]) -> Non
         for row in estimates
     ]
     print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
-
-
-class StartedRun:
-    """The flow run of a command, whose page it prints and which it can cancel; ``notice`` is a hook of its flow."""
-
-    def __init__(self, console: Console, server: "LastingServer | TemporaryServer") -> None:
-        self._console, self._server = console, server
-        self._run: FlowRun | None = None
-
-    def notice(self, flow: object, flow_run: "FlowRun", state: object) -> None:
-        """Remember the run and print its page."""
-        from prefect.utilities.urls import url_for
-
-        from rag_eval.cli.prefect_api import without_credentials
-
-        self._run = flow_run
-        page = url_for("flow-run", flow_run.id)
-        if page and not self._server.is_temporary:
-            say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
-
-    def cancel(self) -> None:
-        """Cancel the run on the server, which may be gone: wait no longer than ``CANCEL_SECONDS``."""
-        from prefect.client.orchestration import get_client
-        from prefect.states import Cancelled
-
-        def ask(run: "FlowRun") -> None:
-            with get_client(sync_client=True) as client:
-                client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
-
-        if self._run is not None:
-            thread = threading.Thread(target=ask, args=(self._run,), daemon=True)
-            thread.start()
-            thread.join(CANCEL_SECONDS)
 
 
 def _truth_files(config: "BenchmarkConfig") -> list[Path]:

@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import itertools
-import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING
 import psutil
 import uvicorn
 from filelock import FileLock
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.lifespan.on import LifespanOn
@@ -26,17 +23,15 @@ from uvicorn.lifespan.on import LifespanOn
 from rag_eval.cli.prefect_home import RUNS_PATH, RUNS_TOKEN, SIGN_IN_PATH
 from rag_eval.cli.processes import GRACE_SECONDS, descendants, end_all
 from rag_eval.cli.server_gate import LoopbackGate, sign_in
-from rag_eval.errors import RagEvalError
 from tasks.current_folder import ignore_settings_here
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOK_SECONDS, LOOK_FOR_EVENTS_SECONDS, STALLED_SECONDS, COLLECT_SECONDS, CLOSE_SECONDS = 0.5, 0.02, 5.0, 2.0, 10
 PAUSES, UNAVAILABLE = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8), 503
-TABLE = re.compile(r"tables/[a-z_-]+/[0-9a-f]{64}\.arrow")
-MOST_ROWS = 1_000
 
 
 class RepeatedRequests:
@@ -111,29 +106,12 @@ class RunPages(StaticFiles):
     async def check_config(self) -> None:
         """Accept a folder that the first run creates."""
 
-    async def get_response(self, path: str, scope: "Scope") -> Response:
-        """Return a file of a run or, below ``tables/``, a table of the workspace as lines of JSON."""
-        if TABLE.fullmatch(path) and self.directory is not None:
-            response = await asyncio.to_thread(_table_response, Path(self.directory).parent / path)
-        else:
-            response = await super().get_response(path, scope)
+    async def get_response(self, path: str, scope: "Scope") -> "Response":
+        """Return a file of a run."""
+        response = await super().get_response(path, scope)
         response.headers["Content-Security-Policy"] = "sandbox allow-scripts allow-popups"
         response.headers["Referrer-Policy"] = "no-referrer"  # the address is the only key to the file
         return response
-
-
-def _table_response(path: Path) -> Response:
-    """Return the first rows of a table, one JSON object per line; 404 if it is missing or damaged."""
-    from rag_eval.storage.rows import read_table
-
-    try:
-        table = read_table(path)
-    except (OSError, RagEvalError):
-        return PlainTextResponse("The table is no longer in the workspace.", 404)
-    shown = table.slice(0, MOST_ROWS).to_pylist()
-    lines = [f"# {table.num_rows:,} rows, the first {len(shown):,} of them:"]
-    lines += [json.dumps(row, ensure_ascii=False, default=str) for row in shown]
-    return PlainTextResponse("\n".join(lines), headers={"X-Content-Type-Options": "nosniff"})
 
 
 def serve(host: str, port: str, *runs: str) -> None:

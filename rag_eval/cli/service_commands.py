@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +29,6 @@ from rag_eval.cli.prefect_home import (
     key_file,
     known_server,
     known_server_at,
-    new_key,
     prefect_home,
     running_temporary_servers,
     runs_token,
@@ -58,12 +58,49 @@ WORKER_SETTINGS = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark that ``up`` runs."""
+    """A benchmark to deploy, with the workspace of its runs as it was given."""
 
     name: str
     file: Path | None
     config: "BenchmarkConfig"
-    workspace: "Workspace"
+    place: str
+
+    @classmethod
+    def of(cls, file: Path | None, place: str) -> "Benchmark":
+        """Read a benchmark file; without one it is the sample."""
+        from rag_eval.config.loading import chosen_benchmark, project_name
+
+        config = chosen_benchmark(file)
+        return cls(project_name(config, file), file, config, place)
+
+    @property
+    def workspace(self) -> "Workspace":
+        from rag_eval.pipeline.workspace import Workspace
+
+        return Workspace.at(self.place)
+
+    def project(
+        self,
+        parameters: Mapping[str, str | float | None],
+        *,
+        cron: str | None,
+        time_limit: float,
+        secrets: Sequence[str] | None,
+    ) -> "Project":
+        """Return what a Prefect server stores of the benchmark in the current folder; ``time_limit`` is in hours."""
+        from flows.deployments import Project
+
+        given = {"benchmark_file": self.file and str(self.file), "workspace": self.place, **parameters}
+        return Project(
+            self.name,
+            Path.cwd(),
+            self.config.corpus,
+            {name: value for name, value in given.items() if value is not None},
+            cron=cron,
+            secrets=secrets or (),
+            notify=self.config.notify,
+            time_limit=time_limit * 3600,
+        )
 
 
 def chosen_benchmarks(files: Sequence[Path | None], place: str) -> list[Benchmark]:
@@ -73,51 +110,21 @@ def chosen_benchmarks(files: Sequence[Path | None], place: str) -> list[Benchmar
     ``--workspace`` each has the default workspace beside its file. Raises ``ConfigurationError`` if two would share a
     name or a workspace.
     """
-    from rag_eval.config.loading import chosen_benchmark, project_name
-    from rag_eval.pipeline.workspace import Workspace
-
     benchmarks: list[Benchmark] = []
     for file in files:
-        config = chosen_benchmark(file)
-        name, own_place = project_name(config, file), place
+        benchmark = Benchmark.of(file, place)
         if file is not None and len(files) > 1:
             is_default = place == options.DEFAULT_WORKSPACE
-            own_place = str(file.parent / place) if is_default else f"{place.rstrip('/')}/{name}"
-        benchmark = Benchmark(name, file, config, Workspace.at(own_place))
+            own_place = str(file.parent / place) if is_default else f"{place.rstrip('/')}/{benchmark.name}"
+            benchmark = replace(benchmark, place=own_place)
         for other in benchmarks:
             both = f"{str(other.file)!r} and {str(file)!r}"
-            if other.name == name:
-                raise ConfigurationError(f"{both} are both named {name!r}: set name: in one of them")
+            if other.name == benchmark.name:
+                raise ConfigurationError(f"{both} are both named {other.name!r}: set name: in one of them")
             if other.workspace.root.resolve() == benchmark.workspace.root.resolve():
                 raise ConfigurationError(f"{both} share a workspace: give --workspace to separate them")
         benchmarks.append(benchmark)
     return benchmarks
-
-
-def project_of(
-    config: "BenchmarkConfig",
-    file: Path | None,
-    parameters: Mapping[str, str | float | None],
-    *,
-    cron: str | None,
-    time_limit: float,
-    secrets: Sequence[str] | None,
-) -> "Project":
-    """Return what a Prefect server stores of a benchmark in the current folder."""
-    from flows.deployments import Project
-    from rag_eval.config.loading import project_name
-
-    given = {"benchmark_file": None if file is None else str(file), **parameters}
-    return Project(
-        project_name(config, file),
-        Path.cwd(),
-        config.corpus,
-        {name: value for name, value in given.items() if value is not None},
-        cron=cron,
-        secrets=secrets or (),
-        notify=config.notify,
-        time_limit=time_limit * 3600,
-    )
 
 
 def up(
@@ -171,10 +178,7 @@ def up(
                     crash_abandoned_runs()
                 deployed = []
                 for benchmark in benchmarks:
-                    places = parameters | {"workspace": benchmark.workspace.address}
-                    project = project_of(
-                        benchmark.config, benchmark.file, places, cron=cron, time_limit=time_limit, secrets=secret
-                    )
+                    project = benchmark.project(parameters, cron=cron, time_limit=time_limit, secrets=secret)
                     if runs_url is not None:
                         address = {"RAG_EVAL_RUNS_URL": f"{runs_url}/{benchmark.name}"}
                         project = replace(project, environment=address, dead_after=OWN_DEAD_SECONDS)
@@ -214,7 +218,7 @@ def start_server(
             raise ConfigurationError(
                 f"port {port} is in use: give another --port, or set PREFECT_API_URL to the Prefect server there"
             ) from None
-    key, token = new_key(), runs_token(home)
+    key, token = token_urlsafe(32), runs_token(home)
     settings = use_own_server(home, api, key) | {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
     folders = [f"{benchmark.name}={benchmark.workspace.runs}" for benchmark in benchmarks]
     child = ChildProcess("server", ["127.0.0.1", str(port), *folders], home / "server.log", settings)
@@ -312,6 +316,8 @@ def check_as_its_runs_do(benchmark: Benchmark, console: Console) -> None:
 
 def attend(children: Sequence[ChildProcess], benchmarks: Sequence[Benchmark], console: Console) -> None:
     """Emit changes of the benchmarks' documents until a child process or a watcher ends; raise why it did."""
+    from rag_eval.results.runs import documents_of_newest
+
     ended: list[ServiceError] = []
 
     def follow(corpus: CorpusWatch) -> None:
@@ -322,20 +328,16 @@ def attend(children: Sequence[ChildProcess], benchmarks: Sequence[Benchmark], co
 
     by_documents = {(benchmark.config.corpus, str(benchmark.config.glob)): benchmark for benchmark in benchmarks}
     for benchmark in by_documents.values():
-        corpus = watch_since_last_run(benchmark.config.corpus, benchmark.config.glob, benchmark.workspace)
+        config = benchmark.config
+        corpus = CorpusWatch(
+            config.corpus, config.glob, documents_of_newest(benchmark.workspace, config.corpus, config.glob)
+        )
         threading.Thread(target=follow, args=(corpus,), daemon=True).start()
 
     def trouble() -> ServiceError | None:
         return next(filter(None, [*(child.failure() for child in children), *ended]), None)
 
     watched(threading.Event().wait, trouble)
-
-
-def watch_since_last_run(corpus: Path, glob: str | Sequence[str], workspace: "Workspace") -> CorpusWatch:
-    """Watch a folder for changes since the newest run on it."""
-    from rag_eval.results.runs import documents_of_newest
-
-    return CorpusWatch(corpus, glob, documents_of_newest(workspace, corpus, glob))
 
 
 def watch(
@@ -345,10 +347,11 @@ def watch(
 ) -> None:
     """Report changed documents to the Prefect server, starting with changes since the last run."""
     from rag_eval.cli.prefect_api import use_lasting_server
+    from rag_eval.results.runs import documents_of_newest
 
     console = Console(stderr=True)
     print_notes(console)
-    corpus = watch_since_last_run(folder, glob, workspace)
+    corpus = CorpusWatch(folder, glob, documents_of_newest(workspace, folder, glob))
     api = use_lasting_server(workspace)
     _say_with_time(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because watchfiles handles signals itself.
@@ -409,29 +412,28 @@ def deploy(
 ) -> None:
     """Create or update the deployments, work queue and automations of a benchmark on the Prefect server."""
     from rag_eval.cli.prefect_api import use_lasting_server
-    from rag_eval.config.loading import chosen_benchmark
     from rag_eval.config.models import check_runner
     from rag_eval.pipeline.workspace import Workspace
 
     check_runner(runner)
     console = Console(stderr=True)
     print_notes(console)
-    chosen = None if remove else chosen_benchmark(config)
+    benchmark = None if remove else Benchmark.of(config, workspace)
     api = use_lasting_server(Workspace.at(workspace))
     import flows.deployments as service
 
-    if chosen is None:
+    if benchmark is None:
         for what in service.remove(str(remove)):
             say(console, f"removed {what}")
         return
-    there, corpus = folder or Path.cwd(), Path(chosen.corpus)
+    there, corpus = folder or Path.cwd(), Path(benchmark.config.corpus)
     if corpus.is_relative_to(Path.cwd()):
         corpus = there / corpus.relative_to(Path.cwd())
-    parameters = {"workspace": workspace, "runner": runner, "gate_metric": gate_metric, "max_drop": max_drop}
-    project = project_of(chosen, config, parameters, cron=cron, time_limit=time_limit, secrets=secret)
+    parameters = {"runner": runner, "gate_metric": gate_metric, "max_drop": max_drop}
+    project = benchmark.project(parameters, cron=cron, time_limit=time_limit, secrets=secret)
     project = replace(project, folder=there, corpus=corpus, pool=pool, job_template=kubernetes)
     for deployed in service.deploy(project).values():
         page = f"{api.removesuffix('/api')}/deployments/deployment/{deployed.id}"
-        say(console, f"{deployed.name:32}{page}  ({deployed})")
+        say(console, f"{deployed.name:32}{page}")
     event, resource = service.CORPUS_CHANGED, service.corpus_resource(corpus)["prefect.resource.id"]
     say(console, f"A run starts on the event {event} of {resource}, which rag-eval watch {corpus} emits.")
