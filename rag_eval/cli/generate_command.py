@@ -1,9 +1,7 @@
 """``rag-eval generate``: estimate the cost, then have a model write ground truth for a folder of documents."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +19,11 @@ from rag_eval.storage.files import sweep_scratch, write_atomically
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from rag_eval.generation.candidates import GenerationReport
     from rag_eval.generation.generator import GenerationEstimate
     from rag_eval.generation.growing import GeneratedTruth, Growing
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.retrieval.retriever import AnyChunker
 
 FINISH_SECONDS = 30.0
 """How long a stopped command waits for answers that are under way and will be paid."""
@@ -76,6 +74,7 @@ def generate(
         list[str] | None,
         typer.Option("--option", help="Other setting, such as max_leakage=0.5 or seed=7; repeatable."),
     ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Folder of prompts that replace the built-in ones.")] = None,
     max_cost: shared.MaxCostOption = None,
     input_price: shared.InputPriceOption = None,
     output_price: shared.OutputPriceOption = None,
@@ -93,79 +92,125 @@ def generate(
     as_json: shared.JsonOption = False,
 ) -> None:
     """Generate ground truth with a language model; exit code 1 if it stopped early."""
-    from rag_eval.chunking import CHUNKER
+    from rag_eval.generation.growing import Growing
     from rag_eval.llm.chat import ANSWERS_FOLDER
-    from rag_eval.parts.part_settings import Place
 
     if extend and overwrite:
         raise ConfigurationError("--extend and --overwrite exclude each other: give one of them")
-    if output.exists() and not extend and not overwrite and not dry_run:
+    if output.exists() and not (extend or overwrite or dry_run):
         raise ConfigurationError(
             f"{str(output)!r} already exists: give --extend or --overwrite, or another file with --output"
         )
     if (input_price is None) != (output_price is None):
         raise ConfigurationError("--input-price and --output-price belong together: give both")
-    if queries and (cross_document or unanswerable or persona or difficulty or query_type or chunker):
+    invented = {
+        "personas": persona,
+        "difficulties": difficulty,
+        "query_types": query_type,
+        "cross_document": cross_document,
+        "unanswerable": unanswerable,
+    }
+    if queries and (chunker or any(invented.values())):
         raise ConfigurationError(
             "--queries uses the questions as they are: remove --cross-document, --unanswerable, --persona, "
             "--difficulty, --query-type and --chunker"
         )
-    source = chosen_source(
-        {
-            "file": output,
-            "model": model,
-            "base_url": base_url,
-            "queries": queries,
-            "queries_per_doc": queries_per_doc,
-            "prices": None if input_price is None else {"input": input_price, "output": output_price},
-            "max_cost": max_cost,
-            "concurrency": concurrency,
-        },
-        {
-            "personas": persona,
-            "difficulties": difficulty,
-            "query_types": query_type,
-            "cross_document": cross_document,
-            "unanswerable": unanswerable,
-        },
-        options or [],
-    )
-    try:
-        cutter = CHUNKER.make(yaml.safe_load(chunker), Place("--chunker")) if chunker else None
-    except yaml.YAMLError:
-        raise ConfigurationError(f"--chunker {chunker!r} is not YAML: write for example --chunker markdown") from None
+    settings = {
+        "file": output,
+        "model": model,
+        "base_url": base_url,
+        "queries": queries,
+        "queries_per_doc": queries_per_doc,
+        "chunker": _read_part(chunker) if chunker else None,
+        "prices": None if input_price is None else {"input": input_price, "output": output_price},
+        "max_cost": max_cost,
+        "prompts": prompts,
+        "concurrency": concurrency,
+    }
+    source = chosen_source(settings, invented, options or [])
     console = Console(stderr=True)
+    bar = _progress_bar(console)
+    requests = bar.add_task("requests", total=None)
     with console.status("Reading the documents …"):
         documents = shared.read_documents(corpus, glob)
-    others = unmatched(corpus, documents) if corpus.is_dir() and glob == shared.DOCUMENT_GLOB else 0
-    if others:
-        say(
-            console,
-            f"rag-eval: {counted(others, 'files')} of other formats in {str(corpus)!r} are not read: add their "
-            "patterns with --glob, or give the benchmark file of rag-eval init instead of the folder",
+        if corpus.is_dir() and glob == shared.DOCUMENT_GLOB:
+            note_unread_files(console, corpus, documents)
+        workspace.fetch_missing(workspace.root / ANSWERS_FOLDER)
+        growing = Growing(
+            source,
+            documents,
+            workspace.storage,
+            lambda done, total: bar.update(requests, completed=done, total=total),
+            anew=not extend,
         )
-    workspace.fetch_missing(workspace.root / ANSWERS_FOLDER)
-    run = Generation(source, documents, workspace, cutter, console, upload, is_new=not extend, as_json=as_json)
-    run.perform(asks=not yes, is_dry=dry_run)
+        estimate = growing.estimate()
+    if dry_run and as_json:
+        print_json(Console(), {"estimate": estimate.model_dump()})
+    else:
+        say(Console() if dry_run else console, in_words(estimate, model))
+    if dry_run:
+        return
+    if estimate.calls > estimate.cached:
+        source.client.connect()  # fails on a missing key before anybody is asked to pay
+        if not yes and sys.stdin.isatty() and console.is_terminal:
+            typer.confirm("Continue?", abort=True, err=True)
+    write_atomically(workspace.root / ".gitignore", b"*\n")
+    sweep_scratch(workspace.root)
+    truth: list[Any] = []
+    try:
+        with bar:
+            truth = _ask_and_write(growing, console, upload)
+    finally:
+        report = growing.generator.report
+        if as_json:
+            data = {"estimate": estimate.model_dump(), "report": report.model_dump()}
+            print_json(Console(), {"output": str(output)} | data)
+        else:
+            print_report(Console(), report, output if truth else None)
+    if report.stopped:
+        again = f"a higher --max-cost{' and --extend' if truth else ''}"
+        left = f"{counted(report.unasked, 'questions')} not asked: run the same command with {again} to continue"
+        say(console, f"rag-eval: stopped: {report.stopped}; {left}")
+        raise typer.Exit(1)
 
 
-def unmatched(folder: Path, documents: Corpus) -> int:
-    """Count the files in a folder that could be documents and do not match the pattern."""
+def _read_part(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigurationError(f"--chunker {text!r} is not YAML: write for example --chunker markdown") from None
+
+
+def _progress_bar(console: Console) -> "Progress":
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def note_unread_files(console: Console, folder: Path, documents: Corpus) -> None:
+    """Print how many files in a folder could be documents and do not match the default pattern."""
     from rag_eval.cli.init_command import PROSE
 
     names = [path.relative_to(folder) for path in folder.glob("**/*") if path.suffix in PROSE and path.is_file()]
     known = documents.by_id().keys() | documents.left_out.keys()
-    visible_names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    return sum(name.as_posix() not in known for name in visible_names)
+    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    others = sum(name.as_posix() not in known for name in shown)
+    if others:
+        say(
+            console,
+            f"rag-eval: {counted(others, 'files')} of other formats in {str(folder)!r} are not read: add their "
+            "patterns with --glob, or give the benchmark file of rag-eval init instead of the folder",
+        )
 
 
-def chosen_source(settings: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":
+def chosen_source(settings: Mapping[str, Any], invented: Mapping[str, Any], others: Sequence[str]) -> "GeneratedTruth":
     """Return the source with these settings; raise ``ConfigurationError`` naming the option of the first mistake."""
     from rag_eval.generation.growing import GeneratedTruth
     from rag_eval.generation.settings import FilterOptions, GenerationOptions
 
-    chosen: dict[str, Any] = {name: value for name, value in kinds.items() if value not in (None, [])}
-    filters: dict[str, Any] = {}
+    chosen: dict[str, object] = {name: value for name, value in invented.items() if value not in (None, [])}
+    filters: dict[str, object] = {}
     known = [name for name in (*GenerationOptions.model_fields, *FilterOptions.model_fields) if name != "filters"]
     for text in others:
         name, value = shared.assigned("--option", text, "max_leakage=0.5")
@@ -178,93 +223,28 @@ def chosen_source(settings: dict[str, Any], kinds: dict[str, Any], others: list[
         where, _, reason = str(error).removeprefix(f"{GeneratedTruth.__name__}, ").partition(": ")
         path = where.removeprefix("options.").removeprefix("filters.").partition("[")[0]
         name = path.partition(".")[0]
-        option = SPELLED.get(path, name.replace("_", "-")) if name in {**settings, **kinds} else f"option {name}"
+        option = SPELLED.get(path, name.replace("_", "-")) if name in {*settings, *invented} else f"option {name}"
         raise ConfigurationError(f"--{option}: {reason}") from None
 
 
-@dataclass(frozen=True)
-class Generation:
-    """One call of the command: estimates, asks for confirmation on a terminal, generates, writes and prints."""
+def _ask_and_write(growing: "Growing", console: Console, dataset: str | None) -> list[Any]:
+    """Return the ground truth, written and uploaded; empty if ``max_cost`` allowed no request.
 
-    source: "GeneratedTruth"
-    corpus: Corpus
-    workspace: "Workspace"
-    chunker: "AnyChunker | None"
-    console: Console
-    dataset: str | None
-    is_new: bool
-    as_json: bool
-
-    def perform(self, *, asks: bool, is_dry: bool) -> None:
-        """Generate the ground truth; exit with code 1 if ``max_cost`` stopped it."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from rag_eval.generation.growing import Growing
-
-        paid = TextColumn("{task.fields[paid]}")
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
-        bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
-        requests = bar.add_task("requests", total=None, paid="")
-
-        def show(done: int, total: int) -> None:
-            cost = growing.generator.report.total.fresh.cost
-            bar.update(requests, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
-
-        growing = Growing(self.source, self.corpus, self.workspace.storage, show, self.chunker, anew=self.is_new)
-        with self.console.status("Reading the documents …"):
-            estimate = growing.estimate()
-        if is_dry and self.as_json:
-            print_json(Console(), {"estimate": estimate.model_dump()})
-        else:
-            say(Console() if is_dry else self.console, in_words(estimate, self.source.model))
-        if is_dry:
-            return
-        if estimate.calls > estimate.cached:
-            self.source.client.connect()  # fails on a missing key before anybody is asked to pay
-            if asks and sys.stdin.isatty() and self.console.is_terminal:
-                typer.confirm("Continue?", abort=True, err=True)
-        write_atomically(self.workspace.root / ".gitignore", b"*\n")
-        sweep_scratch(self.workspace.root)
-        truth: list[Any] = []
-        try:
-            with self._waiting_for_answers(growing), bar:
-                truth = self._generate(growing)
-        finally:
-            report = growing.generator.report
-            if self.as_json:
-                data = {"estimate": estimate.model_dump(), "report": report.model_dump()}
-                print_json(Console(), {"output": str(self.source.file)} | data)
-            else:
-                print_report(Console(), report, self.source.file if truth else None)
-        if report.stopped:
-            again = "a higher --max-cost and --extend" if truth else "a higher --max-cost"
-            say(
-                self.console,
-                f"rag-eval: stopped: {report.stopped}; {counted(report.unasked, 'questions')} not asked: "
-                f"run the same command with {again} to continue",
-            )
-            raise typer.Exit(1)
-
-    def _generate(self, growing: "Growing") -> list[Any]:
-        """Return the ground truth, written and uploaded; empty if ``max_cost`` allowed no request."""
+    If the command is stopped, wait for the answers that are under way.
+    """
+    try:
         added = watched(growing.ask)
         truth: list[Any] = []
         if added or growing.known or not growing.generator.report.stopped:
             truth = growing.write(added)
-        if self.dataset is not None:
-            growing.generator.upload(truth, self.dataset)
+        if dataset is not None:
+            growing.generator.upload(truth, dataset)
         return truth
-
-    @contextmanager
-    def _waiting_for_answers(self, growing: "Growing") -> Iterator[None]:
-        """Wait, when the block is stopped, for the answers that are under way."""
-        try:
-            yield
-        except Stopped as stop:
-            with self.console.status("Waiting for the answers that are under way …"):
-                growing.generator.asker.stop(FINISH_SECONDS)
-            stop.consequence = "answers are saved, and the same command continues from there"
-            raise
+    except Stopped as stop:
+        with console.status("Waiting for the answers that are under way …"):
+            growing.generator.asker.stop(FINISH_SECONDS)
+        stop.consequence = "answers are saved, and the same command continues from there"
+        raise
 
 
 def in_words(estimate: "GenerationEstimate", model: str) -> str:
