@@ -3,7 +3,7 @@
 import os
 import secrets
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from rag_eval.storage.files import write_atomically, writing
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
-    from rag_eval.results.gate import Gate, GateCheck
+    from rag_eval.results.gate import Gate
     from rag_eval.stats.comparison import Comparison
     from rag_eval.stats.paired_scores import Unit
 
@@ -87,38 +87,34 @@ def _as_data(comparison: "RunComparison", queries: int) -> dict[str, object]:
 
 
 def _print_comparison(console: Console, comparison: "RunComparison", *, is_named: bool) -> None:
+    """Print what changed by the first metric and significantly by the others; for named configurations everything."""
     from rag_eval.reports.against import left_out_sentences
 
-    first = comparison.rows[0].comparison
+    first, *others = comparison.metrics
+    test = comparison.rows[0].comparison
     say(console, f"{comparison.before.run} → {comparison.after.run}")
-    rests_on = basis(comparison.queries, first.units, first.unit, " in both runs")
+    rests_on = basis(comparison.queries, test.units, test.unit, " in both runs")
     say(console, f"{rests_on}; change is after minus before")
     for difference in comparison.differences:
         say(console, f"Warning: {difference}", "yellow")
-    rows = [row for metric in comparison.metrics for row in comparison.by_metric(metric)]
-    changed = [row for row in rows if not row.comparison.is_same]
-    # Everything that changed by the first metric, and significant changes by the others.
-    quiet = [row for row in changed if row.metric != comparison.metrics[0] and _word(row.comparison) == "inconclusive"]
-    shown = [row for row in changed if row not in quiet]
+    changed = [row for row in comparison.rows if not row.comparison.is_same]
+    shown = [row for row in changed if row.metric == first or _word(row.comparison) != "inconclusive"]
+    shown = comparison.rows if is_named else shown
     columns = {"before": True, "after": True, "change": True, "95 % interval": True, "p": True, "verdict": False}
-    if is_named:
-        quiet, shown = [], rows
-        for name in dict.fromkeys(row.name for row in rows):
-            cells = ([row.metric, *_cells(row)] for row in rows if row.name == name)
-            print_table(console, {"metric": False} | columns, cells, name, fixed="verdict")
-    for metric in dict.fromkeys(row.metric for row in shown if not is_named):
-        cells = ([row.name, *_cells(row)] for row in shown if row.metric == metric)
-        print_table(console, {"configuration": False} | columns, cells, metric, fixed="verdict")
+    for metric in (first, *others):
+        cells = [[row.name, *_cells(row)] for row in shown if row.metric == metric]
+        if cells:
+            print_table(console, {"configuration": False} | columns, cells, metric, fixed="verdict")
     if any(_word(row.comparison) == "inconclusive" for row in shown):
         console.print("inconclusive: the difference may be due to chance.")
-    if quiet:
-        by = ", ".join(dict.fromkeys(row.metric for row in quiet))
-        console.print(f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.")
-    unchanged = len(comparison.rows) - len(changed)
-    if unchanged and not is_named:
+    if is_named:
+        return
+    if quiet := len(changed) - len(shown):
+        console.print(f"Inconclusive and not listed: {counted(quiet, 'further comparisons')} by the other metrics.")
+    if unchanged := len(comparison.rows) - len(changed):
         total = counted(len(comparison.rows), "comparisons")
         console.print(f"In {unchanged:,} of {total} every query has the same score as before.")
-    for sentence in [] if is_named else left_out_sentences(comparison):
+    for sentence in left_out_sentences(comparison):
         say(console, sentence)
 
 
@@ -148,10 +144,7 @@ def _worse_and_better(changes: list["QueryChange"], most: int) -> dict[str, list
 
 
 def _print_queries(console: Console, row: "ComparedConfigurations", changes: list["QueryChange"], most: int) -> None:
-    if not changes:
-        return
     test = row.comparison
-    say(console, f"{row.name}, {row.metric}: {test.better} better, {test.worse} worse, {test.equal} equal", "italic")
     rows: list[list[Cell]] = []
     for label, kind in _worse_and_better(changes, most).items():
         for change in kind:
@@ -159,7 +152,12 @@ def _print_queries(console: Console, row: "ComparedConfigurations", changes: lis
             scores = number(change.before, beside), number(change.after, beside)
             text = textwrap.shorten(change.text, TEXT_CELLS, placeholder="…")
             rows.append([Text(label, style=STYLES[label]), *scores, text, change.document])
-    print_table(console, {"": False, "before": True, "after": True, "query": False, "document": False}, rows)
+    if rows:
+        say(
+            console, f"{row.name}, {row.metric}: {test.better} better, {test.worse} worse, {test.equal} equal", "italic"
+        )
+        columns = {"": False, "before": True, "after": True, "query": False, "document": False}
+        print_table(console, columns, rows)
 
 
 def gate(
@@ -220,14 +218,13 @@ def gate(
     console = Console(highlight=False)
     if as_json:
         print_json(console, asdict(result) | {"passed": result.passed, "warning": result.warning})
-    elif github:
-        # Nothing printed here may be taken for a workflow command.
-        token = secrets.token_hex(16)
-        typer.echo(f"::stop-commands::{token}")
-        _print_gate(console, result)
-        typer.echo("\n".join([f"::{token}::", *gate_annotations(result)]))
     else:
+        token = secrets.token_hex(16)  # nothing printed here may be taken for a workflow command
+        if github:
+            typer.echo(f"::stop-commands::{token}")
         _print_gate(console, result)
+        if github:
+            typer.echo("\n".join([f"::{token}::", *gate_annotations(result)]))
     if not result.passed:
         raise typer.Exit(GATE_FAILED)
 
@@ -245,15 +242,23 @@ def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: 
 
 
 def _print_gate(console: Console, result: "Gate") -> None:
+    from rag_eval.reports.gate_report import gate_figures, gate_word
+
     say(console, f"{result.run} against the baseline {result.baseline}")
     say(console, result.terms)
     for difference in [*result.differences, *filter(None, [result.warning])]:
         say(console, f"Warning: {difference}", "yellow")
     changed = [check for check in result.checks if check.changed]
-    _print_checks(console, result, changed)
-    if len(result.checks) > len(changed):
-        unchanged = counted(len(result.checks) - len(changed), "configurations")
-        console.print(f"{unchanged} with the same scores as in the baseline.")
+    words = [gate_word(result, check) for check in changed]
+    cells: list[list[Cell]] = [
+        [check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))]
+        for check, word in zip(changed, words, strict=True)
+    ]
+    columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
+    if cells:
+        print_table(console, columns | {"p": True, "verdict": False}, cells, fixed="verdict")
+    if unchanged := len(result.checks) - len(changed):
+        console.print(f"{counted(unchanged, 'configurations')} with the same scores as in the baseline.")
     noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
     if not result.can_fail:
         say(console, too_few(result.units, result.unit, len(result.checks)), "yellow")
@@ -266,18 +271,6 @@ def _print_gate(console: Console, result: "Gate") -> None:
     say(console, result.verdict, ("yellow" if is_unsure else "green") if result.passed else "bold red")
     for sentence in _advice(result, is_unsure=is_unsure):
         say(console, sentence)
-
-
-def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]") -> None:
-    from rag_eval.reports.gate_report import gate_figures, gate_word
-
-    columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
-    rows: list[list[Cell]] = []
-    for check in checks:
-        word = gate_word(result, check)
-        rows.append([check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))])
-    if rows:
-        print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
 
 
 def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
@@ -325,8 +318,7 @@ def too_few(units: int, unit: "Unit", configurations: int) -> str:
     together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
     fewest = fewest_units(configurations)
     ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
-    most = most_configurations(units)
-    if most:
+    if most := most_configurations(units):
         few = "one" if most == 1 else f"at most {most}"
         ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
     return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."

@@ -1,8 +1,9 @@
 """``rag-eval experiment``: run the experiments of a Python file, or answer questions from the passages of a run."""
 
 import contextlib
-import os
-import subprocess
+import logging
+import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,26 +14,9 @@ from rich.console import Console
 
 from rag_eval.cli import options
 from rag_eval.cli.console import print_json, say
-from rag_eval.cli.processes import as_interrupts, descendants, end_all, leaving
+from rag_eval.cli.processes import Stopped, as_interrupts, leaving
 from rag_eval.errors import ExperimentError, ExperimentFailedError
 from rag_eval.formatting import counted
-
-LOOK_MILLISECONDS = 200
-OWN_END_SECONDS = 2.0
-"""How long a run may take to end by itself after Ctrl-C, which reaches it too."""
-
-
-def _run(command: list[str]) -> None:
-    with subprocess.Popen(command) as run:  # noqa: S603  # our own command
-        try:
-            run.wait()
-        except KeyboardInterrupt:
-            try:
-                run.wait(OWN_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                end_all(descendants(os.getpid()))
-            raise
-
 
 app = typer.Typer(help="Run experiments: any task on any data with any evaluators.", no_args_is_help=True)
 
@@ -136,7 +120,7 @@ def watch(
     fail_under: FailUnderOption = None,
     output_dir: OutputDirOption = None,
 ) -> None:
-    """Run the experiments of a file now and whenever a Python file in its folder changes."""
+    """Run the experiments of a file now, and again whenever a Python file in its folder changes."""
     if not file.is_file():
         raise ExperimentError(f"there is no file {str(file)!r}: give a Python file that runs an experiment")
     command = [sys.executable, "-m", "rag_eval.cli", "experiment", "run", str(file)]
@@ -144,13 +128,8 @@ def watch(
     command += [word for text in fail_under or [] for word in ("--fail-under", text)]
     command += ["--output-dir", str(output_dir)] if output_dir else []
     folder = file.absolute().parent
-    changes = watchfiles.watch(
-        folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
-    )
-    with leaving("finished samples are saved"), as_interrupts():
-        next(changes)  # from here on changes are seen, even during the first run
-        _run(command)
-        say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
-        for changed in changes:
-            if changed:
-                _run(command)
+    logging.getLogger("watchfiles").setLevel(logging.ERROR)  # it notes that it was stopped
+    say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
+    with leaving("finished samples are saved"):
+        watchfiles.run_process(folder, target=shlex.join(command), watch_filter=watchfiles.PythonFilter())
+        raise Stopped(signal.SIGINT)  # only a signal ends it

@@ -2,20 +2,21 @@
 
 import io
 import itertools
+from importlib import import_module
+from pathlib import Path
 from uuid import uuid4
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prefect import Task
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed, Failed, Running
 from rich.cells import cell_len
 from rich.console import Console
 
+import tasks
 from flows.benchmark import benchmark, evaluate_chunking
-from rag_eval.cli.live_table import LiveTable, RunFollower, StepRun, _steps_by_key
-from tasks.chunk import add_context, chunk
-from tasks.ground_truth import load_ground_truth
-from tasks.score import score
+from rag_eval.cli.live_table import LiveTable, RunFollower, StepRun
 
 STEPS = ["chunk", "embed", "index", "retrieve", "score"]
 ROWS = ["all", *(f"recursive-token {size}/0, with neighbours of 200 tokens" for size in range(40))]
@@ -111,7 +112,11 @@ def test_on_a_terminal_nothing_of_it_is_left() -> None:
     assert cursor == 0  # back where it began, and every line below was erased on the way
 
 
-def test_a_step_is_a_module_of_tasks() -> None:
-    steps = _steps_by_key()
-    keys = [one.task_key for one in (chunk, add_context, load_ground_truth, score)]
-    assert [steps[key] for key in keys] == ["chunk", "chunk", "ground truth", "score"]
+def test_every_task_of_a_step_has_one_tag_of_a_step() -> None:
+    modules = [import_module(f"tasks.{path.stem}") for path in Path(tasks.__file__).parent.glob("*.py")]
+    ours = {task.name: task.tags for module in modules for task in vars(module).values() if isinstance(task, Task)}
+    steps = {name: {step for step in tasks.STEPS if step in tags} for name, tags in ours.items()}
+    outside = {"report", "publish_run", "upload"}
+    assert {name for name, found in steps.items() if len(found) != 1} == outside
+    assert set().union(*steps.values()) == set(tasks.STEPS)
+    assert (steps["add_context"], steps["prepare_queries"]) == ({"chunk"}, {"retrieve"})

@@ -21,7 +21,7 @@ from prefect.settings import PREFECT_API_URL
 from rag_eval.cli.processes import descendants, watched
 from tests.cli.commands import CLEAN, COMMAND, TWO, is_running, rag_eval, wait_for
 
-STOPPED = "rag-eval: stopped; what was finished is cached, and the next run continues there"
+STOPPED = "rag-eval: stopped; finished steps are cached, and the next run continues from there"
 SLOW = """
 import pathlib, time
 

@@ -144,7 +144,7 @@ def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, page:
     adhoc = daily.deployment("adhoc")["id"]
     page.goto(f"{daily.ui}/deployments/deployment/{adhoc}/run")
     # Every parameter is a field of its own, with its meaning; none is JSON to write.
-    expect(page.get_by_text("A folder of documents, in place of the benchmark file's.")).to_be_visible()
+    expect(page.get_by_text("A folder of documents, instead of that in the benchmark file.")).to_be_visible()
     expect(page.locator(field("benchmark_file"))).to_have_value("b.yaml")
     page.locator(field("note")).fill("tried by <b>hand</b>")
     page.locator(field("corpus")).fill("docs")
