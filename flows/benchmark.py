@@ -20,7 +20,7 @@ from rag_eval.pipeline.plan import Chunking, chunkings
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.housekeeping import in_use
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome, StepRecorder, checked
-from tasks.artifacts import benchmark_run_name, publish, report
+from tasks.artifacts import benchmark_run_name, publish_run, report
 from tasks.chunk import add_context, chunk, hits_to_fetch
 from tasks.conclude import ConfigurationRuns, Gathered, conclude, gather, outcomes_of
 from tasks.corpus import find_documents, load_corpus
@@ -58,7 +58,8 @@ def benchmark(
         results = evaluate_all(choice.configurations, inputs, workspace, recorder, subflow_runner)
         outcome = conclude(workspace, config, recorder, sources, inputs, choice, results, reanchor)
         report(workspace, config.ground_truth, outcome)
-        publish(workspace, outcome, config.langsmith_dataset)
+        if config.langsmith_dataset is not None:  # a failure to publish does not fail the run
+            publish_run(workspace, outcome, config.langsmith_dataset, return_state=True)
     return checked(workspace, outcome)
 
 

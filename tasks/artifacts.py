@@ -77,11 +77,14 @@ def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutco
     description = f"Ranked by {outcome.ranking_metric}"
     with log_errors(f"the report of {outcome.run} could not be written"):
         words = keep_report(workspace, outcome).words
-        description = f"{escape_markdown(str(words))} [Open the report]({page_link(workspace, outcome)})"
+        page = link_to(workspace, page_of(workspace, outcome))
+        description = f"{escape_markdown(str(words))} [Open the report]({page})"
     with best_effort():
         rows = ConfigurationRanking.of(outcome).records()
         create_table_artifact(table=rows, key="comparison", description=description)
-    show_ground_truth(workspace, sources, outcome)
+        files = {source.title: str(path) for source in sources if (path := truth_file(workspace, source))}
+        scored = link_to(workspace, workspace.runs / outcome.run / GROUND_TRUTH)
+        create_markdown_artifact(markdown=ground_truth_markdown(outcome, files, scored), key="ground-truth")
 
 
 def show_generation(report: "GenerationReport | None") -> None:
@@ -104,27 +107,12 @@ def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
         get_run_logger().warning("the ground truth was not sent (%s): %s sends it", upload.detail, again)
 
 
-def show_ground_truth(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
-    """Show the questions and the cost of each source of the ground truth, with links to the files."""
-    with best_effort():
-        files = {source.title: str(path) for source in sources if (path := truth_file(workspace, source))}
-        scored = link_to(workspace, f"runs/{outcome.run}/{GROUND_TRUTH}")
-        markdown = ground_truth_markdown(outcome, files, scored)
-        create_markdown_artifact(markdown=markdown, key="ground-truth")
-
-
-def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Return the address of a run's page."""
-    return link_to(workspace, f"runs/{outcome.run}/{page_of(workspace, outcome).name}")
-
-
-def link_to(workspace: Workspace, name: str) -> str:
-    """Return the address of a file: below ``RAG_EVAL_RUNS_URL`` if that is set, else of the file or object."""
+def link_to(workspace: Workspace, path: Path) -> str:
+    """Return the address of a file of a run: below ``RAG_EVAL_RUNS_URL`` if that is set, else of the file or object."""
+    name = path.relative_to(workspace.runs).as_posix()
     if served := os.environ.get("RAG_EVAL_RUNS_URL"):
-        return f"{served}/{name.removeprefix('runs/')}"
-    if workspace.remote is not None:
-        return f"{workspace.address}/{name}"
-    return (workspace.root / name).absolute().as_uri()
+        return f"{served}/{name}"
+    return path.absolute().as_uri() if workspace.remote is None else f"{workspace.address}/runs/{name}"
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
@@ -133,7 +121,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     report = file.read_text(encoding="utf-8") if file.is_file() else ""
     computed, cached = outcome.work()
     # A page of a server cannot link to a file.
-    link = page_link(workspace, outcome)
+    link = link_to(workspace, page_of(workspace, outcome))
     where = f"[Every question and its text]({link}), stored in" if link.startswith("http") else "Stored in"
     folder = f"{workspace.address}/runs/{outcome.run}"
     markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{folder}`\n"
@@ -176,12 +164,6 @@ def check_gate(
     if gate is not None and not gate.passed:
         raise GateFailedError(f"{gate.verdict} See the artifact 'gate' of this run")
     return verdict or reason
-
-
-def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
-    """Publish a run to a LangSmith dataset, if one is named; a failure does not fail the run."""
-    if dataset is not None:
-        publish_run(workspace, outcome, dataset, return_state=True)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)

@@ -40,12 +40,15 @@ NOTHING = "null"
 
 
 class LockFiles(LockManager):
-    """Locks on files of the workspace, which the system releases when their holder is killed."""
+    """Locks on files of the workspace, which the system releases when their holder is killed.
+
+    Prefect's timeouts are ignored: whoever needs a result waits until it is computed.
+    """
 
     def acquire_lock(
         self, key: str, holder: str, acquire_timeout: float | None = None, hold_timeout: float | None = None
     ) -> bool:
-        """Wait for the lock and hold it; the timeouts are ignored."""
+        """Wait for the lock and hold it."""
         if not self.is_lock_holder(key, holder):
             lock = wait_for_lock(_lock_file(key))
             lock.__enter__()
@@ -56,7 +59,7 @@ class LockFiles(LockManager):
         self, key: str, holder: str, acquire_timeout: float | None = None, hold_timeout: float | None = None
     ) -> bool:
         """Wait for the lock in a thread."""
-        return await asyncio.to_thread(self.acquire_lock, key, holder, acquire_timeout, hold_timeout)
+        return await asyncio.to_thread(self.acquire_lock, key, holder)
 
     def release_lock(self, key: str, holder: str) -> None:
         """Release the lock, if it is held: Prefect releases it again when the transaction around a task ends."""
@@ -82,7 +85,7 @@ class LockFiles(LockManager):
 
     async def await_for_lock(self, key: str, timeout: float | None = None) -> bool:
         """Wait in a thread until nobody holds the lock."""
-        return await asyncio.to_thread(self.wait_for_lock, key, timeout)
+        return await asyncio.to_thread(self.wait_for_lock, key)
 
 
 _held: dict[tuple[str, str], AbstractContextManager[None]] = {}
@@ -106,18 +109,15 @@ class StepCachePolicy(CachePolicy):
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
         """Return the key; None if an input cannot be cached, or results are not stored in the task's workspace."""
-        if task_ctx is not None and not _stores_for(task_ctx.result_store.result_storage, inputs.get("workspace")):
-            return None
+        if task_ctx is not None:
+            storage, workspace = task_ctx.result_store.result_storage, inputs.get("workspace")
+            if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
+                return None
+            if storage.workspace.root.resolve() != workspace.root.resolve():
+                return None
         if self.step is None or not all(getattr(value, "is_cacheable", True) for value in inputs.values()):
             return None
         return self.step.cache_key({name: value for name, value in inputs.items() if name not in UNKEYED})
-
-
-def _stores_for(storage: object, workspace: object) -> bool:
-    """Return whether results are stored in the workspace that has their tables."""
-    if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
-        return False
-    return storage.workspace.root.resolve() == workspace.root.resolve()
 
 
 class CacheOptions(TypedDict):
@@ -202,15 +202,17 @@ class WorkspaceResults(WritableFileSystem):
 
         Unfinished results and exceptions are not stored. If the file cannot be written, this is logged.
         """
-        record = _record_of_result(content)
-        if record is None:
+        try:
+            record = json.loads(content)
+            is_ours = record["metadata"]["serializer"]["type"] == SERIALIZER and record["result"] != NOTHING
+        except (ValueError, LookupError, TypeError):  # the exception of a flow is not a record
+            is_ours = False
+        if not is_ours:
             return
         result = RESULT.validate_json(record["result"], strict=True)
         if result.effort is not None and result.effort.unfinished:
             return
-        stored = StoredResult.model_validate(
-            {"key": path, "expiration": record["metadata"]["expiration"], "result": result}
-        )
+        stored = StoredResult(key=path, expiration=record["metadata"]["expiration"], result=result)
         try:
             self.workspace.write_file(result_file(self.workspace, path), stored.model_dump_json().encode())
         except ArtifactError as error:
@@ -224,10 +226,14 @@ class WorkspaceResults(WritableFileSystem):
         file = workspace.fetch(result_file(workspace, key))
         if not file.exists() and not file.is_symlink():
             raise ArtifactError(f"there is no stored result {key}")
-        stored = _parsed(workspace, file, key)
+        stored: StoredResult | None = None
+        if workspace.contains(file) and file.is_file():
+            with suppress(OSError, ValidationError):
+                stored = StoredResult.model_validate_json(file.read_bytes(), strict=True)
         files = [] if stored is None else stored.result.files
-        missing = next((problem for ref in files if (problem := workspace.problem(ref))), None)
-        problem = f"the stored result {key} is damaged" if stored is None else missing
+        problem = next((problem for ref in files if (problem := workspace.problem(ref))), None)
+        if stored is None or stored.key != key:
+            problem = f"the stored result {key} is damaged"
         if stored is None or problem is not None:
             logger.warning("%s: the task runs again", problem)
             if workspace.contains(file.parent):
@@ -240,29 +246,9 @@ class WorkspaceResults(WritableFileSystem):
         return stored
 
 
-def _record_of_result(content: bytes) -> dict[str, Any] | None:
-    """Return Prefect's record of the result of one of our tasks; None for the exception of a task or a flow."""
-    with suppress(ValueError, LookupError, TypeError):  # the exception of a flow is not a record
-        record: dict[str, Any] = json.loads(content)
-        if record["metadata"]["serializer"]["type"] == SERIALIZER and record["result"] != NOTHING:
-            return record
-    return None
-
-
 def result_file(workspace: Workspace, key: str) -> Path:
     """Return the file of the stored result with a cache key."""
     return workspace.root / "results" / f"{key}.json"
-
-
-def _parsed(workspace: Workspace, file: Path, key: str) -> StoredResult | None:
-    """Return a stored result; None if the file is not one, is outside the workspace, or is of another key."""
-    if not workspace.contains(file) or not file.is_file():
-        return None
-    try:
-        stored = StoredResult.model_validate_json(file.read_bytes(), strict=True)
-    except (OSError, ValidationError):
-        return None
-    return stored if stored.key == key else None
 
 
 def result_storage(workspace: Workspace) -> WorkspaceResults:

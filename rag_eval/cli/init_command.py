@@ -31,9 +31,7 @@ CODE = (".py", ".js", ".ts", ".tsx", ".jsx", ".java", ".kt", ".go", ".rs", ".c",
 # fmt: on
 USUAL_TRUTH = ("truth.jsonl", "ground_truth.jsonl", "ground-truth.jsonl")
 SAMPLED_CHARACTERS = 20_000
-"""The part of a document from which its language and number of tokens are estimated."""
-FEWEST_WORDS, KNOWN_SHARE = 8, 0.12
-"""A text with this share of stop words is in their language; code and tables have fewer."""
+"""The part of a document from which its number of tokens is estimated."""
 SHOWN = 3
 SHORT, TINY = 2_000, 150
 """Median characters of documents that need smaller chunks, and of documents that are one chunk each."""
@@ -52,11 +50,17 @@ class Survey:
     lengths: list[int] = field(default_factory=list)
     tokens: int = 0
     headed: int = 0
-    languages: Counter[str] = field(default_factory=Counter)
     faults: list[RagEvalError] = field(default_factory=list)
     not_utf8: list[str] = field(default_factory=list)
     first: str = ""
     """The name of the first document."""
+
+    def add(self, name: Path, text: str) -> None:
+        """Count a document."""
+        self.used[name.suffix] += 1
+        self.first = self.first or name.as_posix()
+        self.lengths.append(len(text))
+        self.headed += name.suffix in (*MARKDOWN, *SUFFIXES) and bool(re.search(r"(?m)^#{1,6} ", text))
 
     @property
     def globs(self) -> list[str]:
@@ -70,11 +74,6 @@ class Survey:
     def is_headed(self) -> bool:
         """Whether most documents have headings."""
         return self.headed > len(self.lengths) / 2
-
-    @property
-    def language(self) -> str:
-        """The language of most documents; empty if unknown."""
-        return self.languages.most_common(1)[0][0]
 
     @property
     def stopping(self) -> str:
@@ -92,15 +91,12 @@ class Survey:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in self.used.most_common())
-        known = [name.capitalize() for name, _ in self.languages.most_common() if name]
-        language = f", mostly {' and '.join(known[:2])}" if known else ""
         sizes = f"about {self.tokens:,} tokens, median {self.median:,.0f} characters"
-        return f"{counted(len(self.lengths), 'documents')} ({kinds}), {sizes}{language}"
+        return f"{counted(len(self.lengths), 'documents')} ({kinds}), {sizes}"
 
 
 def survey_folder(folder: Path) -> Survey:
     """Survey the files of a folder; raise ``ConfigurationError`` if none can be a document."""
-    from rag_eval.documents.reading import read_document
     from rag_eval.tokens import count_tokens
 
     files = matching_files(folder, "**/*")
@@ -110,25 +106,15 @@ def survey_folder(folder: Path) -> Survey:
     suffixes = (*(PROSE if prose >= much else ()), *(CODE if code >= much else ()))
     survey, sampled = Survey(), 0
     for path in files:
-        name, text = path.relative_to(folder), ""
-        if path.suffix in suffixes:
-            try:
-                text = read_document(path).text
-            except RagEvalError as error:
-                survey.faults.append(error)
-                survey.not_utf8 += [name.as_posix()] * isinstance(error, TextEncodingError)
-        if not text.strip():
-            if not any(part.startswith(".") for part in name.parts):
-                survey.left_out[path.suffix or path.name] += 1
-            continue
-        survey.used[path.suffix] += 1
-        survey.first = survey.first or name.as_posix()
-        survey.lengths.append(len(text))
-        survey.headed += path.suffix in (*MARKDOWN, *SUFFIXES) and bool(re.search(r"(?m)^#{1,6} ", text))
-        sample = text[:SAMPLED_CHARACTERS]
-        sampled += len(sample)
-        survey.tokens += count_tokens(sample, "cl100k_base")
-        survey.languages[language_of(sample)] += 1
+        name = path.relative_to(folder)
+        text = _read(path, name, survey) if path.suffix in suffixes else ""
+        if text.strip():
+            survey.add(name, text)
+            sample = text[:SAMPLED_CHARACTERS]
+            sampled += len(sample)
+            survey.tokens += count_tokens(sample, "cl100k_base")
+        elif not any(part.startswith(".") for part in name.parts):
+            survey.left_out[path.suffix or path.name] += 1
     if not survey.used:
         present = ", ".join(f"{count:,} {suffix}" for suffix, count in survey.left_out.most_common(5))
         reasons = "".join(f"; {fault}" for fault in survey.faults[:SHOWN])
@@ -139,14 +125,16 @@ def survey_folder(folder: Path) -> Survey:
     return survey
 
 
-def language_of(text: str) -> str:
-    """Return the language with the most stop words in a text; empty if there are few of any."""
-    from rag_eval.retrieval.tokenizers import stop_words, words
+def _read(path: Path, name: Path, survey: Survey) -> str:
+    """Return the text of a file; empty, with the fault in the survey, if it cannot be read."""
+    from rag_eval.documents.reading import read_document
 
-    listed = words(text)
-    counts = {language: sum(word in stop for word in listed) for language, stop in stop_words().items()}
-    best = max(counts, key=lambda language: counts[language])
-    return best if len(listed) >= FEWEST_WORDS and counts[best] >= KNOWN_SHARE * len(listed) else ""
+    try:
+        return read_document(path).text
+    except RagEvalError as error:
+        survey.faults.append(error)
+        survey.not_utf8 += [name.as_posix()] * isinstance(error, TextEncodingError)
+        return ""
 
 
 def find_truth(folder: Path, chosen: Path | None) -> tuple[Path, int | None]:
@@ -190,8 +178,9 @@ retrieval:
   - vector
   - bm25
   - hybrid
-{stemmed}
-# What computes vectors. The local model needs no key{english}.
+  # - {{type: bm25, tokenizer: {{type: stemmed, language: german}}}}    # by the stems of words, needs {stemming}
+
+# What computes vectors. The local model needs no key, and knows English best.
 embedders:
   - local
   # - {{type: openai, model: {model}}}    # needs OPENAI_API_KEY; {cost} once, for these documents
@@ -231,8 +220,7 @@ def benchmark_text(survey: Survey, corpus: str, truth: str, questions: int | Non
         questions="does not exist yet" if questions is None else counted(questions, "questions"),
         sizes="[50, 150]" if TINY <= survey.median < SHORT else sizes,
         chunkers=HEADINGS if survey.is_headed else LINES if has_code else "",
-        stemmed=_stemmed(survey.language),
-        english="" if survey.language == "english" else ", and knows English best",
+        stemming=install_command("stemming"),
         model=model,
         cost=f"about {cost_in_words(dollars)}" if dollars > 0.01 else "less than a cent",
         returns=f"[hit, {'section' if survey.is_headed else 'window'}]",
@@ -255,15 +243,6 @@ def _notes(survey: Survey) -> Iterator[str]:
         yield f"Not read: {unread}.{advice}"
     if survey.stopping:
         yield f"{survey.stopping}."
-
-
-def _stemmed(language: str) -> str:
-    """Return the line of a search by the stems of a language's words, commented out if the extra is missing."""
-    if language in ("", "english"):
-        return ""
-    part = f"{{type: bm25, tokenizer: {{type: stemmed, language: {language}}}}}"
-    is_installed = find_spec("snowballstemmer") is not None
-    return f"  - {part}\n" if is_installed else f"  # - {part}    # needs {install_command('stemming')}\n"
 
 
 def _yaml(value: object) -> str:

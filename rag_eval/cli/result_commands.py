@@ -2,6 +2,7 @@
 
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,15 +129,14 @@ def history(
         say(console, "Runs with other grids have other configurations: follow one with --configuration")
     if any(entry.is_baseline for entry in runs.entries):
         console.print("* the baseline")
-    trend = [entry.estimate.mean for entry in runs.trend() if entry.estimate is not None]
-    if len(trend) > 1:
-        latest = runs.trend()[-1]
-        where = f"data {latest.data}" + (f", grid {latest.grid}" if "grid" in differing else "")
-        means = f"{number(trend[0])} to {number(trend[-1])}"
-        say(console, f"{store.sparkline(trend)}  {runs.metric} on {where}: {means}")
+    trend = runs.trend()
+    means = [entry.estimate.mean for entry in trend if entry.estimate is not None]
+    if len(means) > 1:
+        where = f"data {trend[-1].data}" + (f", grid {trend[-1].grid}" if "grid" in differing else "")
+        line = f"{runs.metric} on {where}: {number(means[0])} to {number(means[-1])}"
+        say(console, f"{store.sparkline(means)}  {line}")
     if runs.earlier:
-        more = f"rag-eval history --last {last + runs.earlier}"
-        console.print(f"{counted(runs.earlier, 'earlier runs')}: {more}", highlight=False)
+        say(console, f"{counted(runs.earlier, 'earlier runs')}: rag-eval history --last {last + runs.earlier}")
     for problem in runs.unreadable:
         say(console, problem, "yellow")
 
@@ -144,11 +144,9 @@ def history(
 def _differing_marks(runs: "History") -> list[str]:
     """Return which of benchmark, data and grid differ between the runs; not grid if each benchmark has only one."""
     marks = {name: {getattr(entry, name) for entry in runs.entries} for name in ("benchmark", "data", "grid")}
-    differing = [name for name, values in marks.items() if len(values) > 1]
-    pairs = {(entry.benchmark, entry.grid) for entry in runs.entries}
-    if "benchmark" in differing and len(pairs) == len(marks["benchmark"]):
-        return [name for name in differing if name != "grid"]
-    return differing
+    if len({(entry.benchmark, entry.grid) for entry in runs.entries}) == len(marks["benchmark"]) > 1:
+        del marks["grid"]
+    return [name for name, values in marks.items() if len(values) > 1]
 
 
 def _print_entries(console: Console, runs: "History", what: str, differing: Sequence[str]) -> None:
@@ -183,13 +181,10 @@ def _short_name(run: str, runs: list[str]) -> str:
 
 def _days(text: str) -> float:
     """Parse a number of days; the next option may be in its place."""
-    try:
-        days = float(text)
-    except ValueError:
-        days = -1.0
-    if not days >= 0:
-        raise typer.BadParameter(f"{text!r} is not a number of days, for example --prune 30")
-    return days
+    with suppress(ValueError):
+        if (days := float(text)) >= 0:
+            return days
+    raise typer.BadParameter(f"{text!r} is not a number of days, for example --prune 30")
 
 
 def cache(
@@ -210,26 +205,20 @@ def cache(
         raise ConfigurationError(
             f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
         )
-    if prune is not None and clear:
+    if clear and prune is not None:
         raise ConfigurationError("--prune and --clear exclude each other: give one of them")
     if dry_run and prune is None:
         raise ConfigurationError("--dry-run needs --prune, for example --prune 30 --dry-run")
     console = Console()
     if workspace.remote is not None:
         say(console, f"{workspace.root}: the local copy of {workspace.remote}, where nothing is deleted")
-    before = holdings = housekeeping.holdings(workspace)
-    if clear or prune is not None:
-        removed = (
-            [housekeeping.clear(workspace)] if prune is None else housekeeping.prune(workspace, prune, dry_run=dry_run)
-        )
-        for holding in removed:
-            would = "would remove " if dry_run else ""
-            say(console, f"{would}{holding.kind}: {counted(holding.files, 'files')}, {decimal(holding.size)}")
-        if not dry_run:
-            holdings = housekeeping.holdings(workspace)
-            sizes = [decimal(sum(holding.size for holding in listed)) for listed in (before, holdings)]
-            say(console, f"before {sizes[0]}, now {sizes[1]}")
-        elif not removed:
-            say(console, "nothing to remove")
-    rows = ((holding.kind, f"{holding.files:,}", decimal(holding.size)) for holding in holdings)
+    removed = [housekeeping.clear(workspace)] if clear else []
+    if prune is not None:
+        removed = housekeeping.prune(workspace, prune, dry_run=dry_run)
+    for holding in removed:
+        would = "would remove " if dry_run else ""
+        say(console, f"{would}{holding.kind}: {counted(holding.files, 'files')}, {decimal(holding.size)}")
+    if (clear or prune is not None) and not removed:
+        say(console, "nothing to remove")
+    rows = [(entry.kind, f"{entry.files:,}", decimal(entry.size)) for entry in housekeeping.holdings(workspace)]
     print_table(console, {"content": False, "files": True, "size": True}, rows)
