@@ -315,35 +315,19 @@ def folder_of(place: Path, files: dict[str, str]) -> Path:
     return place / "my docs"
 
 
-GERMAN = "Die Fähre fährt um acht Uhr ab, und der Bus wartet nicht auf sie. Wir sind nicht da, aber das Haus ist offen."
 FOUND = [
-    ({"a.md": "# Ferries\n\nThe ferry leaves at noon and it does not wait for the bus.\n" * 40}, "markdown", "English"),
-    (
-        {"a.txt": GERMAN, "b.txt": GERMAN, "c.pdf": "%PDF"},
-        "{type: bm25, tokenizer: {type: stemmed, language: german}}",
-        "German",
-    ),
-    (
-        {"a.py": "x = 1\n" * 900, "readme.md": "Short."},
-        "Add '**/*.md' to glob to search them.\n",
-        "",
-    ),
-    (
-        {"a.md": "The ferry leaves at noon and it does not wait for the bus.", "b.py": "noon = 12\n" * 9},
-        "glob: ['**/*.md', '**/*.py']",
-        "English",
-    ),
+    ({"a.md": "# Ferries\n\nThe ferry leaves at noon and it does not wait for the bus.\n" * 40}, "markdown"),
+    ({"a.txt": "Die Fähre fährt um acht Uhr ab.", "c.pdf": "%PDF"}, "  # - {type: bm25, tokenizer: {type: stemmed"),
+    ({"a.py": "x = 1\n" * 900, "readme.md": "Short."}, "Add '**/*.md' to glob to search them.\n"),
+    ({"a.md": "The ferry leaves at noon and waits.", "b.py": "noon = 12\n" * 9}, "glob: ['**/*.md', '**/*.py']"),
 ]
 
 
-@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "code", "both"])
-def test_init_writes_a_benchmark_that_fits_the_folder(
-    tmp_path: Path, files: dict[str, str], holds: str, language: str
-) -> None:
+@pytest.mark.parametrize(("files", "holds"), FOUND, ids=["headings", "pdf", "code", "both"])
+def test_init_writes_a_benchmark_that_fits_the_folder(tmp_path: Path, files: dict[str, str], holds: str) -> None:
     folder_of(tmp_path, files)
     done = in_process("init", "my docs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (f", mostly {language}" if language else "characters\n") in done.stdout
     text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
     assert holds in text
     assert ("# Not read: 1 .pdf." in text) == ("c.pdf" in files)

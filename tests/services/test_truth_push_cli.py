@@ -1,4 +1,4 @@
-"""``rag-eval truth push`` and ``rag-eval truth pull``."""
+"""``rag-eval truth push`` and ``rag-eval truth import langsmith``."""
 
 import json
 from pathlib import Path
@@ -32,11 +32,11 @@ def test_both_types_go_there_and_come_back_the_same(server: LangSmithServer, tmp
     rag_eval("push", tmp_path / "chunks.jsonl")
     names = {one["name"] for one in server.api.datasets.values()}
     assert names == {"rag-eval-token-level-v1", "rag-eval-chunk-level-v1"}
-    pulled = rag_eval("pull", "rag-eval-token-level-v1", "--output", tmp_path / "spans2.jsonl")
+    pulled = rag_eval("import", "langsmith", "rag-eval-token-level-v1", "--output", tmp_path / "spans2.jsonl")
     assert "Imported 3 queries (1 unanswerable) with" in pulled.output
     assert "Ground truth: " in pulled.output
     assert read_token_level(tmp_path / "spans2.jsonl") == token_level()
-    rag_eval("pull", "rag-eval-chunk-level-v1", "--output", tmp_path / "chunks2.jsonl")
+    rag_eval("import", "langsmith", "rag-eval-chunk-level-v1", "--output", tmp_path / "chunks2.jsonl")
     assert read_chunk_level(tmp_path / "chunks2.jsonl") == chunk_level()
     assert (tmp_path / "spans2.jsonl").read_bytes() == (tmp_path / "spans.jsonl").read_bytes()
 
@@ -64,18 +64,25 @@ def test_what_goes_wrong_is_one_sentence_and_no_file_is_touched(
     rag_eval("push", tmp_path / "spans.jsonl", "--dataset", "spans")
     assert "'spans' holds token-level" in error_of(rag_eval("push", tmp_path / "chunks.jsonl", "--dataset", "spans"))
     before = (tmp_path / "spans.jsonl").read_bytes()
-    assert "is there and has other" in error_of(rag_eval("pull", "spans", "--output", tmp_path / "chunks.jsonl"))
+    assert "is there and has other" in error_of(
+        rag_eval("import", "langsmith", "spans", "--output", tmp_path / "chunks.jsonl")
+    )
     assert "no LangSmith dataset 'none'" in error_of(
-        rag_eval("pull", "none", "--output", tmp_path / "spans.jsonl", "--overwrite")
+        rag_eval("import", "langsmith", "none", "--output", tmp_path / "spans.jsonl", "--overwrite")
     )
     dataset = client.create_dataset("bare")
     client.create_example({"query": "when?"}, dataset_id=dataset.id, reference_outputs={"relevant_spans": []})
-    assert "has no relevant spans" in error_of(rag_eval("pull", "bare", "--output", tmp_path / "bare.jsonl"))
+    assert "has no relevant spans" in error_of(
+        rag_eval("import", "langsmith", "bare", "--output", tmp_path / "bare.jsonl")
+    )
     assert (tmp_path / "spans.jsonl").read_bytes() == before
     assert not (tmp_path / "bare.jsonl").exists()
 
 
 def test_without_a_key_it_says_which_to_set(tmp_path: Path) -> None:
     write_token_level(tmp_path / "spans.jsonl", token_level())
-    for command in (["push", tmp_path / "spans.jsonl"], ["pull", "spans", "--output", tmp_path / "new.jsonl"]):
+    for command in (
+        ["push", tmp_path / "spans.jsonl"],
+        ["import", "langsmith", "spans", "--output", tmp_path / "new.jsonl"],
+    ):
         assert "set LANGSMITH_API_KEY" in error_of(rag_eval(*command))
