@@ -13,7 +13,7 @@ from rich.console import Console
 from rag_eval.cli import options
 from rag_eval.cli.console import print_json, say
 from rag_eval.cli.processes import leaving, watched
-from rag_eval.errors import ArtifactError, ConfigurationError, ExperimentError, RagEvalError
+from rag_eval.errors import ConfigurationError, ExperimentError, RagEvalError
 from rag_eval.formatting import counted
 
 if TYPE_CHECKING:
@@ -90,52 +90,35 @@ def _publish_experiments(path: Path, dataset: str | None, *, as_json: bool) -> b
     rows: list[dict[str, str | None]] = []
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
         for file in files:
+            rows.append({"file": str(file), "url": None, "reason": None})
             try:
-                rows.append({"file": str(file), "url": watched(partial(send, file)), "reason": None})
+                rows[-1]["url"] = watched(partial(send, file))
             except RagEvalError as error:
-                rows.append({"file": str(file), "url": None, "reason": str(error)})
+                rows[-1]["reason"] = str(error)
     if as_json:
         print_json(Console(), rows)
-    else:
-        for row in rows:
-            say(Console(), f"{row['file']}: {row['url'] or row['reason']}", "yellow" if row["reason"] else "")
+    for row in [] if as_json else rows:
+        say(Console(), f"{row['file']}: {row['url'] or row['reason']}", "yellow" if row["reason"] else "")
     return not any(row["reason"] for row in rows)
 
 
 def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
     """Print the addresses of published experiments, and why others were not sent."""
-    for dataset in dict.fromkeys(publication.dataset for publication in publications):
-        sent = [publication for publication in publications if publication.dataset == dataset and publication.url]
-        if sent:
-            from rag_eval.services.langsmith_experiments import comparison_url
+    from rag_eval.services.langsmith_experiments import comparison_url
 
-            url = comparison_url([str(publication.url) for publication in sent])
-            say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
-            if absent := max(publication.absent for publication in sent):
-                queries = counted(absent, "queries")
-                say(
-                    console,
-                    f"The dataset {dataset!r} lacks {queries} of the run: add them with rag-eval truth push",
-                    "yellow",
-                )
+    by_dataset: dict[str, list[Publication]] = {}
+    for publication in publications:
+        if publication.url:
+            by_dataset.setdefault(publication.dataset, []).append(publication)
+    for dataset, sent in by_dataset.items():
+        url = comparison_url([str(publication.url) for publication in sent])
+        say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
+        if absent := max(publication.absent for publication in sent):
+            lacks = f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run"
+            say(console, f"{lacks}: add them with rag-eval truth push", "yellow")
     reasons = Counter(publication.reason for publication in publications if publication.url is None)
     for reason, count in reasons.items():
         say(console, f"Not sent: {counted(count, 'experiments')} ({reason}); rag-eval publish sends the rest", "yellow")
-
-
-def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
-    """Return where a run was published; print an error in that record, and go on without it."""
-    from rag_eval.results.outcome import PUBLISHED
-
-    if not workspace.fetch_newest(workspace.runs / run / PUBLISHED).exists():
-        return []
-    from rag_eval.results.publishing import read_publications
-
-    try:
-        return read_publications(workspace, run)
-    except ArtifactError as error:
-        say(Console(stderr=True), f"rag-eval: {error}", "yellow")
-        return []
 
 
 def push(
@@ -157,7 +140,7 @@ def push(
     level = truth_type(read_truth_text(truth))
     items = read_token_level(truth) if level == "token-level" else read_chunk_level(truth)
     name = dataset or DEFAULT_DATASETS[level]
-    with closing(LangSmithService.connect()) as service, leaving("the same command continues from there"):
+    with closing(LangSmithService.connect()) as service, leaving(CONSEQUENCE):
         report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
     console = Console()
     if as_json:

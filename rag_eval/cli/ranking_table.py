@@ -1,5 +1,6 @@
 """Print the results of a run: ranking, recommendation, computed and cached steps, and where the files are."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,21 +10,20 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_eval.cli.console import print_json, print_table, say, visible
-from rag_eval.cli.publish_commands import known_publications, print_publications
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import asked, counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.ranking import ConfigurationRanking
+from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.verdict_words import words_of
 from rag_eval.reports.why import Why, why
 from rag_eval.reports.write import page_of
-from rag_eval.results.outcome import BenchmarkOutcome
+from rag_eval.results.outcome import PUBLISHED, BenchmarkOutcome
 from rag_eval.results.run_scores import read_scores
 
 if TYPE_CHECKING:
-    from rag_eval.reports.report import Report
+    from rag_eval.results.publishing import Publication
 
 MAY_BE_BEST = "≈"
 NAME_CELLS = 34
@@ -31,32 +31,23 @@ NAME_CELLS = 34
 
 
 def print_result(
-    outcome: BenchmarkOutcome,
-    workspace: Workspace,
-    *,
-    as_json: bool,
-    objective: str | None = None,
-    report: "Report | None" = None,
+    outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, objective: str | None = None
 ) -> None:
     """Print the ranking (by ``objective`` if given), the verdict, and where the run is kept and published; or JSON.
 
-    Pass the ``report`` of the run if there is one, to reuse its verdict. Raises ``ConfigurationError`` if nothing was
-    measured by the objective.
+    Raises ``ConfigurationError`` if nothing was measured by the objective.
     """
     shown = outcome if objective is None else outcome.by(objective)
-    console, published, trouble = Console(), known_publications(workspace, outcome.run), ""
+    console, published = Console(), _known_publications(workspace, outcome)
     verdict: RunVerdict | None = None
     explained: Why | None = None
-    if report is not None:
-        ranking, verdict, explained = report.ranking, report.verdict, report.why
-    else:
-        try:
-            scores = read_scores(workspace, shown)
-            verdict = verdict_of(shown, scores)
-            ranking = ConfigurationRanking.of(shown, verdict.contenders)
-            explained = why(workspace, scores, verdict) if as_json else None
-        except ArtifactError as error:
-            ranking, trouble = ConfigurationRanking.of(shown), str(error)
+    try:
+        scores = read_scores(workspace, shown)
+        verdict = verdict_of(shown, scores)
+        explained = why(workspace, scores, verdict) if as_json else None
+    except ArtifactError as error:
+        if not as_json:
+            say(console, f"The ranking cannot be tested: {error}", "yellow")
     if as_json:
         data = outcome.model_dump(mode="json")
         data["verdict"] = verdict and verdict.to_data() | asdict(words_of(verdict))
@@ -64,24 +55,43 @@ def print_result(
         data["published"] = [publication.model_dump() for publication in published]
         print_json(console, data)
         return
-    if trouble:
-        say(console, f"The ranking cannot be tested: {trouble}", "yellow")
     if shown.configurations:
-        _print_ranking(console, shown, ranking)
+        _print_ranking(console, shown, ConfigurationRanking.of(shown, verdict and verdict.contenders))
     if verdict is not None:
         _print_verdict(console, verdict)
+    _print_failures(console, shown)
+    _print_work(console, outcome)
+    if published:
+        from rag_eval.cli.publish_commands import print_publications
+
+        print_publications(console, published)
+    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
+    if (page := workspace.fetch(page_of(workspace, outcome))).exists():
+        say(console, f"Report: {page}")
+
+
+def _print_failures(console: Console, outcome: BenchmarkOutcome) -> None:
+    """Print the reason of each failure once, with the first configuration that it concerns."""
     by_reason: dict[str, list[str]] = {}
-    for name, failure in shown.failures.items():
+    for name, failure in outcome.failures.items():
         by_reason.setdefault(failure.reason, []).append(name)
     for reason, (first, *others) in by_reason.items():
         more = f" and {counted(len(others), 'others')}" if others else ""
         text = Text(f"failed: {visible(first)}{more}: {visible(reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
-    _print_work(console, outcome)
-    print_publications(console, published)
-    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
-    if (page := workspace.fetch(page_of(workspace, outcome))).exists():
-        say(console, f"Report: {page}")
+
+
+def _known_publications(workspace: Workspace, outcome: BenchmarkOutcome) -> "list[Publication]":
+    """Return where a run was published; print an error in that record, and go on without it."""
+    if not workspace.fetch_newest(workspace.runs / outcome.run / PUBLISHED).exists():
+        return []
+    from rag_eval.results.publishing import read_publications
+
+    try:
+        return read_publications(workspace, outcome.run)
+    except ArtifactError as error:
+        say(Console(stderr=True), f"rag-eval: {error}", "yellow")
+        return []
 
 
 def _print_ranking(console: Console, outcome: BenchmarkOutcome, ranking: ConfigurationRanking) -> None:
@@ -111,23 +121,10 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     place, name, *every = ranking.shown_in("terminal", "wide")
     labels = [place.text(row) for row in ranking.rows]
     longest = max(map(len, labels))
-    marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
-    places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
     names = [name.text(row) for row in ranking.rows]
-    cells = {column.title: [column.text(row) for row in ranking.rows] for column in every}
-    widths = {title: max(map(len, (*heading(title).split("\n"), *texts))) + 1 for title, texts in cells.items()}
-    cut = split_name(ranking.metric)[1]
-    needed = {every[0].title, every[-1].title}
-    needed |= {column.title for column in every if column.is_context and split_name(column.title)[1] == cut}
     least = min(NAME_CELLS, max(map(len, names)))
-    room = width - max(map(len, places)) - 1 - sum(widths[title] for title in needed)
-    shown = []
-    for column in every:
-        if column.title in needed:
-            shown.append(column)
-        elif room - widths[column.title] >= least:
-            shown.append(column)
-            room -= widths[column.title]
+    marked = any(row.may_be_best for row in ranking.rows)
+    shown, room = _fitting(every, ranking, width - longest - marked - 1, least)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
     # Names wrap and are never cut: the end may be all that differs between two.
@@ -135,9 +132,38 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     for column in shown:
         style = "bold" if column.kind == "score" else None
         table.add_column(heading(column.title), justify="right", no_wrap=True, style=style)
-    for number, (label, text) in enumerate(zip(places, names, strict=True)):
-        table.add_row(label, Text(visible(text)), *(cells[column.title][number] for column in shown))
+    for row, label, text in zip(ranking.rows, labels, names, strict=True):
+        mark = MAY_BE_BEST if row.may_be_best else ""
+        table.add_row(f"{label:>{longest}}{mark}", Text(visible(text)), *(column.text(row) for column in shown))
     return table
+
+
+def _fitting(
+    columns: Sequence[RankingColumn], ranking: ConfigurationRanking, room: int, least: int
+) -> tuple[list[RankingColumn], int]:
+    """Return the columns that leave at least ``least`` cells for names, and the room that is left.
+
+    The score, the number of chunks and the context at the cut of the ranking are never left out.
+    """
+    cut = split_name(ranking.metric)[1]
+    needed = [
+        column
+        for column in columns
+        if column in (columns[0], columns[-1]) or (column.is_context and split_name(column.title)[1] == cut)
+    ]
+    widths = {
+        column.title: 1 + max(map(len, (*heading(column.title).split("\n"), *map(column.text, ranking.rows))))
+        for column in columns
+    }
+    room -= sum(widths[column.title] for column in needed)
+    shown = []
+    for column in columns:
+        if column not in needed:
+            if room - widths[column.title] < least:
+                continue
+            room -= widths[column.title]
+        shown.append(column)
+    return shown, room
 
 
 def heading(title: str) -> str:
