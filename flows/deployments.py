@@ -59,8 +59,8 @@ MOST_NAMES = 100
 
 def corpus_resource(corpus: Path) -> dict[str, str]:
     """Return the resource of a corpus folder in Prefect's events."""
-    path = corpus.resolve().as_posix()
-    return {"prefect.resource.id": f"corpus.{text_sha256(path)[:16]}", "prefect.resource.name": corpus.resolve().name}
+    path = corpus.resolve()
+    return {"prefect.resource.id": f"corpus.{text_sha256(path.as_posix())[:16]}", "prefect.resource.name": path.name}
 
 
 def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:

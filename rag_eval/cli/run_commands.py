@@ -265,13 +265,9 @@ def check_files(
     With ``reanchor`` spans are re-anchored as in a run, and a summary is printed. ``file`` is the benchmark file, for
     messages.
     """
-    from rag_eval.ground_truth.check import check_against_corpus
-    from rag_eval.ground_truth.sources import FileTruth
-    from rag_eval.ground_truth.truth_files import read_truth
-    from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
+    from rag_eval.ground_truth.sources import FileTruth, read_truth
 
     check_config(config, workspace, reanchor=reanchor)
-    is_chunk_level = config.evaluation_type == "chunk-level"
     corpus, notes = _read_corpus(config, workspace)
     faults = Faults()
     truth: dict[Path, Any] = {}
@@ -285,17 +281,28 @@ def check_files(
                 notes.append(source.check(corpus, config.evaluation_type))
     every = [item for items in truth.values() for item in items]
     answerable = [item for item in every if not item.unanswerable]
-    notes += _check_selections(config, corpus, [] if is_chunk_level else answerable, file, faults)
+    spans = truth if config.evaluation_type == "token-level" else {}
+    notes += _check_selections(config, corpus, answerable if spans else [], file, faults)
     faults.raise_any()
-    for path, items in {} if is_chunk_level else truth.items():
-        if workspace is None or not reanchor:
-            check_against_corpus(items, corpus, path)
-            continue
-        report = reanchor_for_run(workspace, items, corpus)
-        if not report.is_unchanged:
-            words = f"spans re-anchored for this run: {summary(report)}; rag-eval truth reanchor saves them"
-            say(Console(stderr=True), f"rag-eval: {words}")
+    for path, items in spans.items():
+        _check_spans(path, items, corpus, workspace if reanchor else None)
     return CheckedFiles(len(corpus), asked(len(answerable), len(every) - len(answerable)), notes)
+
+
+def _check_spans(
+    path: Path, items: "Sequence[TokenLevelGroundTruth]", corpus: Corpus, workspace: "Workspace | None"
+) -> None:
+    """Check spans against their documents or, with the workspace, re-anchor them and print a summary."""
+    from rag_eval.ground_truth.check import check_against_corpus
+    from rag_eval.pipeline.ground_truth_steps import reanchor_for_run
+
+    if workspace is None:
+        check_against_corpus(items, corpus, path)
+        return
+    report = reanchor_for_run(workspace, items, corpus)
+    if not report.is_unchanged:
+        words = f"spans re-anchored for this run: {summary(report)}; rag-eval truth reanchor saves them"
+        say(Console(stderr=True), f"rag-eval: {words}")
 
 
 def _read_corpus(config: "BenchmarkConfig", workspace: "Workspace | None") -> tuple[Corpus, list[str]]:
