@@ -212,7 +212,8 @@ class WorkspaceResults(WritableFileSystem):
         result = RESULT.validate_json(record["result"], strict=True)
         if result.effort is not None and result.effort.unfinished:
             return
-        stored = StoredResult(key=path, expiration=record["metadata"]["expiration"], result=result)
+        fields = {"key": path, "expiration": record["metadata"]["expiration"], "result": result}
+        stored = StoredResult.model_validate(fields)
         try:
             self.workspace.write_file(result_file(self.workspace, path), stored.model_dump_json().encode())
         except ArtifactError as error:

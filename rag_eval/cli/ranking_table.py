@@ -56,7 +56,7 @@ def print_result(
         print_json(console, data)
         return
     if shown.configurations:
-        _print_ranking(console, shown, ConfigurationRanking.of(shown, verdict and verdict.contenders))
+        _print_ranking(console, shown, ConfigurationRanking.of(shown, verdict.contenders if verdict else None))
     if verdict is not None:
         _print_verdict(console, verdict)
     _print_failures(console, shown)

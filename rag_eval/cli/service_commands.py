@@ -90,7 +90,7 @@ class Benchmark:
         """Return what a Prefect server stores of the benchmark in the current folder; ``time_limit`` is in hours."""
         from flows.deployments import Project
 
-        given = {"benchmark_file": self.file and str(self.file), "workspace": self.place, **parameters}
+        given = {"benchmark_file": None if self.file is None else str(self.file), "workspace": self.place, **parameters}
         return Project(
             self.name,
             Path.cwd(),

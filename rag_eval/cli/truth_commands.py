@@ -359,8 +359,14 @@ def pool(
     data: dict[str, object] = {"run": outcome.run, "output": str(output)}
     console, ungraded = Console(), 0
     if judge is not None:
-        prices = {"input_price": input_price, "output_price": output_price}
-        grader = PassageJudge(judge, base_url=base_url, max_cost=max_cost, concurrency=concurrency, **prices)
+        grader = PassageJudge(
+            judge,
+            base_url=base_url,
+            max_cost=max_cost,
+            input_price=input_price,
+            output_price=output_price,
+            concurrency=concurrency,
+        )
         answers = Answers(workspace.root / "cache" / "answers", workspace.storage)
         workspace.fetch_missing(answers.folder)
         texts = passage_texts(workspace, outcome)
