@@ -95,12 +95,7 @@ def generate(
     from rag_eval.generation.growing import Growing
     from rag_eval.llm.chat import ANSWERS_FOLDER
 
-    if extend and overwrite:
-        raise ConfigurationError("--extend and --overwrite exclude each other: give one of them")
-    if output.exists() and not (extend or overwrite or dry_run):
-        raise ConfigurationError(
-            f"{str(output)!r} already exists: give --extend or --overwrite, or another file with --output"
-        )
+    _check_output(output, extend=extend, overwrite=overwrite, dry_run=dry_run)
     if (input_price is None) != (output_price is None):
         raise ConfigurationError("--input-price and --output-price belong together: give both")
     invented = {
@@ -172,6 +167,16 @@ def generate(
         left = f"{counted(report.unasked, 'questions')} not asked: run the same command with {again} to continue"
         say(console, f"rag-eval: stopped: {report.stopped}; {left}")
         raise typer.Exit(1)
+
+
+def _check_output(output: Path, *, extend: bool, overwrite: bool, dry_run: bool) -> None:
+    """Raise ``ConfigurationError`` if the options would replace a file that nobody gave up."""
+    if extend and overwrite:
+        raise ConfigurationError("--extend and --overwrite exclude each other: give one of them")
+    if output.exists() and not (extend or overwrite or dry_run):
+        raise ConfigurationError(
+            f"{str(output)!r} already exists: give --extend or --overwrite, or another file with --output"
+        )
 
 
 def _read_part(text: str) -> object:

@@ -150,7 +150,7 @@ def check(
         raise ConfigurationError(f"{str(truth)!r} has spans, which need their documents: give the folder with --corpus")
     documents = options.read_documents(corpus, glob) if corpus and not is_chunk_level else None
     fixed = fix_truth(truth, documents) if fix else []
-    text = read_truth_text(truth) if fixed else text
+    text = read_truth_text(truth)
     audit = audit_token_level(text, documents) if documents else audit_chunk_level(text)
     console = Console()
     if as_json:

@@ -41,7 +41,7 @@ def test_a_change_becomes_an_event(tmp_path: Path) -> None:
     ("folder", "api", "sentence"),
     [
         ("docs", "http://127.0.0.1:9/api", "the Prefect server at http://127.0.0.1:9/api does not answer"),
-        ("none", None, "none' is not there: check the path"),
+        ("none", None, "none' does not exist: check the path"),
     ],
 )
 @pytest.mark.usefixtures("prefect_server")

@@ -74,7 +74,7 @@ def test_a_benchmark_runs_on_postgresql_a_bucket_and_a_worker(tmp_path: Path, bu
                 check=False,
             )
             assert deployed.returncode == 0, deployed.stderr
-            (adhoc,) = re.findall(r"^adhoc-\S+ .*/([0-9a-f-]{36}) ", deployed.stderr, re.MULTILINE)
+            (adhoc,) = re.findall(r"^adhoc-\S+ .*/([0-9a-f-]{36})$", deployed.stderr, re.MULTILINE)
             with service(command("worker"), environment("worker", **there), tmp_path):
                 answer = httpx.post(f"{api}/deployments/{adhoc}/create_flow_run", json={}, timeout=60).json()
                 state = wait_for(lambda: ended(api, answer["id"]), 240, every=0.5)
