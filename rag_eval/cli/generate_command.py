@@ -74,7 +74,6 @@ def generate(
         list[str] | None,
         typer.Option("--option", help="Other setting, such as max_leakage=0.5 or seed=7; repeatable."),
     ] = None,
-    prompts: Annotated[Path | None, typer.Option(help="Folder of prompts that replace the built-in ones.")] = None,
     max_cost: shared.MaxCostOption = None,
     input_price: shared.InputPriceOption = None,
     output_price: shared.OutputPriceOption = None,
@@ -119,7 +118,6 @@ def generate(
         "chunker": _read_part(chunker) if chunker else None,
         "prices": None if input_price is None else {"input": input_price, "output": output_price},
         "max_cost": max_cost,
-        "prompts": prompts,
         "concurrency": concurrency,
     }
     source = chosen_source(settings, invented, options or [])

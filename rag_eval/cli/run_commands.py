@@ -265,7 +265,8 @@ def check_files(
     With ``reanchor`` spans are re-anchored as in a run, and a summary is printed. ``file`` is the benchmark file, for
     messages.
     """
-    from rag_eval.ground_truth.sources import FileTruth, read_truth
+    from rag_eval.ground_truth.sources import FileTruth
+    from rag_eval.ground_truth.truth_files import read_truth
 
     check_config(config, workspace, reanchor=reanchor)
     corpus, notes = _read_corpus(config, workspace)

@@ -13,23 +13,23 @@ import typer
 from rich.console import Console
 
 from rag_eval.cli import options
-from rag_eval.cli.console import NO_BROWSER, print_json, print_table, say
+from rag_eval.cli.console import NO_BROWSER, print_json, say
 from rag_eval.cli.processes import Stopped, leaving, watched
 from rag_eval.cli.publish_commands import push
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import cost_in_words, counted, percent
+from rag_eval.formatting import cost_in_words, counted
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 from rag_eval.storage.files import patterns_of
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from rag_eval.ground_truth.check import Finding, TruthAudit
-    from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome, Way
+    from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome
     from rag_eval.ground_truth.importing.output import ImportSummary
     from rag_eval.ground_truth.truth_files import Truth
     from rag_eval.results.outcome import BenchmarkOutcome
 
-MOST_PLACES, MOST_REMARKS, MOST_FAULTS, MOST_DOCUMENTS, MOST_SPANS = 3, 5, 50, 20, 20
+MOST_PLACES, MOST_REMARKS, MOST_FAULTS, MOST_SPANS = 3, 5, 50, 20
 """How many lines of a kind are printed; --json has all of them."""
 TruthArgument = Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")]
@@ -76,10 +76,6 @@ def print_summary(console: Console, summary: "ImportSummary") -> None:
     verified = ", all matching their documents" if summary.documents else ""
     answers = f"{counted(summary.answers, noun)}{verified}"
     say(console, f"Imported {counted(summary.queries, 'queries')}{unanswerable} with {answers}.")
-    if summary.repeated:
-        verb = "occurs" if summary.repeated == 1 else "occur"
-        share = percent(summary.repeated_share, 1)
-        say(console, f"The text of {summary.repeated:,} of them ({share} of the text) {verb} more than once.")
     for title, kinds, style in (("Left out", summary.left_out, "yellow"), ("Corrected", summary.mended, "bold")):
         for kind, places in kinds.items():
             say(console, f"{title}: {kind}: {len(places):,}", style)
@@ -150,13 +146,11 @@ def check(
         raise ConfigurationError(f"{str(truth)!r} has spans, which need their documents: give the folder with --corpus")
     documents = options.read_documents(corpus, glob) if corpus and not is_chunk_level else None
     fixed = fix_truth(truth, documents) if fix else []
-    text = read_truth_text(truth)
+    text = read_truth_text(truth) if fixed else text
     audit = audit_token_level(text, documents) if documents else audit_chunk_level(text)
     console = Console()
     if as_json:
         data = asdict(audit) | {"valid": audit.is_valid}
-        data |= {"repeated": audit.repeated, "repeated_share": audit.repeated_share}
-        data["coverage"] = [asdict(document) | {"share": document.share} for document in audit.coverage]
         print_json(console, data | ({"fixed": list(map(asdict, fixed))} if fix else {}))
     else:
         if fix:
@@ -172,7 +166,7 @@ def check(
 
 
 def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
-    """Print the counts, the first faults, the remarks by kind, and how much of each document the spans cover."""
+    """Print the counts, the first faults, and the remarks by kind."""
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
     else:
@@ -183,39 +177,18 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         bins = ", ".join(f"{kind} {count:,}" for kind, count in audit.leakage.items())
         say(console, f"questions by the share of their words copied from their passages: {bins}")
     if audit.faults:
-        kinds = Counter(finding.kind for finding in audit.faults).most_common()
-        by_kind = f": {', '.join(f'{kind} {count:,}' for kind, count in kinds)}" if len(kinds) > 1 else ""
-        say(console, f"\n{counted(len(audit.faults), 'faults')}{by_kind}", "bold red")
+        console.print()
+        say(console, counted(len(audit.faults), "faults"), "bold red")
+        kinds = Counter(finding.kind for finding in audit.faults)
+        if len(audit.faults) > MOST_FAULTS and len(kinds) > 1:
+            say(console, f"  by kind: {', '.join(f'{kind} {count:,}' for kind, count in kinds.most_common())}")
         say_some(console, list(map(_sentence, audit.faults)), MOST_FAULTS)
     remarks: dict[str, list[Finding]] = {}
     for remark in audit.remarks:
         remarks.setdefault(remark.kind, []).append(remark)
     for kind, found in remarks.items():
-        share = f", {percent(audit.repeated_share, 1)} of the text" if kind == "occurs more than once" else ""
-        say(console, f"\n{kind}: {len(found):,}{share}", "bold")
+        say(console, f"\n{kind}: {len(found):,}", "bold")
         say_some(console, list(map(_sentence, found)), MOST_REMARKS)
-    _print_coverage(console, audit)
-
-
-def _print_coverage(console: Console, audit: "TruthAudit") -> None:
-    rows = [
-        (document.doc_id, f"{document.queries:,}", f"{document.spans:,}", percent(document.share, 1))
-        for document in sorted(audit.coverage, key=lambda document: (-document.spans, document.doc_id))
-        if document.spans
-    ]
-    if rows:
-        rest = len(audit.coverage) - len(rows)
-        note = f"{counted(rest, 'documents')} without ground truth" if rest else ""
-        console.print()
-        print_documents(console, dict.fromkeys(("queries", "spans", "covered"), True), rows, note)
-
-
-def print_documents(console: Console, columns: dict[str, bool], rows: Sequence[Sequence[str]], note: str = "") -> None:
-    """Print the first documents with further columns, and how many more there are."""
-    more = len(rows) - MOST_DOCUMENTS
-    notes = [note, f"{counted(more, 'documents')} more, listed by --json" if more > 0 else ""]
-    caption = "; ".join(filter(None, notes)) or None
-    print_table(console, {"document": False} | columns, rows[:MOST_DOCUMENTS], caption=caption)
 
 
 def _sentence(finding: "Finding") -> str:
@@ -225,14 +198,6 @@ def _sentence(finding: "Finding") -> str:
         return f"line {finding.line}: {finding.message}"
     name = query_name(finding.query_id, finding.query) if finding.query_id else preview(finding.query)
     return f"line {finding.line}, {name}: {finding.message}"
-
-
-WAYS: "dict[Way, str]" = {
-    "unchanged": "unchanged",
-    "diff": "its earlier version",
-    "text": "the text of the spans",
-    "gone": "not found: the document is gone",
-}
 
 
 def reanchor(
@@ -270,7 +235,6 @@ def reanchor(
         data = {
             "counts": report.counts,
             "unanswered": [item.query.id for item in report.unanswered],
-            "documents": [asdict(document) for document in report.documents],
             "spans": [asdict(outcome) for outcome in report.spans],
             "written": str(truth) if is_written else None,
             "lost_file": str(lost) if lost else None,
@@ -286,18 +250,12 @@ def reanchor(
 
 
 def print_reanchoring(console: Console, report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
-    """Print the counts, the changed documents, and the altered or lost spans."""
-    from rag_eval.ground_truth.drift import STATUSES
-
-    total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
-    say(console, f"{name}: {total}: {summary(report)}")
-    rows = [
-        (document.doc_id, WAYS[document.way], *(f"{document.counts[status]:,}" for status in STATUSES))
-        for document in report.documents
-        if document.way != "unchanged"
-    ]
-    if rows:
-        print_documents(console, {"found by": False} | dict.fromkeys(STATUSES, True), rows)
+    """Print the counts, and the altered or lost spans."""
+    doc_ids = {outcome.old.doc_id for outcome in report.spans}
+    say(
+        console,
+        f"{name}: {counted(len(report.spans), 'spans')} in {counted(len(doc_ids), 'documents')}: {summary(report)}",
+    )
     changed = [outcome for outcome in report.spans if outcome.status in ("altered", "lost")]
     say_some(console, [_outcome(outcome, queries[outcome.query_id]) for outcome in changed], MOST_SPANS)
     if report.unanswered:
@@ -343,8 +301,7 @@ def pool(
     """
     from rag_eval.ground_truth.pooling import PassageJudge, draw_sample, judge_passages, with_grades
     from rag_eval.ground_truth.review.entries import lock_path
-    from rag_eval.ground_truth.sources import read_truth
-    from rag_eval.ground_truth.truth_files import write_truth
+    from rag_eval.ground_truth.truth_files import read_truth, write_truth
     from rag_eval.llm.writing import Answers
     from rag_eval.reports.unjudged import passage_texts, pooled_truth
     from rag_eval.results.runs import read_run
@@ -356,7 +313,7 @@ def pool(
         items = pooled_truth(workspace, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
         items = draw_sample(items, sample, seed) if sample else items
         write_truth(output, items)
-    data: dict[str, object] = {"run": outcome.run, "output": str(output)}
+    report: dict[str, object] = {"run": outcome.run, "output": str(output)}
     console, ungraded = Console(), 0
     if judge is not None:
         grader = PassageJudge(
@@ -368,8 +325,8 @@ def pool(
             concurrency=concurrency,
         )
         answers = Answers(workspace.root / "cache" / "answers", workspace.storage)
-        workspace.fetch_missing(answers.folder)
         texts = passage_texts(workspace, outcome)
+        workspace.fetch_missing(answers.folder)
         with leaving("answers are saved, and the same command continues from there"):
             judging = watched(lambda: judge_passages(items, grader, answers, texts))
         with wait_for_lock(lock_path(output)):
@@ -377,13 +334,13 @@ def pool(
             write_truth(output, items)
         graded, ungraded = len(judging.grades), judging.ungraded
         paid = {"paid_calls": answers.fresh, "tokens": answers.tokens, "cost": answers.cost}
-        data["judge"] = {"model": judge, "graded": graded, "not_graded": ungraded, **paid}
+        report["judge"] = {"model": judge, "graded": graded, "not_graded": ungraded, **paid}
         if not as_json:
             requests = f"{counted(answers.fresh, 'requests')} paid, {cost_in_words(answers.cost)}"
             say(console, f"{judge} graded {counted(graded, 'passages')} ({requests}).")
     counts = _passage_counts(items)
     if as_json:
-        print_json(console, data | {"passages": counts})
+        print_json(console, report | {"passages": counts})
     else:
         shares = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
         say(console, f"Retrieved passages outside the ground truth: {shares}.")

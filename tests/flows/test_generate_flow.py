@@ -184,7 +184,6 @@ def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenA
         (["--max-cost", "1"], "those of 'tiny' are not known at this server: give --input-price"),
         (["--input-price", "1"], "belong together: give both"),
         (["--glob", "*.txt"], "no file in"),
-        (["--prompts", "nowhere"], "the folder of prompts 'nowhere' does not exist"),
         (["--base-url", "ftp://x"], "--base-url: expected an address"),
         (["--queries-per-doc", "0"], "no question is asked for"),
         (["--output", "docs"], "'docs' already exists: give --extend"),
