@@ -53,7 +53,7 @@ PAGE = 200
 """The most objects in one answer of a server."""
 
 
-def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: dict[str, Any]) -> list[M]:
+def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: dict[str, object]) -> list[M]:
     """Return the objects of a server, such as its ``deployments``, that match a filter of its API."""
     path: Any = f"/{what}/filter"  # the client lists its paths as literals
     objects: list[M] = []
@@ -66,7 +66,7 @@ def find_runs(
     client: SyncPrefectClient, *states: StateType, sort: str, deployment: str | None = None, most: int = PAGE
 ) -> list[FlowRun]:
     """Return the runs in these states, of all deployments or of one."""
-    query: dict[str, Any] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
+    query: dict[str, object] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
     if deployment is not None:
         query["deployments"] = {"id": {"any_": [deployment]}}
     return [FlowRun.model_validate(run) for run in client.request("POST", "/flow_runs/filter", json=query).json()]
@@ -111,19 +111,19 @@ def crash_dead_runs(seconds: float) -> AutomationCore:
     return AutomationCore(name="rag-eval-dead-runs", trigger=trigger, actions=[action])
 
 
-def cancel_long_runs(project: str, seconds: float, actions: Sequence[Any]) -> AutomationCore:
+def cancel_long_runs(project: str, seconds: float, actions: Sequence[SendNotification]) -> AutomationCore:
     """Return the automation that cancels long runs of a project and takes further actions."""
     trigger = _on_runs(_tagged(project), ENDED, seconds, after={"prefect.flow-run.Running"})
     return AutomationCore(name=f"time-limit-{project}", trigger=trigger, actions=[CancelFlowRun(), *actions])
 
 
-def notify_of_failures(project: str, actions: Sequence[Any]) -> AutomationCore:
+def notify_of_failures(project: str, actions: Sequence[SendNotification]) -> AutomationCore:
     """Return the automation that acts on failed runs of a project, and on recoveries."""
     trigger = _on_runs(_tagged(project), {*FAILED, RECOVERED})
     return AutomationCore(name=f"notify-{project}", trigger=trigger, actions=list(actions))
 
 
-def _on_runs(related: dict[str, Any], events: set[str], seconds: float = 0, after: Iterable[str] = ()) -> EventTrigger:
+def _on_runs(related: dict[str, str], events: set[str], seconds: float = 0, after: Iterable[str] = ()) -> EventTrigger:
     """Trigger on one of the events or, given seconds, on none of them for so long after one of ``after``."""
     return EventTrigger(
         match={"prefect.resource.id": "prefect.flow-run.*"},
@@ -147,7 +147,7 @@ BECAME = f"('recovered' if event.event == '{RECOVERED}' else flow_run.state.name
 TOOK_TOO_LONG = "'took too long and was cancelled'"
 
 
-def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str) -> list[Any]:
+def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str) -> list[SendNotification]:
     """Return the actions that send the state of a run, its verdict and the address of its page to each target.
 
     A target is a notification block, or an environment variable with the address of a webhook or of mail, which is
@@ -155,7 +155,7 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
     """
     subject = f"'{project}: ' ~ flow_run.name ~ ' ' ~ {became}"
     body = f"({VERDICT}) ~ '\\n' ~ (flow_run|ui_url)"
-    actions: list[Any] = []
+    actions: list[SendNotification] = []
     for target in targets:
         title, text = f"{{{{ {subject} }}}}", f"{{{{ {body} }}}}"
         kind, _, name = target.partition("/")

@@ -63,7 +63,7 @@ def corpus_resource(corpus: Path) -> dict[str, str]:
     return {"prefect.resource.id": f"corpus.{text_sha256(path.as_posix())[:16]}", "prefect.resource.name": path.name}
 
 
-def change_payload(corpus: Path, change: CorpusChange) -> dict[str, Any]:
+def change_payload(corpus: Path, change: CorpusChange) -> dict[str, object]:
     """Return the payload of the event: the corpus, a summary, and the documents added, changed and removed."""
     kinds = {"added": change.added, "changed": change.changed, "removed": change.removed}
     return {
@@ -220,7 +220,7 @@ def _deployment(spec: dict[str, Any], project: Project, pool: str, environment: 
 class ProjectFolder(LocalStorage):
     """The folder in which the runs of a project start."""
 
-    def to_pull_step(self) -> dict[str, Any]:
+    def to_pull_step(self) -> dict[str, object]:
         """Return the pull step that names the folder; the flow changes to it."""
         return {f"{enter_folder.__module__}.{enter_folder.__name__}": {"directory": str(self.destination)}}
 

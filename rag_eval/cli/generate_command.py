@@ -149,7 +149,7 @@ def generate(
             typer.confirm("Continue?", abort=True, err=True)
     write_atomically(workspace.root / ".gitignore", b"*\n")
     sweep_scratch(workspace.root)
-    truth: list[Any] = []
+    truth: Sequence[object] = []
     try:
         with bar:
             truth = _ask_and_write(growing, console, upload)
@@ -230,7 +230,7 @@ def chosen_source(settings: Mapping[str, Any], invented: Mapping[str, Any], othe
         raise ConfigurationError(f"--{option}: {reason}") from None
 
 
-def _ask_and_write(growing: "Growing", console: Console, dataset: str | None) -> list[Any]:
+def _ask_and_write(growing: "Growing", console: Console, dataset: str | None) -> Sequence[object]:
     """Return the ground truth, written and uploaded; empty if ``max_cost`` allowed no request.
 
     If the command is stopped, wait for the answers that are under way.

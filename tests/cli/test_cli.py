@@ -102,25 +102,6 @@ def test_a_refreshed_run_and_a_changed_one_are_runs_of_their_own(
     assert "cleared: " in in_process("cache", "--clear", cwd=folder).stdout
 
 
-def test_a_damaged_workspace_is_computed_again(
-    ran: "tuple[Path, subprocess.CompletedProcess[str]]", api: dict[str, str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "own"
-    shutil.copytree(ran[0], folder)
-    before = json.loads(in_process("show", "--json", cwd=folder).stdout)
-    damaged = sorted((folder / ".rag-eval" / "tables").glob("*/*.arrow"))
-    for path in damaged:
-        path.chmod(0o644)
-        path.write_bytes(path.read_bytes()[:-9])
-    for run in (folder / ".rag-eval" / "runs").iterdir():
-        (run / "summary.json").write_text("{")
-    done = rag_eval("run", "two.yaml", "--json", cwd=folder, **api)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    after = json.loads(done.stdout)
-    assert [one["metrics"] for one in after["configurations"]] == [one["metrics"] for one in before["configurations"]]
-
-
 def test_a_failing_configuration_is_exit_1(tmp_path: Path, api: dict[str, str]) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("one two three")

@@ -160,18 +160,6 @@ def test_check_with_fix_writes_what_is_sure_and_reports_the_rest(tmp_path: Path)
     assert (told["fixed"], len(told["faults"])) == ([], 1)
 
 
-def test_fix_does_not_guess_both_the_document_and_the_place(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "guide-2023.md").write_text("It costs a 12 euros ticket.")
-    truth = tmp_path / "truth.jsonl"
-    span = {"doc_id": "guide-2024.md", "start": 900, "end": 908, "text": "12 euros"}
-    line = json.dumps({"query": "How much?", "relevant_spans": [span]})
-    truth.write_text(line, encoding="utf-8")
-    done = truth_command("check", truth, "--corpus", tmp_path / "docs", "--fix")
-    assert done.exit_code == 1
-    assert truth.read_text(encoding="utf-8") == line
-
-
 def test_of_many_faults_the_first_are_printed_and_all_are_counted(tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text("{\n" * 99_999 + '{"query": "x?", "relevant_spans": [{"doc_id": "?", "start": 0, "end": 1}]}')

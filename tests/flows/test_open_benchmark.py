@@ -11,7 +11,6 @@ from rag_eval.errors import BenchmarkFailedError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.results.outcome import BenchmarkOutcome
-from rag_eval.types.ids import generate_chunk_id
 from tasks.retrieve import ask_system
 from tests.doubles.loopback import LoopbackServer, Request
 from tests.flows.server_runs import run
@@ -334,50 +333,3 @@ def test_a_part_that_fails_is_named_in_a_sentence_and_the_other_configurations_f
     # Reasons that are equal are told once.
     assert "my_parts:raises, vector, my_parts:letters, memory and 4 others (the chunker" in str(caught.value)
     assert str(caught.value).count("no cutting today") == 1
-
-
-IDS = """
-def search(query, k):
-    from pathlib import Path
-
-    found = ["nobody wrote this"]
-    for path in sorted(Path(__file__).with_name("docs").glob("*.md")):
-        found += [one for one in lines(path.read_text()) if set(one.split()) & set(query.split())]
-    return found[:k]
-
-
-def lines(text):
-    return text.split("\\n\\n")
-"""
-
-
-def test_whole_systems_are_ranked_by_the_ids_of_chunks_too(tmp_path: Path) -> None:
-    class Ids(LoopbackServer):
-        def answer(self, request: Request) -> tuple[int, Any]:
-            return 200, [{"chunk_id": one} for one in ids][: request.json()["k"]]
-
-    workspace = Workspace(root=tmp_path / ".rag-eval")
-    with Ids() as server:
-        file = write(
-            tmp_path,
-            server.url,
-            "corpus: docs\nground_truth: ids.jsonl\nevaluation_type: chunk-level\nk: [2]\n"
-            "chunkers: my_parts:lines\nretrieval: bm25\nsystem: [my_parts:search, {type: http, url: SERVER/ids}]\n",
-            IDS,
-        )
-        rows = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
-        ids = [generate_chunk_id(row["relevant_spans"][0]["text"]) for row in rows]
-        asked = [
-            {"id": row["id"], "query": row["query"], "relevant_chunk_ids": [one]}
-            for row, one in zip(rows, ids, strict=True)
-        ]
-        (tmp_path / "ids.jsonl").write_text("\n".join(map(json.dumps, asked)))
-        outcome = run(load_config(file), workspace)
-    ours, theirs, service = outcome.configurations
-    assert (ours.unplaced, theirs.unplaced, service.unplaced) == (0, 3, 0)
-    assert theirs.metrics["chunk_recall@2"] == 1.0
-    assert theirs.metrics["chunk_precision@2"] == 0.5
-    assert service.metrics["chunk_recall@2"] == pytest.approx(2 / 3)
-    assert "3 of" in theirs.notes[0]
-    assert keep_report(workspace, outcome) is not None
-    assert "have no sure place in the documents" in page_of(workspace, outcome).read_text()

@@ -1,14 +1,14 @@
 """What Prefect finds in a workspace that somebody tampered with: nothing of it is executed, and the steps run again."""
 
 import base64
+import itertools
 import json
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prefect import flow
+from prefect import Flow, flow
 from prefect.results import ResultRecord, ResultRecordMetadata
 from prefect.serializers import JSONSerializer
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
@@ -94,19 +94,16 @@ def of_another_key(key: str, stored: bytes, canary: Path) -> bytes:
     return json.dumps(json.loads(stored) | {"key": "score-v1-0"}).encode()
 
 
-@pytest.mark.parametrize(
-    "planted", [pickled, compressed, with_class, class_inside, other_serializer, truncated, of_another_key]
-)
+PLANTED = (pickled, compressed, with_class, class_inside, other_serializer, truncated, of_another_key)
+
+
 def test_nothing_that_was_planted_is_executed_and_the_steps_run_again(
-    first: ServerRun,
-    config: BenchmarkConfig,
-    workspace: Workspace,
-    tmp_path: Path,
-    planted: Callable[[str, bytes, Path], bytes],
+    first: ServerRun, config: BenchmarkConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     canary, results = tmp_path / "canary", sorted((workspace.root / "results").iterdir())
+    assert len(results) >= len(PLANTED)
     before = {path.name: json.loads(path.read_bytes())["result"] for path in results}
-    for path in results:
+    for path, planted in zip(results, itertools.cycle(PLANTED), strict=False):
         path.write_bytes(planted(path.stem, path.read_bytes(), canary))
     again = run_and_read(config, workspace)
     assert not canary.exists()
@@ -132,24 +129,27 @@ def test_links_out_of_the_workspace_are_not_followed(
     assert run_and_read(config, workspace).computed() == set()
 
 
-def test_without_a_workspace_as_storage_nothing_is_cached_and_other_workspaces_have_their_tables(
-    config: BenchmarkConfig, folder: Path
-) -> None:
+@pytest.fixture
+def load(config: BenchmarkConfig) -> Flow[[Workspace], TableRef]:
+    """A flow that loads the documents, whose results nobody stores."""
+
     @flow
     def load(workspace: Workspace) -> TableRef:
         return load_corpus(find_documents(config.corpus)[0], workspace)
 
+    return load
+
+
+def test_without_a_workspace_as_storage_nothing_is_cached_and_other_workspaces_have_their_tables(
+    load: Flow[[Workspace], TableRef], folder: Path
+) -> None:
     with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: folder / "of-prefect"}):
         for name in ("one", "other"):
             workspace = Workspace(root=folder / name)
             assert workspace.read_table(load(workspace)).num_rows == 3
 
 
-def test_what_one_workspace_stores_is_not_found_for_another(config: BenchmarkConfig, folder: Path) -> None:
-    @flow
-    def load(workspace: Workspace) -> TableRef:
-        return load_corpus(find_documents(config.corpus)[0], workspace)
-
+def test_what_one_workspace_stores_is_not_found_for_another(load: Flow[[Workspace], TableRef], folder: Path) -> None:
     one, other = (Workspace(root=folder / name) for name in ("stores", "does-not"))
     stored = load.with_options(result_storage=result_storage(one))
     for workspace in (one, other):
