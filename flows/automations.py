@@ -4,7 +4,7 @@ They start a run when documents change, mark dead runs as crashed, cancel long r
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -53,7 +53,7 @@ PAGE = 200
 """The most objects in one answer of a server."""
 
 
-def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: dict[str, object]) -> list[M]:
+def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: Mapping[str, object]) -> list[M]:
     """Return the objects of a server, such as its ``deployments``, that match a filter of its API."""
     path: Any = f"/{what}/filter"  # the client lists its paths as literals
     objects: list[M] = []
@@ -104,7 +104,7 @@ def crash_dead_runs(seconds: float) -> AutomationCore:
 
     It matches the names of our flows: subflow runs have no tags when they begin.
     """
-    flow = {"prefect.resource.role": "flow", "prefect.resource.name": f"{TAG}-*"}
+    flow: dict[str, str | list[str]] = {"prefect.resource.role": "flow", "prefect.resource.name": f"{TAG}-*"}
     message = f"no heartbeat for {seconds:.0f} seconds: its worker or machine has ended"
     action = ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=message, force=False)
     trigger = _on_runs(flow, {HEARTBEAT, *ENDED}, seconds, after={HEARTBEAT})
@@ -123,7 +123,9 @@ def notify_of_failures(project: str, actions: Sequence[SendNotification]) -> Aut
     return AutomationCore(name=f"notify-{project}", trigger=trigger, actions=list(actions))
 
 
-def _on_runs(related: dict[str, str], events: set[str], seconds: float = 0, after: Iterable[str] = ()) -> EventTrigger:
+def _on_runs(
+    related: dict[str, str | list[str]], events: set[str], seconds: float = 0, after: Iterable[str] = ()
+) -> EventTrigger:
     """Trigger on one of the events or, given seconds, on none of them for so long after one of ``after``."""
     return EventTrigger(
         match={"prefect.resource.id": "prefect.flow-run.*"},
@@ -137,7 +139,7 @@ def _on_runs(related: dict[str, str], events: set[str], seconds: float = 0, afte
     )
 
 
-def _tagged(project: str) -> dict[str, str]:
+def _tagged(project: str) -> dict[str, str | list[str]]:
     return {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{project_tag(project)}"}
 
 

@@ -227,13 +227,10 @@ class WorkspaceResults(WritableFileSystem):
         file = workspace.fetch(result_file(workspace, key))
         if not file.exists() and not file.is_symlink():
             raise ArtifactError(f"there is no stored result {key}")
-        stored: StoredResult | None = None
-        if workspace.contains(file) and file.is_file():
-            with suppress(OSError, ValidationError):
-                stored = StoredResult.model_validate_json(file.read_bytes(), strict=True)
+        stored = _parsed(workspace, file, key)
         files = [] if stored is None else stored.result.files
         problem = next((problem for ref in files if (problem := workspace.problem(ref))), None)
-        if stored is None or stored.key != key:
+        if stored is None:
             problem = f"the stored result {key} is damaged"
         if stored is None or problem is not None:
             logger.warning("%s: the task runs again", problem)
@@ -250,6 +247,17 @@ class WorkspaceResults(WritableFileSystem):
 def result_file(workspace: Workspace, key: str) -> Path:
     """Return the file of the stored result with a cache key."""
     return workspace.root / "results" / f"{key}.json"
+
+
+def _parsed(workspace: Workspace, file: Path, key: str) -> StoredResult | None:
+    """Return a stored result; None if the file is not one, is outside the workspace, or is of another key."""
+    if not workspace.contains(file) or not file.is_file():
+        return None
+    try:
+        stored = StoredResult.model_validate_json(file.read_bytes(), strict=True)
+    except (OSError, ValidationError):
+        return None
+    return stored if stored.key == key else None
 
 
 def result_storage(workspace: Workspace) -> WorkspaceResults:

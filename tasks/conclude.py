@@ -1,6 +1,6 @@
 """Conclude a run: the outcome of each configuration or the reason why it failed, and the outcome of the whole run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,25 +48,21 @@ class ConfigurationRuns:
 
     def steps(self) -> dict[str, list[PrefectFuture[Any]]]:
         """Return the task runs by the name of the step, in the order of the pipeline, each run once."""
-        steps: dict[str, list[PrefectFuture[Any]]] = {}
-        for name, runs in self._steps():
-            if runs:  # retrievers may share a step
-                steps[name] = list(dict.fromkeys([*steps.get(name, ()), *runs]))
-        return steps
-
-    def _steps(self) -> Iterator[tuple[str, Futures]]:
-        yield "chunk", self.cut
-        yield "add context", () if self.chunks is self.cut else self.chunks
-        yield "embed", self.vectors
+        steps: list[tuple[str, Futures]] = [("chunk", self.cut), ("embed", self.vectors)]
+        if self.chunks is not self.cut:
+            steps.insert(1, ("add context", self.chunks))
         for ranking in self.rankings:
             for name, title in INDEX_STEPS.items():
                 runs = ranking["index"].get(name, ())
-                yield title, [runs] if isinstance(runs, PrefectFuture) else runs
-        yield "prepare queries", [ranking["queries"] for ranking in self.rankings[:1]]
-        for ranking in self.rankings:
-            yield f"search {ranking['name']}", ranking["hits"]
-        yield "retrieve", (self.hits,)
-        yield "score", (self.scores,)
+                steps.append((title, [runs] if isinstance(runs, PrefectFuture) else runs))
+        steps += [("prepare queries", [ranking["queries"]]) for ranking in self.rankings[:1]]
+        steps += [(f"search {ranking['name']}", ranking["hits"]) for ranking in self.rankings]
+        steps += [("retrieve", [self.hits]), ("score", [self.scores])]
+        by_name: dict[str, list[PrefectFuture[Any]]] = {}
+        for name, runs in steps:
+            if runs:  # retrievers may share a step
+                by_name[name] = list(dict.fromkeys([*by_name.get(name, ()), *runs]))
+        return by_name
 
     def evaluated(self) -> Evaluated:
         """Return the results of the task runs, all of which have completed."""

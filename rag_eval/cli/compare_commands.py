@@ -3,7 +3,7 @@
 import os
 import secrets
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from rag_eval.storage.files import write_atomically, writing
 if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
-    from rag_eval.results.gate import Gate
+    from rag_eval.results.gate import Gate, GateCheck
     from rag_eval.stats.comparison import Comparison
     from rag_eval.stats.paired_scores import Unit
 
@@ -242,35 +242,39 @@ def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: 
 
 
 def _print_gate(console: Console, result: "Gate") -> None:
-    from rag_eval.reports.gate_report import gate_figures, gate_word
-
     say(console, f"{result.run} against the baseline {result.baseline}")
     say(console, result.terms)
     for difference in [*result.differences, *filter(None, [result.warning])]:
         say(console, f"Warning: {difference}", "yellow")
     changed = [check for check in result.checks if check.changed]
-    words = [gate_word(result, check) for check in changed]
-    cells: list[list[Cell]] = [
-        [check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))]
-        for check, word in zip(changed, words, strict=True)
-    ]
-    columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
-    if cells:
-        print_table(console, columns | {"p": True, "verdict": False}, cells, fixed="verdict")
+    if changed:
+        _print_checks(console, result, changed)
     if unchanged := len(result.checks) - len(changed):
         console.print(f"{counted(unchanged, 'configurations')} with the same scores as in the baseline.")
-    noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
     if not result.can_fail:
         say(console, too_few(result.units, result.unit, len(result.checks)), "yellow")
-    elif noticed:
-        least = number(min(noticed), max(check.before for check in changed))
-        console.print(f"A {result.move} of less than about {least} cannot be detected here.")
     for name, reason in result.missing.items():
         say(console, f"{name} is in the baseline and has no score in this run: {reason}", "red")
     is_unsure = any(check.unsure for check in result.checks)
     say(console, result.verdict, ("yellow" if is_unsure else "green") if result.passed else "bold red")
     for sentence in _advice(result, is_unsure=is_unsure):
         say(console, sentence)
+
+
+def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]") -> None:
+    """Print the configurations that changed, and the smallest change that could be detected."""
+    from rag_eval.reports.gate_report import gate_figures, gate_word
+
+    columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
+    rows: list[list[Cell]] = []
+    for check in checks:
+        word = gate_word(result, check)
+        rows.append([check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))])
+    print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
+    noticed = [check.noticed_from for check in checks if check.noticed_from is not None]
+    if result.can_fail and noticed:
+        least = number(min(noticed), max(check.before for check in checks))
+        console.print(f"A {result.move} of less than about {least} cannot be detected here.")
 
 
 def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
@@ -298,17 +302,16 @@ def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
     baseline = read_run(workspace, chosen.run)
     of = f" of {baseline.config.name}" if baseline.config.name else ""
     say(console, f"The baseline{of} is now {chosen.run}")
-    configurations = len(baseline.configurations)
+    metric, rows = baseline.ranking_metric, baseline.configurations
     try:
         units = gate_units(workspace, baseline)
     except ArtifactError as error:
         say(console, f"No run can be compared with it: {error}", "yellow")
         return
-    metric = baseline.ranking_metric
-    if warning := large_allowance(metric, [row.metrics[metric] for row in baseline.configurations], MAX_DROP):
+    if warning := large_allowance(metric, [row.metrics[metric] for row in rows], MAX_DROP):
         say(console, f"Warning: {warning}", "yellow")
-    if units.count < fewest_units(configurations):
-        say(console, too_few(units.count, units.kind, configurations), "yellow")
+    if units.count < fewest_units(len(rows)):
+        say(console, too_few(units.count, units.kind, len(rows)), "yellow")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:
