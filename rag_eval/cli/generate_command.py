@@ -137,12 +137,10 @@ def generate(
             anew=not extend,
         )
         estimate = growing.estimate()
-    if dry_run and as_json:
-        print_json(Console(), {"estimate": estimate.model_dump()})
-    else:
-        say(Console() if dry_run else console, in_words(estimate, model))
     if dry_run:
+        _print_estimate(Console(), estimate, model, as_json=as_json)
         return
+    _print_estimate(console, estimate, model)
     if estimate.calls > estimate.cached:
         source.client.connect()  # fails on a missing key before anybody is asked to pay
         if not yes and sys.stdin.isatty() and console.is_terminal:
@@ -250,15 +248,15 @@ def _ask_and_write(growing: "Growing", console: Console, dataset: str | None) ->
         raise
 
 
-def in_words(estimate: "GenerationEstimate", model: str) -> str:
-    """Return an estimate as a sentence."""
+def _print_estimate(console: Console, estimate: "GenerationEstimate", model: str, *, as_json: bool = False) -> None:
+    if as_json:
+        print_json(console, {"estimate": estimate.model_dump()})
+        return
     cached = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
     cost = "at an unknown price" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
-    return (
-        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
-        f"{counted(estimate.calls, 'requests')} to {model}{cached}: about {estimate.input_tokens:,} tokens to "
-        f"read and {estimate.output_tokens:,} to write, {cost}"
-    )
+    questions = f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')}"
+    tokens = f"about {estimate.input_tokens:,} tokens to read and {estimate.output_tokens:,} to write"
+    say(console, f"{questions} in {counted(estimate.calls, 'requests')} to {model}{cached}: {tokens}, {cost}")
 
 
 def print_report(console: Console, report: "GenerationReport", output: Path | None) -> None:
