@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag_eval.chunking.sentence import trim
 from rag_eval.ground_truth.truth_files import Truth
 from rag_eval.llm.chat import ModelAnswer
 from rag_eval.llm.writing import Answers, TextWriter
@@ -22,6 +23,7 @@ from rag_eval.types.documents import Document
 from rag_eval.types.evidence import (
     RELEVANT_GRADE,
     JudgedPassage,
+    Query,
     TokenLevelGroundTruth,
     judgements,
     with_judgements,
@@ -70,19 +72,15 @@ def _pooled(item: Truth, retrieved: Retrieved, documents: Mapping[str, Document]
     if item.unanswerable or not hits:
         return item
     before = judgements(item.query)
-    members: set[Any] = {member for group in item.groups for member in group}
+    members: set[Passage] = {member for group in item.groups for member in group}
     taken = merge_places(map(_place, [*members, *(judged.passage for judged in before)]))
-    new: list[JudgedPassage] = []
+    places = [place for place, _, _ in hits]
+    new: Iterable[Passage] = dict.fromkeys(ChunkId(chunk_id) for chunk_id, _, _ in places if chunk_id not in taken)
     if is_placed:
-        for doc_id, start, end in _pieces([place for place, _, _ in hits], taken):
-            text = documents[doc_id].content[start:end]
-            start, end = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
-            if end - start >= SHORTEST:
-                new.append(JudgedPassage(documents[doc_id].span(start, end)))
-    else:
-        ids = dict.fromkeys(ChunkId(place[0]) for place, _, _ in hits if place[0] not in taken)
-        new += [JudgedPassage(chunk_id) for chunk_id in ids]
-    counted = [judged if judged.passage in members else _counted(judged, hits) for judged in (*before, *new)]
+        trimmed = ((doc_id, *trim(documents[doc_id].content, *extent)) for doc_id, *extent in _pieces(places, taken))
+        new = [documents[doc_id].span(start, end) for doc_id, start, end in trimmed if end - start >= SHORTEST]
+    passages = [*before, *map(JudgedPassage, new)]
+    counted = [judged if judged.passage in members else _counted(judged, hits) for judged in passages]
     ordered = sorted(counted, key=lambda judged: (-judged.configurations, judged.rank, _place(judged.passage)))
     return replace(item, query=with_judgements(item.query, ordered))
 
@@ -130,19 +128,12 @@ def draw_sample(truth: Sequence[Truth], count: int, seed: int) -> list[Truth]:
     ]
     is_drawn = np.random.default_rng(seed).permutation(len(pooled)) < count
     drawn = {key for key, mark in zip(pooled, is_drawn, strict=True) if mark}
-    return [
-        replace(
-            item,
-            query=with_judgements(
-                item.query,
-                [
-                    replace(judged, sampled=(item.query.id, judged.passage) in drawn)
-                    for judged in judgements(item.query)
-                ],
-            ),
-        )
-        for item in truth
-    ]
+
+    def marked(query: Query) -> Query:
+        passages = judgements(query)
+        return with_judgements(query, [replace(one, sampled=(query.id, one.passage) in drawn) for one in passages])
+
+    return [replace(item, query=marked(item.query)) for item in truth]
 
 
 class PassageGrade(ModelAnswer):
@@ -217,28 +208,20 @@ def _graded(item: Truth, judge: str, grades: Mapping[Passage, PassageGrade]) -> 
         passage.graded(judge, grade.grade, grade.reason) if (grade := grades.get(passage.passage)) else passage
         for passage in judgements(item.query)
     ]
-    is_relevant: dict[Any, bool] = {
-        passage.passage: passage.grade >= RELEVANT_GRADE for passage in passages if passage.grade is not None
-    }
+    relevant = {passage.passage: passage for passage in passages if (passage.grade or 0) >= RELEVANT_GRADE}
+    refused = {passage.passage for passage in passages if passage.grade is not None} - relevant.keys()
     groups: list[tuple[Any, ...]] = [
-        group for group in item.groups if is_relevant.get(group[0], True) or not _was_added(item, group[0])
+        group
+        for group in item.groups
+        if group[0] not in refused or not str(item.origins.get(group[0], "")).startswith(ORIGIN)
     ]
     members = {member for group in groups for member in group}
-    added: dict[Any, str] = {
-        passage.passage: f"{ORIGIN}{passage.judge}"
-        for passage in passages
-        if is_relevant.get(passage.passage) and passage.passage not in members
-    }
+    added = {passage: f"{ORIGIN}{judged.judge}" for passage, judged in relevant.items() if passage not in members}
     groups = [*groups, *((passage,) for passage in added)] or list(item.groups)
     members = {member for group in groups for member in group}
-    origins: dict[Any, str] = {**item.origins, **added}
     fields: dict[str, Any] = {
         "relevant_spans" if isinstance(item, TokenLevelGroundTruth) else "relevant_chunk_ids": [g[0] for g in groups],
         "alternatives": {group[0]: group[1:] for group in groups if len(group) > 1},
-        "origins": {member: origin for member, origin in origins.items() if member in members},
+        "origins": {member: origin for member, origin in {**item.origins, **added}.items() if member in members},
     }
     return replace(item, query=with_judgements(item.query, passages), **fields)
-
-
-def _was_added(item: Truth, member: Any) -> bool:
-    return str(item.origins.get(member, "")).startswith(ORIGIN)

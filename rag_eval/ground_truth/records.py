@@ -135,18 +135,18 @@ class TokenLevelLine(_QueryLine):
 
     def read(self) -> tuple[TokenLevelGroundTruth | None, list[str]]:
         """Return the ground truth of the line, None if it has faults, and all its faults."""
-        faults: list[str] = []
-        spans: list[CharacterSpan] = []
+        faults, spans = list[str](), list[CharacterSpan]()
         alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
         origins: dict[CharacterSpan, str] = {}
         for line in self.relevant_spans:
-            if wrong := [fault for member in line.members if (fault := member.fault())]:
-                faults += wrong
+            try:
+                group = [member.span() for member in line.members]
+            except InvalidSpanError as error:
+                faults.append(str(error))
                 continue
-            seed, *others = group = [member.span() for member in line.members]
-            spans.append(seed)
-            if others:
-                alternatives.setdefault(seed, []).extend(others)
+            spans.append(group[0])
+            if len(group) > 1:
+                alternatives.setdefault(group[0], []).extend(group[1:])
             pairs = zip(group, line.members, strict=True)
             origins |= {span: member.origin for span, member in pairs if member.origin}
         return self._checked(

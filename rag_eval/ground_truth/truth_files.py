@@ -80,8 +80,6 @@ def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
 
 
 def _is_list(text: str) -> bool:
-    if not text.lstrip().startswith("["):
-        return False
     try:
         return isinstance(json.loads(text), list)
     except (ValueError, RecursionError):
@@ -93,7 +91,7 @@ def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedL
 
     A wrong header is a line without a record, and so is a file that is one JSON list.
     """
-    if _is_list(text):
+    if text.lstrip().startswith("[") and _is_list(text):
         fault = "the file is one JSON list: write its objects one a line, without brackets and commas around them"
         yield ParsedLine(1, None, None, [fault], None)
         return
