@@ -177,11 +177,8 @@ class Carrier:
         if len(old) * len(new) > EXACT_CELLS:
             return Carried("lost", None, "rewritten")
         first, after = (new_gap[0] + place for place in _image(old, new, start - old_gap[0], end - old_gap[0]))
-        # A span of whole words stays one.
-        while _is_border(self._old, start) and first > new_gap[0] and not _is_border(self._new, first):
-            first -= 1
-        while _is_border(self._old, end) and after < new_gap[1] and not _is_border(self._new, after):
-            after += 1
+        first = _to_word(self._new, first, new_gap[0] if _is_border(self._old, start) else first)
+        after = _to_word(self._new, after, new_gap[1] if _is_border(self._old, end) else after)
         text = self._new[first:after]
         if not text.strip():
             return Carried("lost", None, "deleted")
@@ -202,6 +199,13 @@ def _image(old: str, new: str, start: int, end: int) -> Place:
     number = bisect_left(walls, end, lo=1, hi=len(walls) - 1, key=lambda block: block.old_end)
     after = max(walls[number].new_end - (walls[number].old_end - end), walls[number - 1].new_end)
     return first, max(first, after)
+
+
+def _to_word(text: str, place: int, limit: int) -> int:
+    """Return the next border of a word up to the limit, so that a span of whole words stays one."""
+    while place != limit and not _is_border(text, place):
+        place += 1 if place < limit else -1
+    return place
 
 
 def _is_border(text: str, place: int) -> bool:
@@ -226,12 +230,7 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
     """
     items, documents = list(truth), corpus.by_id()
     judged = list(dict.fromkeys(span for item in items for span in judged_spans(item.query)))
-    by_document: dict[DocumentId, list[CharacterSpan]] = {}
-    for span in dict.fromkeys((*_members(items), *judged)):
-        by_document.setdefault(span.doc_id, []).append(span)
-    carried: dict[CharacterSpan, Carried] = {}
-    for doc_id, spans in by_document.items():
-        carried |= _carry_all(spans, documents.get(doc_id), (old or {}).get(doc_id, ()))
+    carried = _carry_spans(dict.fromkeys((*_members(items), *judged)), documents, old or {})
     new = {span: documents[span.doc_id].span(*now.place) if now.place else None for span, now in carried.items()}
     # A grade is about a text, and does not hold for an altered one.
     new_judged = {span: new[span] for span in judged if carried[span].status in ("kept", "moved")}
@@ -294,15 +293,28 @@ def _with_groups(
     return replace(item, relevant_spans=spans, alternatives=alternatives, origins=origins)
 
 
-def _carry_all(
-    spans: Sequence[CharacterSpan], document: Document | None, versions: Sequence[str]
+def _carry_spans(
+    spans: Iterable[CharacterSpan], documents: Mapping[DocumentId, Document], old: OldTexts
 ) -> dict[CharacterSpan, Carried]:
-    """Find what became of the spans of one document."""
-    if document is None:
-        return {span: Carried("lost", None, "document-gone") for span in spans}
-    content = document.content
-    if all(_matches(span, content) for span in spans):
-        return {span: Carried("kept", (span.start, span.end)) for span in spans}
+    """Find what became of spans, one document after the other."""
+    by_document: dict[DocumentId, list[CharacterSpan]] = {}
+    for span in spans:
+        by_document.setdefault(span.doc_id, []).append(span)
+    carried: dict[CharacterSpan, Carried] = {}
+    for doc_id, members in by_document.items():
+        if doc_id not in documents:
+            carried |= dict.fromkeys(members, Carried("lost", None, "document-gone"))
+        elif all(_matches(span, documents[doc_id].content) for span in members):
+            carried |= {span: Carried("kept", (span.start, span.end)) for span in members}
+        else:
+            carried |= _carry_through(members, documents[doc_id].content, old.get(doc_id, ()))
+    return carried
+
+
+def _carry_through(
+    spans: Sequence[CharacterSpan], content: str, versions: Sequence[str]
+) -> dict[CharacterSpan, Carried]:
+    """Carry the spans of a document through the difference from the version that most of them match, and so on."""
     carried: dict[CharacterSpan, Carried] = {}
     left, candidates = list(spans), [*versions, content]
     while left and candidates:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, get_args
 
 from rapidfuzz.distance import Levenshtein, Postfix, Prefix
 
@@ -16,6 +16,7 @@ from rag_eval.types.ids import DocumentId
 
 How = Literal["exact", "normalised", "fuzzy"]
 """Character by character; up to whitespace, Unicode form, case, quotes, dashes and emphasis; up to a few typos."""
+HOWS: tuple[How, ...] = get_args(How)
 
 Reason = Literal["empty", "too-short", "ambiguous", "not-found", "unknown-document"]
 """``too-short``: no exact match, and too short for a fuzzy one. ``ambiguous``: several places fit the hint."""

@@ -13,7 +13,7 @@ from rag_eval.chunking.sentence import trim
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.formatting import closest
 from rag_eval.ground_truth.folding import folded_words, places_of
-from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
+from rag_eval.ground_truth.locating import HOWS, Hint, Located, Locator, Rejected
 from rag_eval.types.documents import Document, DocumentsById
 from rag_eval.types.ids import DocumentId
 
@@ -70,7 +70,7 @@ Window = tuple[int, int]
 NAMES = ("page", "place")
 """The keys of a span that name its place, instead of ``start`` and ``end``."""
 
-_OFFSETS, _HOWS = {"start", "end"}, ("exact", "normalised", "fuzzy")
+_OFFSETS = {"start", "end"}
 _MOST_PREPARED = 100
 
 
@@ -184,50 +184,61 @@ class Quotes:
     def _find(self, prepared: _PreparedDocument, place: str, text: str) -> Window:
         """Return where a place has the text; without a text, the whole place."""
         document = prepared.document
-        where = _in(place, document.id)
         windows = prepared.windows(place) if place else [(0, len(document.content))]
         if not windows:
             raise GroundTruthError(_no_such_place(prepared, place))
         if not text:
-            trimmed = [trim(document.content, *window) for window in windows]
-            filled = [(start, end) for start, end in trimmed if start < end]
-            if len(filled) != 1:
-                count = f"is there {len(filled)} times" if filled else "has no text"
-                raise GroundTruthError(f"{where} {count}: quote the text that is meant")
-            return filled[0]
+            return _whole(document, windows, _in(place, document.id))
         exact = [(at, at + len(text)) for window in windows for at in places_of(text, document.content, 2, *window)]
         found = list(dict.fromkeys(exact or self._locate(prepared, text, windows)))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            places = " and ".join(f"[{start}, {end})" for start, end in found[:2])
-            raise GroundTruthError(
-                f"{preview(text)} is more than once in {where}, at {places}: quote more, or give start and end"
-            )
-        elsewhere = [document.place_at(at) for at in places_of(text, document.content, 1)]
-        if place and elsewhere and elsewhere[0]:
-            raise GroundTruthError(f"{preview(text)} is not in {where}, it is in {elsewhere[0]}: write {elsewhere[0]}")
-        raise GroundTruthError(f"{preview(text)} is not in {where}: copy the text as the document has it")
+        if len(found) != 1:
+            raise GroundTruthError(_not_once(document, place, text, found))
+        return found[0]
 
     def _locate(self, prepared: _PreparedDocument, text: str, windows: Sequence[Window]) -> list[Window]:
-        document, found = prepared.document, list[Located]()
+        length = len(prepared.document.content)
         for beyond in (0, 2 * len(text)):  # a quote may go on at the next page
+            found = list[Located]()
             for begin, stop in windows:
-                window = begin, min(len(document.content), stop + beyond)
-                location = prepared.locator.locate(text, hint=Hint(window=window))
-                if isinstance(location, Rejected) and location.candidates:
-                    return [(span.start, span.end) for span in location.candidates]
-                found += [location] if isinstance(location, Located) and location.span.start < stop else []
+                location = prepared.locator.locate(text, hint=Hint(window=(begin, min(length, stop + beyond))))
+                if isinstance(location, Rejected):
+                    if location.candidates:
+                        return [(span.start, span.end) for span in location.candidates]
+                elif location.span.start < stop:
+                    found.append(location)
             if found:
-                break
-        best = min((_HOWS.index(location.how) for location in found), default=0)
-        nearest = [location.span for location in found if location.how == _HOWS[best]]
-        if _HOWS[best] == "fuzzy":
+                return self._nearest(prepared.document, text, found)
+        return []
+
+    def _nearest(self, document: Document, text: str, found: Sequence[Located]) -> list[Window]:
+        how = min((location.how for location in found), key=HOWS.index)
+        nearest = [location.span for location in found if location.how == how]
+        if how == "fuzzy":
             self.differing += [
                 f"{document.id!r} has {preview(span.text)} at [{span.start}, {span.end}), not {preview(text)}"
                 for span in nearest
             ]
         return [(span.start, span.end) for span in nearest]
+
+
+def _whole(document: Document, windows: Sequence[Window], where: str) -> Window:
+    trimmed = [trim(document.content, *window) for window in windows]
+    filled = [(start, end) for start, end in trimmed if start < end]
+    if len(filled) != 1:
+        count = f"is there {len(filled)} times" if filled else "has no text"
+        raise GroundTruthError(f"{where} {count}: quote the text that is meant")
+    return filled[0]
+
+
+def _not_once(document: Document, place: str, text: str, found: Sequence[Window]) -> str:
+    where = _in(place, document.id)
+    if found:
+        places = " and ".join(f"[{start}, {end})" for start, end in found[:2])
+        return f"{preview(text)} is more than once in {where}, at {places}: quote more, or give start and end"
+    elsewhere = next((document.place_at(at) for at in places_of(text, document.content, 1)), None)
+    if place and elsewhere:
+        return f"{preview(text)} is not in {where}, it is in {elsewhere}: write {elsewhere}"
+    return f"{preview(text)} is not in {where}: copy the text as the document has it"
 
 
 def _place_name(span: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_trave
 from rag_eval.ground_truth.truth_files import write_truth
 from rag_eval.storage.files import scratch_path, write_atomically, writing
 from rag_eval.types.documents import Document
+from rag_eval.types.evidence import ChunkLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 
@@ -83,6 +84,23 @@ class ImportSummary:
     endings: Sequence[str]
     """The extensions of the documents."""
 
+    @classmethod
+    def of(cls, found: ImportedTruth, truth: Path, corpus: Path | None, other_files: int) -> "ImportSummary":
+        """Summarise an import that was written."""
+        return cls(
+            evaluation_type="chunk-level" if isinstance(found.truth[0], ChunkLevelGroundTruth) else "token-level",
+            queries=len(found.truth),
+            unanswerable=sum(item.unanswerable for item in found.truth),
+            answers=sum(len(item.groups) for item in found.truth),
+            documents=len(found.documents),
+            left_out=found.notes.left_out,
+            mended=found.notes.mended,
+            truth=truth,
+            corpus=corpus,
+            other_files=other_files,
+            endings=sorted({PurePosixPath(document.id).suffix for document in found.documents}),
+        )
+
     @property
     def next_command(self) -> str | None:
         """The command that runs a benchmark on the import; None without documents."""
@@ -120,7 +138,7 @@ def write_import(
         raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
     corpus, others = found.corpus_folder, 0
     with scratch_path(output.parent) as scratch:
-        kind = write_truth(scratch, found.truth)
+        write_truth(scratch, found.truth)
         if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
             raise ArtifactError(
                 f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
@@ -130,16 +148,4 @@ def write_import(
             others = write_corpus(corpus, found.documents, overwrite=overwrite)
         with writing(output):
             os.replace(scratch, output)
-    return ImportSummary(
-        evaluation_type=kind,
-        queries=len(found.truth),
-        unanswerable=sum(item.unanswerable for item in found.truth),
-        answers=sum(len(item.groups) for item in found.truth),
-        documents=len(found.documents),
-        left_out=found.notes.left_out,
-        mended=found.notes.mended,
-        truth=output,
-        corpus=corpus,
-        other_files=others,
-        endings=sorted({PurePosixPath(document.id).suffix for document in found.documents}),
-    )
+    return ImportSummary.of(found, output, corpus, others)
