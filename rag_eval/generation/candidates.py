@@ -259,8 +259,9 @@ def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embe
     # Embeddings hardly tell "Route 2" from "Route 3".
     groups: dict[frozenset[str], list[int]] = {}
     for row, candidate in enumerate(unique):
-        numbers = frozenset(word for word in words(candidate.text) if any(c.isdigit() for c in word))
-        groups.setdefault(numbers, []).append(row)
+        groups.setdefault(frozenset(word for word in words(candidate.text) if any(map(str.isdigit, word))), []).append(
+            row
+        )
     for rows in groups.values():
         for later, nearest, similarity in _alike(vectors[rows], most):
             detail = f"similarity {similarity:.2f} with: {unique[rows[nearest]].text}"

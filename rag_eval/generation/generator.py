@@ -282,16 +282,22 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         if not windows_of:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if queries:
-            if self.evaluation_type == "chunk-level":
-                raise ConfigurationError("the answers to real questions are spans: remove the chunker")
-            return [planner.evidence(text, self._passages.find(text, MOST_BY_EACH)) for text in _by_text(queries)]
+            return self._plan_real(queries)
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
         assignments: list[Assignment] = []
         for windows in windows_of:
             if documents is None or windows[0].doc_id in documents:
                 assignments += planner.per_document(windows, queries_per_doc)
-        return [*assignments, *self._plan_totals(windows_of)] if totals else assignments
+        if totals:
+            assignments += self._plan_totals(windows_of)
+        return assignments
+
+    def _plan_real(self, queries: Sequence[Query]) -> list[Assignment]:
+        if self.evaluation_type == "chunk-level":
+            raise ConfigurationError("the answers to real questions are spans: remove the chunker")
+        passages = {text: self._passages.find(text, MOST_BY_EACH) for text in _by_text(queries)}
+        return [self._planner.evidence(text, found) for text, found in passages.items()]
 
     def _plan_totals(self, windows_of: Sequence[Sequence[Window]]) -> Iterator[Assignment]:
         """Plan the questions that are asked about the whole corpus."""

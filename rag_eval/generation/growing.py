@@ -20,11 +20,10 @@ from rag_eval.generation.candidates import GenerationReport
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.settings import GenerationOptions, OnProgress
-from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.folding import folded_words
 from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.entries import lock_path, rejected_path
-from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, words_of
+from rag_eval.ground_truth.sources import Carry, FileTruth, Observed, Reading, Surroundings, words_of
 from rag_eval.ground_truth.truth_files import Truth, read_truth, rewrite_truth, write_truth
 from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.cost import Prices
@@ -290,7 +289,7 @@ class Growing:
     def write(
         self,
         added: Sequence[Truth],
-        carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] | None = None,
+        carry: Carry | None = None,
     ) -> list[Truth]:
         """Add new questions to the file, re-anchor its spans, and return the questions that match the documents.
 
@@ -305,21 +304,25 @@ class Growing:
         with wait_for_lock(lock_path(path)):
             there = self._read(path)
             taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
-            truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
+            truth: list[Truth] = [*there, *(item for item in added if not taken & _keys(item))]
             if not truth:
                 raise GroundTruthError(self._nothing())
-            fitting, kept = truth, truth
-            if carry is not None and self._level == "token-level":
-                report = carry(truth, self._corpus)
-                fitting, lost = list(report.truth), {item.query.id for item in (*report.lost, *report.unanswered)}
-                carried = {item.query.id: item for item in report.truth}
-                kept = [item if item.query.id in lost else carried[item.query.id] for item in truth]
+            fitting, kept = self._carried(truth, carry) if carry else (truth, truth)
             if not there:
                 write_truth(path, kept)
             elif kept != there:
                 rewrite_truth(path, kept, self._corpus.by_id)
         self.asked.write(asked_path(path))
         return fitting
+
+    def _carried(self, truth: list[Truth], carry: Carry) -> tuple[list[Truth], list[Truth]]:
+        """Return the questions that match the documents, and all, moved where no span was lost."""
+        if self._level == "chunk-level":
+            return truth, truth
+        report = carry([item for item in truth if isinstance(item, TokenLevelGroundTruth)], self._corpus)
+        lost = {item.query.id for item in (*report.lost, *report.unanswered)}
+        carried = {item.query.id: item for item in report.truth}
+        return list(report.truth), [item if item.query.id in lost else carried[item.query.id] for item in truth]
 
     def _read(self, path: Path) -> list[Truth]:
         """Read the questions of a file, unless it does not exist or is ignored."""

@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 
 from rag_eval.generation.candidates import Candidate, Draft, DropError, Reason
 from rag_eval.generation.generator import SyntheticDatasetGenerator
-from rag_eval.generation.questions import ChunkQuestion, ChunkQuestions, SpanQuestion, SpanQuestions, label
+from rag_eval.generation.questions import (
+    Assignment,
+    ChunkQuestion,
+    ChunkQuestions,
+    Excerpt,
+    SpanQuestion,
+    SpanQuestions,
+    label,
+)
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
 from rag_eval.ground_truth.locating import Hint, Locator, Rejected
 from rag_eval.llm.chat import ChatClient
@@ -42,20 +50,8 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
         question, assignment = draft.question, draft.assignment
         if not isinstance(question, SpanQuestion):
             raise DropError("no excerpt", draft.text)
-        windows = {label(number): window for number, window in enumerate(assignment.windows)}
-        spans: dict[tuple[str, int, int], CharacterSpan] = {}
-        for excerpt in question.excerpts:
-            window = windows.get(excerpt.document)
-            if window is not None:
-                hint = Hint(before=excerpt.before, window=(window.start, window.end))
-                place = self._locator.locate(excerpt.text, window.doc_id, hint)
-            elif excerpt.document:
-                raise DropError("unknown document", excerpt.document)
-            else:  # a verdict quotes passages without naming their documents
-                place = self._locator.locate(excerpt.text)
-            if isinstance(place, Rejected):
-                raise DropError(_UNPLACED.get(place.reason, "excerpt not found"), excerpt.text)
-            spans[place.span.doc_id, place.span.start, place.span.end] = place.span
+        found = [self._located(excerpt, assignment) for excerpt in question.excerpts]
+        spans = {(span.doc_id, span.start, span.end): span for span in found}
         if not spans:
             raise DropError("no excerpt", question.question)
         ordered = tuple(spans[key] for key in sorted(spans))
@@ -63,6 +59,20 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
         if assignment.purpose == "cross-document" and len(documents) < 2:
             raise DropError("one document only", ordered[0].doc_id)
         return Candidate(draft, tuple(span.text for span in ordered), documents, ordered)
+
+    def _located(self, excerpt: Excerpt, assignment: Assignment) -> CharacterSpan:
+        windows = {label(number): window for number, window in enumerate(assignment.windows)}
+        window = windows.get(excerpt.document)
+        if window is not None:
+            hint = Hint(before=excerpt.before, window=(window.start, window.end))
+            place = self._locator.locate(excerpt.text, window.doc_id, hint)
+        elif excerpt.document:
+            raise DropError("unknown document", excerpt.document)
+        else:  # a verdict quotes passages without naming their documents
+            place = self._locator.locate(excerpt.text)
+        if isinstance(place, Rejected):
+            raise DropError(_UNPLACED.get(place.reason, "excerpt not found"), excerpt.text)
+        return place.span
 
 
 class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGroundTruth]):

@@ -1,6 +1,7 @@
 """The parts of documents that a model sees: windows, pairs of related windows, and passages found by a search."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -92,15 +93,13 @@ def related_pairs(windows: Sequence[Window], count: int, embedder: Embedder) -> 
     """
     if count < 1 or len({window.doc_id for window in windows}) < 2:
         return []
-    pairs = _nearest_pairs(windows, embedder)
+    pairs = [(pair, {window.doc_id for window in pair}) for pair in _nearest_pairs(windows, embedder)]
     chosen: list[tuple[Window, Window]] = []
-    uses = dict.fromkeys((window.doc_id for window in windows), 0)
+    uses = Counter[DocumentId]()
     while len(chosen) < count and pairs:
-        best = min(pairs, key=lambda pair: max(uses[window.doc_id] for window in pair))
-        names = {window.doc_id for window in best}
-        pairs = [pair for pair in pairs if {window.doc_id for window in pair} != names]
-        for name in names:
-            uses[name] += 1
+        best, names = min(pairs, key=lambda pair: max(uses[name] for name in pair[1]))
+        pairs = [pair for pair in pairs if pair[1] != names]
+        uses.update(names)
         chosen.append(best)
     return chosen
 

@@ -265,13 +265,7 @@ def audit_chunk_level(text: str) -> TruthAudit:
     """Audit the text of a chunk-level file; only a run with its chunker can check the ids."""
     lines = list(truth_lines(text, ChunkLevelLine, Quotes(None)))
     records = [line.record for line in lines if line.record]
-    remarks = [*_asked_twice(lines)]
-    for line in lines:
-        ids = line.record.relevant_chunk_ids if line.record else []
-        for chunk_id in sorted({chunk_id for chunk_id in ids if ids.count(chunk_id) > 1}):
-            remarks.append(finding("answer given twice", line, f"{chunk_id!r} is given twice: once is enough"))
-        if ids and line.record and not isinstance(line.record.metadata.get("chunker"), str):
-            remarks.append(finding("no chunker", line, 'the chunker is not named: add it as metadata "chunker"'))
+    remarks = [*_asked_twice(lines), *_chunk_remarks(lines)]
     answers = sum(len(record.relevant_chunk_ids) + sum(map(len, record.alternatives.values())) for record in records)
     return TruthAudit(
         evaluation_type="chunk-level",
@@ -282,6 +276,15 @@ def audit_chunk_level(text: str) -> TruthAudit:
         faults=[*_line_faults(lines)],
         remarks=sorted(remarks, key=lambda finding: finding.line),
     )
+
+
+def _chunk_remarks(lines: Sequence[ParsedLine[ChunkLevelLine]]) -> Iterator[Finding]:
+    for line in lines:
+        counts = Counter(line.record.relevant_chunk_ids if line.record else [])
+        for chunk_id in sorted(chunk_id for chunk_id, count in counts.items() if count > 1):
+            yield finding("answer given twice", line, f"{chunk_id!r} is given twice: once is enough")
+        if line.record and counts and not isinstance(line.record.metadata.get("chunker"), str):
+            yield finding("no chunker", line, 'the chunker is not named: add it as metadata "chunker"')
 
 
 def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:

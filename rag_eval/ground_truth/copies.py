@@ -7,6 +7,7 @@ spans of the query are not added.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain, groupby
 from typing import Literal
 
 import pyarrow as pa
@@ -78,17 +79,16 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
 
 def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list[CharacterSpan]:
     """Return the first ``MOST_PLACES`` places of each text, by document and start."""
-    by_head: dict[str, list[str]] = {}
-    for text in sorted({text for text in texts if len(text) >= LEAST_CHARACTERS}):
-        by_head.setdefault(text[:LEAST_CHARACTERS], []).append(text)
-    places: dict[str, list[CharacterSpan]] = {text: [] for group in by_head.values() for text in group}
-    for document in documents if by_head else ():
+    long = sorted({text for text in texts if len(text) >= LEAST_CHARACTERS})
+    by_head = {head: list(some) for head, some in groupby(long, key=lambda text: text[:LEAST_CHARACTERS])}
+    places: dict[str, list[CharacterSpan]] = {text: [] for text in long}
+    for document in documents if long else ():
         content, counts = document.content, Counter[str]()
-        for start in starts_of(list(by_head), content):
+        for start in starts_of(by_head.keys(), content):
             for text in by_head[content[start : start + LEAST_CHARACTERS]]:
                 if counts[text] < MOST_PLACES and content.startswith(text, start):
                     counts[text] += 1
                     places[text].append(document.span(start, start + len(text)))
         for text in counts:
             places[text] = sorted(places[text], key=lambda span: (span.doc_id, span.start))[:MOST_PLACES]
-    return [place for found in places.values() for place in found]
+    return list(chain(*places.values()))

@@ -191,7 +191,7 @@ class Locator:
         if spans := self._exact(text, doc_id, hint):
             return self._resolved(spans, "exact", hint)
         spans, core = self._normalised(form, doc_id, hint), _FRAME.sub("", form)
-        if not spans and core not in ("", form):
+        if not spans and core != form:
             spans = self._normalised(core, doc_id, hint)
         if spans:
             aligned = aligned_form(text)

@@ -40,12 +40,15 @@ class Reading(NamedTuple):
     cost: float | None = 0.0
 
 
+Carry = Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport]
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """The storage of the workspace, and a function that re-anchors spans; attempts of one run have the same ``run``."""
 
     storage: Storage
-    carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] = field(repr=False)
+    carry: Carry = field(repr=False)
     run: object = None
 
 

@@ -264,14 +264,16 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
         # Some gateways send errors with the status of a success.
         reason = "the service answered without choices"
         return CallFailure(reason, "check the model and the server's address", may_pass=True, maybe_billed=True)
-    choice = choices[0] if choices else None
-    message = part_of(choice, "message")
-    content, refusal = _text(part_of(message, "content")), _text(part_of(message, "refusal"))
-    usage = part_of(completion, "usage")
+    return _answer_in(completion, choices[0] if choices else None, request)
+
+
+def _answer_in(completion: object, choice: object, request: ChatRequest) -> Answer:
+    message, usage = part_of(choice, "message"), part_of(completion, "usage")
+    content = _text(part_of(message, "content"))
     read, written = part_of(usage, "prompt_tokens"), part_of(usage, "completion_tokens")
     return Answer(
         content=content,
-        refusal=refusal,
+        refusal=_text(part_of(message, "refusal")),
         finish_reason=_text(part_of(choice, "finish_reason")),
         input_tokens=read if type(read) is int and read > 0 else request.input_tokens,
         output_tokens=written if type(written) is int and written >= 0 else count_tokens(content or "", "o200k_base"),

@@ -4,7 +4,7 @@ An article becomes a document, with a blank line between its paragraphs. Every a
 ``is_impossible`` makes a question unanswerable.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -69,16 +69,22 @@ def read_squad(path: Path) -> ImportedTruth:
         if document is None:
             continue
         documents.append(document)
-        base = 0
-        for where, paragraph in paragraphs:
-            source = Document(DocumentId(f"{title}, {where}"), paragraph.context)
-            for question in paragraph.qas:
-                item = _item(question, title, where, source, placer, notes)
-                if item is not None:
-                    spans = [document.span(base + span.start, base + span.end) for span in item.relevant_spans]
-                    truth.append(TokenLevelGroundTruth(item.query, spans, item.unanswerable))
-            base += len(paragraph.context) + len(BETWEEN)
+        truth += _items(paragraphs, title, document, placer, notes)
     return ImportedTruth(unique_questions(truth, notes), notes, documents)
+
+
+def _items(
+    paragraphs: Sequence[tuple[str, _Paragraph]], title: str, document: Document, placer: Placer, notes: ImportNotes
+) -> Iterator[TokenLevelGroundTruth]:
+    """Yield the questions of an article with the places of their answers in its document."""
+    base = 0
+    for where, paragraph in paragraphs:
+        source = Document(DocumentId(f"{title}, {where}"), paragraph.context)
+        for question in paragraph.qas:
+            if (item := _item(question, title, where, source, placer, notes)) is not None:
+                spans = [document.span(base + span.start, base + span.end) for span in item.relevant_spans]
+                yield TokenLevelGroundTruth(item.query, spans, item.unanswerable)
+        base += len(paragraph.context) + len(BETWEEN)
 
 
 def _paragraphs(article: _Article, place: str, notes: ImportNotes) -> Iterator[tuple[str, _Paragraph]]:

@@ -135,10 +135,13 @@ class ReviewFiles:
 
     def read(self) -> None:
         """Read both files again."""
-        self._files = {"truth": _LineFile(self.path), "rejected": _LineFile(rejected_path(self.path))}
+        self._files: dict[Side, _LineFile] = {
+            "truth": _LineFile(self.path),
+            "rejected": _LineFile(rejected_path(self.path)),
+        }
         self.entries: dict[QueryId, Entry] = {}
         self.broken: list[str] = []
-        self._slots = {"truth": self._read("truth"), "rejected": self._read("rejected")}
+        self._slots: dict[Side, list[Entry | str]] = {"truth": self._read("truth"), "rejected": self._read("rejected")}
         # A rejected query that is accepted goes to the end of the ground truth.
         self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
         self.is_sampled = any(passage.sampled for entry in self.entries.values() for passage in entry.judged)
@@ -164,12 +167,11 @@ class ReviewFiles:
         """Write the files, first the one that the changed entry belongs to, so that it is never in neither."""
         if changed.side == "rejected" and not any(slot is changed for slot in self._slots["rejected"]):
             self._slots["rejected"].append(changed)
-        sides: list[Side] = ["truth", "rejected"] if changed.side == "truth" else ["rejected", "truth"]
-        for side in sides:
+        for side in sorted(self._files, key=lambda side: side != changed.side):
             slots = [slot for slot in self._slots[side] if isinstance(slot, str) or slot.side == side]
-            is_used = bool(self._files[side].lines) or any(isinstance(slot, Entry) for slot in slots)
             lines = [slot.line if isinstance(slot, Entry) else slot for slot in slots]
-            self._files[side].save(lines if is_used else [])
+            has_entries = any(isinstance(slot, Entry) for slot in slots)
+            self._files[side].save(lines if has_entries or self._files[side].lines else [])
 
     def _read(self, side: Side) -> list[Entry | str]:
         slots: list[Entry | str] = []

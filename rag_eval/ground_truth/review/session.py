@@ -211,28 +211,30 @@ class ReviewSession:
         """Add a passage to a query, or move one; raise like ``decide``, and on an impossible place."""
         with self._changing():
             entry = self.entry(query_id)
-            spans, judged = entry.record.relevant_spans, entry.judged
-            span = self._placed(new)
+            span, judged = self._placed(new), entry.judged
             old = self._passage(entry, new.replaces) if new.replaces else None
-            is_member = old is not None and old.place in entry.places
-            # A span may replace another span. It may not replace an alternative, nor may an alternative move to it.
-            is_alternative = is_member and all(group is not old for group in spans)
-            others = [m for group in spans if group is not old for m in group.members[not is_alternative :]]
-            if any(other.place == span.place for other in others if other is not old):
-                raise GroundTruthError(
-                    f"[{span.start}, {span.end}) of {span.doc_id!r} is an alternative of another span: keep one of them"
-                )
-            if old is not None and is_member:
-                changed = [self._moved(group, old, span) for group in spans]
-            else:
-                changed = [*spans, span.model_copy(update={"origin": old.origin if old else None})]
+            groups = self._with_span(entry.record.relevant_spans, span, old)
             if old is not None:
                 judged = [passage for passage in judged if _place_of(passage) != old.place]
-            unique: dict[Place, AlternativeLine] = {}
-            for group in changed:
+            unique: dict[Place, SpanLine] = {}
+            for group in groups:
                 unique.setdefault(group.place, group)
             line = _with_spans(entry.line, unique.values())
             self._apply(entry, line, self._judged(judged, span, HIGHEST_GRADE), entry.side)
+
+    def _with_span(self, spans: Sequence[SpanLine], span: SpanLine, old: AlternativeLine | None) -> list[SpanLine]:
+        """Return the spans of a query with one more, or with a member moved."""
+        is_member = old is not None and any(member is old for group in spans for member in group.members)
+        # A span may replace another span. It may not replace an alternative, nor may an alternative move to it.
+        is_alternative = is_member and all(group is not old for group in spans)
+        others = [m for group in spans if group is not old for m in group.members[not is_alternative :]]
+        if any(other.place == span.place for other in others if other is not old):
+            raise GroundTruthError(
+                f"[{span.start}, {span.end}) of {span.doc_id!r} is an alternative of another span: keep one of them"
+            )
+        if old is not None and is_member:
+            return [self._moved(group, old, span) for group in spans]
+        return [*spans, span.model_copy(update={"origin": old.origin if old else None})]
 
     def undo(self) -> QueryId | None:
         """Undo the last decision of this session and return its query; None if there is none.
