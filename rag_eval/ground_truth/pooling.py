@@ -208,20 +208,21 @@ def _graded(item: Truth, judge: str, grades: Mapping[Passage, PassageGrade]) -> 
         passage.graded(judge, grade.grade, grade.reason) if (grade := grades.get(passage.passage)) else passage
         for passage in judgements(item.query)
     ]
+    origins: dict[Any, str] = {**item.origins}
     relevant = {passage.passage: passage for passage in passages if (passage.grade or 0) >= RELEVANT_GRADE}
     refused = {passage.passage for passage in passages if passage.grade is not None} - relevant.keys()
     groups: list[tuple[Any, ...]] = [
-        group
-        for group in item.groups
-        if group[0] not in refused or not str(item.origins.get(group[0], "")).startswith(ORIGIN)
+        group for group in item.groups if group[0] not in refused or not origins.get(group[0], "").startswith(ORIGIN)
     ]
     members = {member for group in groups for member in group}
-    added = {passage: f"{ORIGIN}{judged.judge}" for passage, judged in relevant.items() if passage not in members}
+    added: dict[Any, str] = {
+        passage: f"{ORIGIN}{judged.judge}" for passage, judged in relevant.items() if passage not in members
+    }
     groups = [*groups, *((passage,) for passage in added)] or list(item.groups)
     members = {member for group in groups for member in group}
     fields: dict[str, Any] = {
         "relevant_spans" if isinstance(item, TokenLevelGroundTruth) else "relevant_chunk_ids": [g[0] for g in groups],
         "alternatives": {group[0]: group[1:] for group in groups if len(group) > 1},
-        "origins": {member: origin for member, origin in {**item.origins, **added}.items() if member in members},
+        "origins": {member: origin for member, origin in (origins | added).items() if member in members},
     }
     return replace(item, query=with_judgements(item.query, passages), **fields)
