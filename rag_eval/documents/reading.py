@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -105,14 +105,12 @@ class Loaders:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @cached_property
-    def _built_in(self) -> dict[str, Loader]:
-        return {suffix: LOADER.make(name) for suffix, name in SUFFIXES.items()}
-
     def of(self, name: str) -> Loader | None:
         """Return the loader of a file, or None if it is read as text."""
-        pattern = self._pattern(name)
-        return self._built_in.get(Path(name).suffix.lower()) if pattern is None else self.given[pattern]
+        pattern, suffix = self._pattern(name), Path(name).suffix.lower()
+        if pattern is not None:
+            return self.given[pattern]
+        return _built_in(SUFFIXES[suffix]) if suffix in SUFFIXES else None
 
     def _pattern(self, name: str) -> str | None:
         return next((pattern for pattern in self.given if _matches(name, pattern)), None)
@@ -135,6 +133,12 @@ class Loaders:
             for pattern in self.given
             if not any(_matches(name, pattern) for name in known)
         ]
+
+
+@cache
+def _built_in(name: str) -> Loader:
+    loader: Loader = LOADER.make(name)
+    return loader
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -1,7 +1,7 @@
 """Queries, ground truth, relevance judgements, and the outputs of a run."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict, TypeVar
 
@@ -77,10 +77,10 @@ class TokenLevelGroundTruth:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relevant_spans", tuple(self.relevant_spans))
-        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
+        alternatives = {member: tuple(others) for member, others in self.alternatives.items() if others}
+        object.__setattr__(self, "alternatives", alternatives)
         object.__setattr__(self, "origins", dict(self.origins))
-        _check_unanswerable(self, len(self.relevant_spans), "spans")
-        _check_groups(self.query, self.relevant_spans, self.alternatives, self.origins, _span_name)
+        _check(self, self.relevant_spans, "spans")
 
     @property
     def groups(self) -> list[tuple[CharacterSpan, ...]]:
@@ -106,10 +106,10 @@ class ChunkLevelGroundTruth:
             ids = preview(self.relevant_chunk_ids)
             raise GroundTruthError(f"{self.query.id}: the relevant chunk ids are the text {ids}: give a list of ids")
         object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
-        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
+        alternatives = {member: tuple(others) for member, others in self.alternatives.items() if others}
+        object.__setattr__(self, "alternatives", alternatives)
         object.__setattr__(self, "origins", dict(self.origins))
-        _check_unanswerable(self, len(self.relevant_chunk_ids), "chunk ids")
-        _check_groups(self.query, self.relevant_chunk_ids, self.alternatives, self.origins, repr)
+        _check(self, self.relevant_chunk_ids, "chunk ids")
 
     @property
     def groups(self) -> list[tuple[ChunkId, ...]]:
@@ -123,41 +123,33 @@ class ChunkLevelGroundTruth:
         return name if isinstance(name, str) else None
 
 
-def _without_empty(alternatives: Groups[Member]) -> dict[Member, tuple[Member, ...]]:
-    return {seed: tuple(members) for seed, members in alternatives.items() if members}
-
-
-def _check_unanswerable(truth: TokenLevelGroundTruth | ChunkLevelGroundTruth, answers: int, kind: str) -> None:
-    if truth.unanswerable and answers:
-        raise GroundTruthError(
-            f"{truth.query.id}: it is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
-        )
-
-
-def _check_groups(
-    query: Query,
-    relevant: Sequence[Member],
-    alternatives: Groups[Member],
-    origins: Mapping[Member, str],
-    name: Callable[[Member], str],
-) -> None:
-    """Raise ``GroundTruthError`` if an alternative or an origin is not in exactly one group."""
-    if not alternatives and not origins:
-        return
-    counts = Counter(set(relevant)) + Counter(member for members in alternatives.values() for member in members)
+def _check(truth: TokenLevelGroundTruth | ChunkLevelGroundTruth, relevant: Sequence[Hashable], kind: str) -> None:
+    """Raise ``GroundTruthError`` if an unanswerable query has answers, or a member is not in exactly one group."""
     fault = ""
-    if stray := [member for member in alternatives if member not in set(relevant)]:
-        fault = f"{name(stray[0])} has alternatives and is not relevant itself: add it, or remove them"
-    elif twice := [member for member, count in counts.items() if count > 1]:
-        fault = f"{name(twice[0])} is in two groups, or twice in one: keep it once"
-    elif unknown := [member for member in origins if member not in counts]:
-        fault = f"{name(unknown[0])} has an origin and is in no group: add it, or remove the origin"
+    if truth.unanswerable and relevant:
+        fault = f"it is declared unanswerable and has {len(relevant)} relevant {kind}: remove one or the other"
+    elif truth.alternatives or truth.origins:
+        fault = _group_fault(relevant, truth.alternatives, truth.origins)
     if fault:
-        raise GroundTruthError(f"{query.id}: {fault}")
+        raise GroundTruthError(f"{truth.query.id}: {fault}")
 
 
-def _span_name(span: CharacterSpan) -> str:
-    return f"[{span.start}, {span.end}) of {span.doc_id!r}"
+def _group_fault(relevant: Sequence[Hashable], alternatives: Groups[Any], origins: Mapping[Any, str]) -> str:
+    counts = Counter({*relevant}) + Counter(member for members in alternatives.values() for member in members)
+    for member in alternatives:
+        if member not in relevant:
+            return f"{_name(member)} has alternatives and is not relevant itself: add it, or remove them"
+    for member, count in counts.items():
+        if count > 1:
+            return f"{_name(member)} is in two groups, or twice in one: keep it once"
+    for member in origins:
+        if member not in counts:
+            return f"{_name(member)} has an origin and is in no group: add it, or remove the origin"
+    return ""
+
+
+def _name(member: object) -> str:
+    return f"[{member.start}, {member.end}) of {member.doc_id!r}" if isinstance(member, CharacterSpan) else repr(member)
 
 
 TRUTH_KINDS: Mapping[EvaluationType, Any] = {
