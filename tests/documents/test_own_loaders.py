@@ -22,7 +22,6 @@ from rag_eval.pipeline.document_steps import CorpusSource, StoredDocuments
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.compare import compare_runs
 from rag_eval.results.outcome import BenchmarkOutcome
-from rag_eval.results.runs import data_differences
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from tasks.corpus import load_corpus
 from tests.chain import run_benchmark
@@ -254,17 +253,12 @@ def test_two_loaders_can_be_compared(folder: Path) -> None:
         outcomes.append(run_benchmark(workspace, config, reanchor=name == "drawn"))
     before, after = outcomes
     assert before.corpus.digest == after.corpus.digest
-    (told, *_) = data_differences(before, after)
-    assert told.startswith("the same files were read differently: .pdf by pdf (")
-    assert ".pdf by own_loaders:AsDrawn (" in told
-    with pytest.raises(ConfigurationError, match="were not measured on the same data: the same files were read"):
+    with pytest.raises(ConfigurationError, match=r"were read differently: \.pdf by pdf .*by own_loaders"):
         compare_runs(workspace, before, after)
-    compared = compare_runs(workspace, before, after, allow_different=True)
-    assert compared.queries > 0
-    found = [outcome.configurations[0].metrics["span_recall@1"] for outcome in outcomes]
-    asked = [outcome.inputs.truth.queries.rows for outcome in outcomes]
-    assert found[0] > 0.5
-    assert asked[1] < asked[0], "sentences that the other loader tears apart are no spans any more"
+    assert compare_runs(workspace, before, after, allow_different=True).queries > 0
+    assert before.configurations[0].metrics["span_recall@1"] > 0.5
+    queries = [outcome.inputs.truth.queries.rows for outcome in outcomes]
+    assert queries[1] < queries[0], "sentences that the other loader tears apart are no spans any more"
 
 
 def test_a_pattern_without_files_is_reported(tmp_path: Path) -> None:
