@@ -231,18 +231,17 @@ class CachedEmbedder:
         if not texts:
             return self._embedder.embed([])
         numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        distinct = list(numbers)
-        digests = keys_from_hex([text_sha256(text) for text in distinct])
-        dimension, is_paid = known_dimension(self._embedder), is_remote(self._embedder)
+        digests = keys_from_hex([text_sha256(text) for text in numbers])
+        lock = "" if is_remote(self._embedder) else lock
         with ExitStack() as stack:
-            found, vectors, tokens = rows.find(digests, dimension)
-            if (is_paid or lock) and not found.all():
-                stack.enter_context(rows.locked("" if is_paid else lock or ""))
-                found, vectors, tokens = rows.find(digests, dimension)
-            missing, cached = np.flatnonzero(~found).tolist(), np.flatnonzero(found).tolist()
-            self._count(len(texts), len(missing), self._tokens([distinct[row] for row in cached], tokens[cached]))
-            if missing:
-                fresh = self._embed_missing([distinct[row] for row in missing], digests[missing], rows, batches)
+            found, vectors, tokens = rows.find(digests, known_dimension(self._embedder))
+            if lock is not None and not found.all():
+                stack.enter_context(rows.locked(lock))
+                found, vectors, tokens = rows.find(digests, known_dimension(self._embedder))
+            distinct, missing = np.array(list(numbers), object), np.flatnonzero(~found)
+            self._count(len(texts), len(missing), self._tokens(distinct[found].tolist(), tokens[found]))
+            if len(missing):
+                fresh = self._embed_missing(distinct[missing].tolist(), digests[missing], rows, batches)
                 if vectors.shape[1] != fresh.shape[1]:
                     vectors = np.zeros((len(distinct), fresh.shape[1]), np.float32)
                 vectors[missing] = fresh
