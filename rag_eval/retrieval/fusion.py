@@ -156,21 +156,24 @@ class ForeignFusion(ForeignFunction):
         edges = [np.searchsorted(ranking.searches, np.arange(found.searches + 1)) for ranking in found.rankings]
         fused = []
         for search in range(found.searches):
-            rows = [slice(edge[search], edge[search + 1]) for edge in edges]
-            rankings = [
-                list(zip(ranking.chunks[part].tolist(), ranking.scores[part].tolist(), strict=True))
-                for ranking, part in zip(found.rankings, rows, strict=True)
+            parts = [
+                (ranking.chunks[edge[search] : edge[search + 1]], ranking.scores[edge[search] : edge[search + 1]])
+                for ranking, edge in zip(found.rankings, edges, strict=True)
             ]
-            scores = self.ask(self._call, rankings)
-            known = {chunk for ranking in rankings for chunk, _ in ranking}
-            if not isinstance(scores, Mapping) or not all(
-                chunk in known and isinstance(score, Real) and np.isfinite(float(score))
-                for chunk, score in scores.items()
-            ):
-                raise ConfigurationError(
-                    f"the fusion {self.label} returned {preview(repr(scores))}: return a mapping from chunks of the "
-                    "rankings to finite scores"
-                )
-            best = sorted(scores, key=lambda chunk: (-float(scores[chunk]), chunk))[:depth]
-            fused.append((np.array(best, np.int64), np.array([float(scores[chunk]) for chunk in best])))
+            scores = self._scores([list(zip(chunks.tolist(), own.tolist(), strict=True)) for chunks, own in parts])
+            best = sorted((-score, chunk) for chunk, score in scores.items())[:depth]
+            fused.append((np.array([chunk for _, chunk in best], np.int64), np.array([-score for score, _ in best])))
         return Ranking.of(fused)
+
+    def _scores(self, rankings: list[list[tuple[int, float]]]) -> dict[int, float]:
+        """Return what the function makes of the rankings of one search."""
+        scores = self.ask(self._call, rankings)
+        known = {chunk for ranking in rankings for chunk, _ in ranking}
+        if not isinstance(scores, Mapping) or not all(
+            chunk in known and isinstance(score, Real) and np.isfinite(float(score)) for chunk, score in scores.items()
+        ):
+            raise ConfigurationError(
+                f"the fusion {self.label} returned {preview(repr(scores))}: return a mapping from chunks of the "
+                "rankings to finite scores"
+            )
+        return {chunk: float(score) for chunk, score in scores.items()}
