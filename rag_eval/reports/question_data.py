@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,23 @@ from rag_eval.errors import TableError
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, Cut, higher_is_better, metric_of, split_name
 from rag_eval.metrics.passage_tokens import Slices, TokenCount, count_each
+from rag_eval.metrics.span_sets import merge_sorted
 from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
 from rag_eval.reports.question_tables import ConfigurationTables, Questions, affordable
-from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
 from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import has_places
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
+
+Ranges: TypeAlias = Counts
+"""A range ``[start, end)`` of code points a row: the number of a document, start and end."""
+
+MOST_CHARACTERS = 12_000_000
+"""The most text in a page: about ten megabytes, which a phone still opens."""
+
+CONTEXT = 400
+"""Characters carried on each side of a span if whole documents do not fit."""
 
 MOST_TAG_VALUES = 30
 """Metadata with more values is not offered as a filter."""
@@ -372,3 +381,55 @@ def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:
     """Return the index of each id among the known ones; -1 for an unknown one."""
     numbers: Counts = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
     return numbers
+
+
+def merged(ranges: Ranges) -> Ranges:
+    """Sort by document and start, and join ranges that overlap or touch."""
+    # All documents in a row with a position between them: one sort and one pass merge them all.
+    size = int(ranges.max(initial=0)) + 1
+    start, end = ranges[:, 0] * size + ranges[:, 1], ranges[:, 0] * size + ranges[:, 2]
+    order = np.argsort(start, kind="stable")
+    start, end, first = merge_sorted(start[order], end[order])
+    document = ranges[order[first], 0]
+    return np.stack([document, start - document * size, end - document * size], axis=1)
+
+
+def touching(ranges: Ranges, others: Ranges) -> Counts:
+    """Return the numbers of the ranges that share a character with one of ``others``, which are merged."""
+    size = int(max(ranges.max(initial=0), others.max(initial=0))) + 1
+    begins = np.append(others[:, 0] * size + others[:, 1], np.iinfo(np.int64).max)
+    after = np.searchsorted(others[:, 0] * size + others[:, 2], ranges[:, 0] * size + ranges[:, 1], side="right")
+    # Unknown documents have the number -1.
+    return np.flatnonzero((ranges[:, 0] >= 0) & (begins[after] < ranges[:, 0] * size + ranges[:, 2]))
+
+
+def choose_texts(
+    lengths: Counts, truth: Ranges, hits: Ranges, most: int = MOST_CHARACTERS
+) -> tuple[Ranges, Sequence[str]]:
+    """Choose about ``most`` characters of text to carry for these spans, and a note if some is left out.
+
+    All documents with a span if they fit; else the text around as many spans as fit, truth before hits. The ranges are
+    sorted and do not overlap.
+    """
+    spans = np.concatenate([truth, hits])
+    documents = np.unique(spans[:, 0])
+    total = int(lengths[documents].sum())
+    if total <= most:
+        return np.stack([documents, np.zeros_like(documents), lengths[documents]], axis=1), []
+    fits = int(np.searchsorted(np.cumsum(spans[:, 2] - spans[:, 1] + 2 * CONTEXT), most, side="right"))
+    chosen = spans[:fits]
+    start, end = np.maximum(chosen[:, 1] - CONTEXT, 0), np.minimum(chosen[:, 2] + CONTEXT, lengths[chosen[:, 0]])
+    which = "spans of truth and hits" if fits == len(spans) else f"{fits:,} of {len(spans):,} spans of truth and hits"
+    note = f"The documents have {total:,} characters, too many for one page: only the text around {which} is shown."
+    return merged(np.stack([chosen[:, 0], start, end], axis=1)), [note]
+
+
+def cut_texts(contents: pa.ChunkedArray, ranges: Ranges) -> list[bytes]:
+    """Return the text of each range, in UTF-8."""
+    texts: list[bytes] = []
+    current, content = -1, ""
+    for number, start, end in ranges.tolist():
+        if number != current:
+            current, content = number, contents[number].as_py()
+        texts.append(content[start:end].encode())
+    return texts

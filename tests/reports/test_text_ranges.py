@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.metrics.span_sets import merge_places
-from rag_eval.reports.text_ranges import CONTEXT, Ranges, choose_texts, cut_texts, merged, touching
+from rag_eval.reports.question_data import CONTEXT, Ranges, choose_texts, cut_texts, merged, touching
 
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
     lambda row: (row[0], row[1], sum(row[1:]))
