@@ -245,6 +245,32 @@ def test_a_selection_that_leaves_no_document_or_too_few_hits_is_refused(tmp_path
         benchmark(tmp_path, corpus, "token-level", "{where: {lang: {is: en}}}")
 
 
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+def test_a_notebook_takes_the_same_parts_and_gives_the_numbers_of_a_benchmark(
+    tmp_path: Path, corpus: Corpus, level: str
+) -> None:
+    config = benchmark(tmp_path, corpus, level, "{where: {lang: [en, fr]}, near_duplicates: 0.9, fetch_k: 20}")
+    given: dict[str, Any] = {"context": "headings", "queries": lambda text: [text, text.upper()]}
+    given["selection"] = {"where": {"lang": ["en", "fr"]}, "near_duplicates": 0.9, "fetch_k": 20}
+    if level == "token-level":
+        given |= {"returns": lambda chunk: (chunk.start, (chunk.start + chunk.end) // 2), "copies": "exact"}
+    listed = {key: [one] for key, one in given.items() if key != "copies"} | {"copies": given.get("copies", "off")}
+    config = BenchmarkConfig.model_validate(
+        config.model_dump() | listed | {"stores": ["memory"], "retrieval": ["vector"]}
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    stored = chain.evaluate(workspace, config.configurations()[0], chain.load_inputs(workspace, config))
+    kind: Any = TokenLevelEvaluation if level == "token-level" else ChunkLevelEvaluation
+    result = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], metrics=METRICS[level], **given)
+    # A benchmark is scored within a budget of tokens too.
+    asked = workspace.read_table(stored.scores.table).filter(pc.field("metric") == METRICS[level][0])
+    assert result.raw_results.scores.equals(asked.filter(pc.field("cut") == "hits"))
+    assert (result.raw_results.passages is None) == (level == "chunk-level")
+    if level == "token-level":
+        plain = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], **(given | {"copies": "off"}))
+        assert plain.metrics["span_recall@3"] <= result.metrics["span_recall@3"]
+
+
 def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> None:
     spans, ids = (
         kind(corpus, truth_of(corpus, kind.level))  # type: ignore[arg-type]
