@@ -1,5 +1,6 @@
 import logging
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
 from rag_eval.chunking.placement import as_position_aware
-from rag_eval.pipeline.document_caches import CUTS, cut_once
+from rag_eval.errors import SpanMismatchError
+from rag_eval.pipeline.document_caches import CUTS, cut_documents, cut_once
+from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.rows import KEY, KeyedRows, write_table
 from rag_eval.types.ids import text_sha256
 from tests.doubles.canary import Canary
@@ -106,3 +109,19 @@ def test_pieces_without_a_place_are_counted_also_when_the_cuts_are_kept(tmp_path
     chunks, new, skipped = cut(tmp_path, DOCS[:2], used)
     assert (new, skipped) == (2, 2)
     assert cut(tmp_path, DOCS[:2], used) == (chunks, 0, 2)
+
+
+class Shifted:
+    """Gives the first three characters as if they began at the second."""
+
+    name = "shifted"
+
+    def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
+        return [replace(doc.chunk_at(0, 3), start=1, end=4)]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_chunk_that_is_not_where_it_says_is_refused(tmp_path: Path, in_memory: bool) -> None:
+    workspace = None if in_memory else Workspace(root=tmp_path)
+    with pytest.raises(SpanMismatchError, match=r"at \[1, 4\), the span says '# T'"):
+        cut_documents(workspace, Shifted(), "shifted", DOCS)
