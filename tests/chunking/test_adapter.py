@@ -333,6 +333,8 @@ class SplitDocument:
 def test_true_claims_are_used_even_against_the_rule() -> None:
     adapter = giving(ClaimedChunk("ab", 6, 8), ClaimedChunk("ab", 3, 5))
     assert [c.start for c in adapter.chunk_with_positions(document("ab ab ab"))] == [6, 3]
+    adapter = giving(ClaimedChunk("aaaa", 0, 4), ClaimedChunk("aaaa", 1, 5), ClaimedChunk("aaa", 4, 7))
+    assert [c.start for c in adapter.chunk_with_positions(document("a" * 7))] == [0, 1, 4], "2 would be even"
 
 
 @pytest.mark.parametrize(
