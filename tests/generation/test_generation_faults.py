@@ -27,7 +27,6 @@ def bodies(server: OpenAIServer) -> list[str]:
     "fault",
     [
         Status(429, headers={"retry-after": "0.01"}),
-        Status(500),
         Status(503, headers={"retry-after-ms": "5"}),
         Hang(5),
         Disconnect(),

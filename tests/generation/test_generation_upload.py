@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from langsmith import utils as langsmith_utils
 
-from rag_eval import GenerationOptions, TokenLevelSyntheticDatasetGenerator
+from rag_eval import TokenLevelSyntheticDatasetGenerator
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_truth import pull_truth
 from tests.doubles.langsmith_server import KEY, LangSmithServer
@@ -61,16 +61,3 @@ def test_a_dataset_of_ones_own_and_no_upload_at_all(
     generator.generate(1, dataset_name="mine")
     assert generator.report.upload is not None
     assert (generator.report.upload.dataset_name, generator.report.upload.state) == ("mine", "sent")
-
-
-def test_a_dataset_that_got_other_truth_since_is_brought_back(
-    token_level: Make, langsmith: LangSmithServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LANGSMITH_API_KEY", KEY)
-    first = token_level(harbours("Storvåg"), options=GenerationOptions(seed=1))
-    for generator in (first, token_level(harbours("Storvåg"), options=GenerationOptions(seed=2)), first):
-        truth = generator.generate(1, dataset_name="mine")
-        service = LangSmithService.connect()
-        (kept,) = [item for item in pull_truth(service, "mine") if item.query.id == truth[0].query.id]
-        service.close()
-        assert kept.query.metadata["seed"] == truth[0].query.metadata["seed"]

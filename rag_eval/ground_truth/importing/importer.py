@@ -138,18 +138,12 @@ def _escaped(doc_id: str) -> str:
     )
 
 
-def json_file(path: Path) -> JsonValue:
-    """Read a JSON file; raise ``GroundTruthError`` if it cannot be read."""
-    try:
-        content: JsonValue = json.loads(read_truth_text(path, "file"))
-        return content
-    except (ValueError, RecursionError) as error:
-        raise GroundTruthError(f"{str(path)!r} is not JSON ({error}): check that it is whole") from None
-
-
 def json_list(path: Path, key: str, format_name: str) -> list[JsonValue]:
     """Return the list under a key of a JSON file; raise ``GroundTruthError`` if there is none."""
-    content = json_file(path)
+    try:
+        content: JsonValue = json.loads(read_truth_text(path, "file"))
+    except (ValueError, RecursionError) as error:
+        raise GroundTruthError(f"{str(path)!r} is not JSON ({error}): check that it is whole") from None
     records = content.get(key) if isinstance(content, dict) else None
     if not isinstance(records, list):
         raise GroundTruthError(f"{str(path)!r} has no list {key!r}: check that it is {format_name}")
