@@ -1,6 +1,6 @@
 """Show an experiment on a terminal: progress, then a table of samples and a summary."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
@@ -38,10 +38,12 @@ def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
     for item in items:
         for cells, scores in _lines_of(item, result):
             texts = [Text(cells[title], no_wrap=True, overflow="ellipsis") for title in titles]
-            if is_stacked:
-                scores = {"": "\n".join(f"{score:<6} {name}" for name, score in scores.items())}
-            table.add_row(*texts, *map(Text, scores.values()))
+            table.add_row(*texts, *map(Text, _stacked(scores) if is_stacked else scores.values()))
     return table
+
+
+def _stacked(scores: Mapping[str, str]) -> list[str]:
+    return ["\n".join(f"{score:<6} {name}" for name, score in scores.items())]
 
 
 def _lines_of(item: ItemResult, result: ExperimentResult) -> Iterator[tuple[dict[str, str], dict[str, str]]]:

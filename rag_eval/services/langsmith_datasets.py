@@ -338,12 +338,7 @@ def push_truth(
     level: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
     records = [record_of(item) for item in truth]
     digest = data_sha256(records)
-    dataset = find_dataset(service, dataset_name) or _create(service, dataset_name, level, digest)
-    if dataset.data_type is not None and dataset.data_type.value != "kv":
-        raise GroundTruthError(
-            f"the LangSmith dataset {dataset_name!r} is of the type {dataset.data_type.value!r}: "
-            "ground truth needs one of the type 'kv', give another name"
-        )
+    dataset = _dataset_for(service, dataset_name, level, digest)
     examples = _list_examples(service, dataset)
     check_type(examples, level, dataset_name)
     created, updated, others = _changes(examples, records, dataset_name)
@@ -379,6 +374,17 @@ def _changes(
         if wanted != {"inputs": example.inputs, "outputs": example.outputs, "metadata": existing}:
             updated.append({"id": example.id, **wanted})
     return created, updated, others
+
+
+def _dataset_for(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":
+    """Return the dataset of this name, which is created if it does not exist."""
+    dataset = find_dataset(service, name) or _create(service, name, level, digest)
+    if dataset.data_type is not None and dataset.data_type.value != "kv":
+        raise GroundTruthError(
+            f"the LangSmith dataset {name!r} is of the type {dataset.data_type.value!r}: "
+            "ground truth needs one of the type 'kv', give another name"
+        )
+    return dataset
 
 
 def _create(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from rag_eval.cli.main import app
 from rag_eval.errors import ServiceError
+from rag_eval.experiments import service_outputs
 from rag_eval.experiments.evaluators import ExactMatch
 from rag_eval.experiments.file_outputs import JsonOutput, read_result
 from rag_eval.experiments.running import evaluatorq
@@ -52,6 +53,7 @@ def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFi
     result = run()
     (sent,) = orq.experiments.values()
     assert sent["_name"] == "shouting"
+    assert sent["_createdAt"] < sent["_endedAt"]
     assert [row["dataPoint"] for row in sent["results"]] == [
         {"inputs": {"input": row["input"]}, "expectedOutput": row["output"]} for row in DATA
     ]
@@ -204,6 +206,12 @@ def test_the_other_columns_and_the_id_of_a_row_are_sent(orq: OrqServer) -> None:
     assert [row["dataPoint"] for row in orq_payload(read_result(result.path))["results"]] == [
         row["dataPoint"] for row in sent["results"]
     ]
+
+
+def test_results_beyond_one_request_are_not_sent(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_outputs, "LARGEST_BYTES", 100)
+    assert run(outputs=[OrqOutput()]).saved["orq.ai"] == "not sent: the results are larger than 100 bytes"
+    assert orq.requests == []
 
 
 SCRIPT = """
