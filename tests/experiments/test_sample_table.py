@@ -100,3 +100,12 @@ def test_an_address_that_would_end_its_link_is_text(address: str) -> None:
     assert last == f"- \\<b\\>: {escape_markdown(address)}"
     result.saved["<b>"] = "https://service/a?b=c%2Cd#e"
     assert experiment_markdown(result).endswith("- \\<b\\>: [open](https://service/a?b=c%2Cd#e)")
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, False), (21, True)])
+def test_samples_beyond_the_table_are_counted(count: int, more: bool) -> None:
+    shown = io.StringIO()
+    outputs = [TerminalOutput(Console(file=shown, width=80))]
+    evaluatorq("t", data=[{"input": "x"}] * count, tasks=[concise], outputs=outputs)
+    assert ("… and 1 more" in shown.getvalue()) == more
+    assert "… and 0 more" not in shown.getvalue()
