@@ -9,6 +9,7 @@ import pytest
 from rag_eval import CallableRetriever, CharacterSpan, Chunk, Corpus, Document, DocumentId, Query, generate_chunk_id
 from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.errors import ConfigurationError, SpanError, SpanMismatchError
+from rag_eval.retrieval.systems import AnswerReader
 
 CORPUS = Corpus([Document(DocumentId("a.md"), "one two three four"), Document(DocumentId("b.md"), "red green blue")])
 ASKED = [Query.from_text("?")]
@@ -78,6 +79,14 @@ def test_a_text_that_contradicts_its_place_is_refused(answer: object) -> None:
     with pytest.raises(SpanError, match=r"'two'|something else"):
         contents([answer])
     assert contents([{"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}]) == ["one"]
+
+
+def test_a_score_beside_an_answer_goes_before_one_inside_it() -> None:
+    answers = [("one", 0.5), ({"text": "two", "score": 0.1}, 0.4), {"text": "three", "score": 0.3}, "four"]
+    read = AnswerReader("ours", CORPUS.documents).read_all(answers, "q", 9)
+    assert [answer.score for answer in read] == [0.5, 0.4, 0.3, None]
+    with pytest.raises(ConfigurationError, match="returned the score 'True': return a number"):
+        AnswerReader("ours", CORPUS.documents).read_all([{"text": "one", "score": True}], "q", 9)
 
 
 def test_before_index_there_is_no_corpus() -> None:

@@ -24,6 +24,7 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.retriever import C, reranked
+from rag_eval.stores.rankings import Ranking
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
@@ -154,6 +155,23 @@ def test_a_hybrid_has_retrievers_of_one_chunker_and_one_type() -> None:
         HybridRetriever([words, other])
     with pytest.raises(ConfigurationError, match=r"\(token-level\) and .*\(chunk-level\): give all the same chunker"):
         HybridRetriever([words, BM25Retriever(CHUNKER, evaluation_type="chunk-level")])  # type: ignore[list-item]
+
+
+def test_a_hybrid_fuses_candidates_deeper_than_k_and_what_is_reranked_by_rank() -> None:
+    class Watched(BM25Retriever[PositionAwareChunk]):
+        def _search(self, texts: Sequence[str], k: int) -> Ranking:
+            depths.append(k)
+            return super()._search(texts, k)
+
+    depths: list[int] = []
+    vectors = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=Reranks(lambda chunks, k: list(chunks)[::-1]))
+    for fetch_k in (None, 7):
+        hybrid = HybridRetriever([Watched(CHUNKER), vectors], fetch_k=fetch_k)
+        hybrid.index(ONE)
+        assert len(hybrid.retrieve(ASKED, 2)[0]) == 2
+    assert depths == [50, 7]
+    assert hybrid.name.count(" by rank") == 1
+    assert vectors.scoring(["one"]) is None
 
 
 def test_k_and_fetch_k_are_at_least_one_and_fetch_k_is_in_the_name() -> None:
