@@ -48,11 +48,10 @@ rag-eval parts --schema > benchmark.schema.json  # for an editor
 ```"""
 
 METRICS = """\
-Names parse and print the same: `span_recall@5` at five hits, `span_recall@2000tokens` at a budget of tokens,
-`span_recall(cl100k_base)@5` in tokens of a tokenizer. Recall is 0 on empty ground truth, precision 0 on empty
-retrieval, IoU 1 if both are empty and 0 if one is. A query without hits counts. A query without ground truth is an
-error unless it is declared unanswerable; those are reported apart. A metric of your own is an object with `name` and
-`calculate(retrieved, ground_truth)`."""
+Names parse and print the same: `span_recall@5` at five hits, `span_recall@2000tokens` at a budget of tokens. Recall is
+0 on empty ground truth, precision 0 on empty retrieval, IoU 1 if both are empty and 0 if one is. A query without hits
+counts. A query without ground truth is an error unless it is declared unanswerable; those are reported apart. A metric
+of your own is an object with `name` and `calculate(retrieved, ground_truth)`."""
 
 OMEGA = """\
 Chroma's published Precision_Ω comes out to the printed decimal: [published figures](testing.md#published-figures)."""

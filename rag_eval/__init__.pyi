@@ -102,10 +102,6 @@ from rag_eval.metrics.formulas import TokensRetrieved as TokensRetrieved
 from rag_eval.metrics.metric import ChunkLevelMetric as ChunkLevelMetric
 from rag_eval.metrics.metric import Cut as Cut
 from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric
-from rag_eval.metrics.metric import chunk_level_metric as chunk_level_metric
-from rag_eval.metrics.metric import token_level_metric as token_level_metric
-from rag_eval.metrics.object_scoring import ChunkedCorpus as ChunkedCorpus
-from rag_eval.metrics.object_scoring import TokenUnit as TokenUnit
 from rag_eval.metrics.span_sets import calculate_overlap as calculate_overlap
 from rag_eval.metrics.span_sets import merge_overlapping_spans as merge_overlapping_spans
 from rag_eval.reports.ranking import ConfigurationRanking as ConfigurationRanking

@@ -282,6 +282,6 @@ def benchmark_schema() -> Schema:
 
 def _metrics_schema(known: Iterable[str]) -> Schema:
     names = list(known)
-    written = rf"^({'|'.join(names)})(\([^()@]+\))?(@min)?$"
+    written = rf"^({'|'.join(names)})(@min)?$"
     named = [{"enum": names}, {"type": "string", "pattern": written}]
     return one_or_more({"anyOf": [*named, *own_schemas()]}, {"uniqueItems": True})

@@ -26,7 +26,6 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.parts import as_data
 from rag_eval.parts.objects import is_reference
-from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
 METRICS: dict[EvaluationType, tuple[str, ...]] = {
@@ -71,8 +70,6 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
                 f"{preview(text)} is for {other} evaluation and evaluation_type is {level}: {choices(METRICS[level])}"
             )
         name = parse_metric_name(text, level)
-        if name.unit is not None:
-            check_encoding(name.unit)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
     return str(name)
@@ -115,5 +112,5 @@ def measured_by(
     names = dict.fromkeys([objective, context_cost(cut), *strip_metrics(), within])
     further: list[Any] = [name for name in names if name not in known]
     if objective not in known and column in own:
-        further[0] = MetricAtCut(own[column], MetricName(column, None, cut))
+        further[0] = MetricAtCut(own[column], MetricName(column, cut))
     return [*metrics, *further]

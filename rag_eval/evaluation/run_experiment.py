@@ -21,11 +21,8 @@ from rag_eval.metrics.metric import (
     AnyChunkLevelMetric,
     AnyTokenLevelMetric,
     Asked,
-    MetricAtCut,
-    MetricName,
     at_cuts,
     largest_budget,
-    metric_of,
     refuse_repeated,
     score_name,
     split_name,
@@ -140,26 +137,10 @@ def metrics_at_cuts(
         name = metric if is_name else metric.name
         for at_cut in at_cuts(metric, ks, level):
             has_cut = split_name(name)[1] == at_cut.cut
-            by_key[name if has_cut or not several else name + at_cut.cut.written()] = _by_name(at_cut)
+            by_key[name if has_cut or not several else name + at_cut.cut.written()] = at_cut
             names.append(str(at_cut))
     refuse_repeated(names)
     return by_key
-
-
-def _by_name(metric: Asked) -> Asked:
-    """Return the name of a built-in metric that needs nothing else; a subclass may calculate otherwise."""
-    if isinstance(metric, MetricName) or metric_of(str(metric)) is not type(metric.metric):
-        return metric
-    name = MetricName.parse(str(metric))
-    return metric if name.needs else name
-
-
-def _depth(metric: Asked, truth: Iterable[Sequence[object]]) -> int:
-    """Return how many hits a metric needs for this ground truth."""
-    if metric.cut != MIN:
-        return metric.cut.hits or 0
-    chunks = metric.metric.chunks if isinstance(metric, MetricAtCut) else None
-    return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
 
 
 @dataclass(frozen=True)
@@ -277,8 +258,7 @@ def run_experiment(
         level, DEFAULT_METRICS[level] if metrics is None else metrics, ks, several=isinstance(k, Iterable)
     )
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
-    relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
-    deepest = max(*ks, *(_depth(column, relevant) for column in columns.values()))
+    deepest = max(*ks, *(MAX_MIN_K if column.cut == MIN else column.cut.hits or 0 for column in columns.values()))
     depth = SearchDepth(candidates=deepest)
     if isinstance(retriever, Configuration):
         depth = SearchDepth(candidates=candidates_for(deepest, None), tokens=largest_budget(columns.values()))

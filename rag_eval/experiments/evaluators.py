@@ -12,7 +12,7 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, EvaluatorError
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Row, Score
-from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
+from rag_eval.metrics.metric import MetricName, built_in_metric
 from rag_eval.retrieval.tokenizers import words
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import CharacterSpan
@@ -188,8 +188,9 @@ class MetricEvaluator:
 
 
 def _built_in(name: str) -> SpanOrChunkMetric:
-    is_chunk_level = MetricName.parse(name).metric.levels == ("chunk-level",)
-    return chunk_level_metric(name) if is_chunk_level else token_level_metric(name)
+    levels = MetricName.parse(name).metric.levels
+    metric: SpanOrChunkMetric = built_in_metric(name, levels[0] if levels else "token-level")
+    return metric
 
 
 def _items(value: object, what: str) -> list[object]:

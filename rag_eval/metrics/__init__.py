@@ -27,7 +27,6 @@ METRIC = Kind(
         "chunk_map": "rag_eval.metrics.formulas:ChunkMAP",
         "chunk_ndcg": "rag_eval.metrics.formulas:ChunkNDCG",
         "recall_within_tokens": "rag_eval.metrics.formulas:RecallWithinTokens",
-        "recall_token_area": "rag_eval.metrics.formulas:RecallTokenArea",
         "tokens_fetched": "rag_eval.metrics.formulas:TokensFetched",
     },
     foreign="rag_eval.metrics.evaluate:ForeignMetric",

@@ -30,10 +30,9 @@ from rag_eval.metrics.metric import (
     RetrievalMetric,
     TokenLevelMetric,
     Values,
-    chunk_level_metric,
+    built_in_metric,
     metric_of,
     refuse_repeated,
-    token_level_metric,
 )
 from rag_eval.parts.definition import shown
 from rag_eval.parts.objects import ForeignFunction, Origin, is_reference
@@ -77,7 +76,7 @@ def _means(
     results: Sequence[Any], metrics: Sequence[Any], level: EvaluationType, kind: type, what: str
 ) -> dict[str, float]:
     metrics = [
-        (token_level_metric if level == "token-level" else chunk_level_metric)(metric)
+        built_in_metric(metric, level)
         if isinstance(metric, str) and not is_reference(metric)
         else taken_metric(metric, level)
         for metric in listed_metrics(metrics)

@@ -11,32 +11,14 @@ by rank, so that a query has the same value, to the last bit, alone and among ma
 """
 
 import math
-from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.coverage import SpanCoverage
-from rag_eval.metrics.metric import (
-    ALL,
-    DEFAULT_ENCODING,
-    MIN,
-    Bounds,
-    Counts,
-    Cut,
-    Depth,
-    MetricName,
-    RetrievalMetric,
-    Values,
-    score_name,
-)
-from rag_eval.metrics.object_scoring import ChunkedCorpus, ChunkMetric, MetricOnBoth, MetricOnSpans, SpanMetric
-from rag_eval.tokens import check_encoding
-from rag_eval.types.ids import EvaluationType
-
-BOTH_LEVELS: tuple[EvaluationType, ...] = ("token-level", "chunk-level")
+from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values, score_name
+from rag_eval.metrics.object_scoring import ChunkMetric, ObjectMetric, SpanMetric
 
 COMPLETE = 0.9
 """The covered share at which evidence counts as complete: a boundary may cut off a word or a line end."""
@@ -266,7 +248,7 @@ class ChunkNDCG(NormalisedGain, ChunkMetric):
     label = "chunk_ndcg"
 
 
-class CompleteEvidence(MetricOnBoth):
+class CompleteEvidence(ObjectMetric):
     """1 when every group of the truth is covered to 0.9 at least, by its best covered member; else 0, and on no truth.
 
     For questions that need several passages: the mean is the share of the questions that can be answered completely.
@@ -277,14 +259,13 @@ class CompleteEvidence(MetricOnBoth):
     only_rises = True
     bounds = "above"
     meaning = "brings all of the evidence for {} of the questions"
-    has_unit = False
 
     @classmethod
     def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
 
 
-class Unjudged(MetricOnBoth):
+class Unjudged(ObjectMetric):
     """|retrieved − judged| / |retrieved|, judged being the truth and all that was judged; 0 on empty retrieval.
 
     What was retrieved and is not in the truth counts as irrelevant, although mostly nobody has judged it. Let U be the
@@ -305,7 +286,6 @@ class Unjudged(MetricOnBoth):
     label = "unjudged"
     higher_is_better = False
     meaning = "retrieves text of which {} is unjudged"
-    has_unit = True
     reads = frozenset({"hits", "judged"})
 
     @classmethod
@@ -314,33 +294,18 @@ class Unjudged(MetricOnBoth):
         return ratio(retrieved - hits.relevant(cut), retrieved, cls.empty)
 
 
-@dataclass(frozen=True)
-class TokensRetrieved(MetricOnSpans):
+class TokensRetrieved(ObjectMetric):
     """Σ over the first k spans retrieved (None: all) of the tokens of the span's text; 0 on empty retrieval.
 
     Each text is tokenised on its own, as it would stand in a prompt, and overlaps are paid again. Not in [0, 1].
-    Chunk ids have no text here: score them from tables. Raises ``ConfigurationError`` on a cut that the metric does not
-    support, or on an unknown encoding.
+    Chunk ids have no text here: score them from tables.
     """
 
     label = "tokens_retrieved"
-    levels: ClassVar[tuple[EvaluationType, ...]] = BOTH_LEVELS
     higher_is_better = False
     only_rises = True
     measures = "tokens"
     reads = frozenset({"tokens"})
-    has_unit = True
-    k: int | Cut | None = None
-    encoding: str = DEFAULT_ENCODING
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_encoding(self.encoding)
-
-    @property
-    def unit_name(self) -> str | None:
-        """The tokenizer, unless it is the default."""
-        return None if self.encoding == DEFAULT_ENCODING else self.encoding
 
     @classmethod
     def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
@@ -368,41 +333,17 @@ STRIP = tuple(round(250 * 2 ** (step / 6)) for step in range(37))
 """The budgets at which every run is scored, from 250 to 16,000 tokens: six to each doubling."""
 
 
-class BudgetMetric(SpanMetric):
-    """A metric of both levels that is defined at a budget of tokens only, which is its k.
+class RecallWithinTokens(Recall, ObjectMetric):
+    """recall(r) for the largest r with t(r) <= B; 0 where not even the first hit fits, or on empty truth.
 
-    ``calculate`` takes spans, whose texts determine their cost; chunk ids are scored from tables.
+    The budget B is its k. Chunk ids have no text, whose tokens are the cost: score them from tables.
     """
-
-    levels: ClassVar[tuple[EvaluationType, ...]] = BOTH_LEVELS
-    cuts = frozenset({"tokens"})
-    number = "tokens"
-    has_unit = False
-    reads = frozenset({"hits", "tokens"})
-
-
-class RecallWithinTokens(Recall, BudgetMetric):
-    """recall(r) for the largest r with t(r) <= B; 0 where not even the first hit fits, or on empty truth."""
 
     label = "recall_within_tokens"
     meaning = "finds {} of what is relevant"
-
-
-class RecallTokenArea(BudgetMetric):
-    """1/B · ∫ recall over the budgets 0 to B, that is Σ gain(r) · max(0, B - t(r)) / B; 0 on empty truth or retrieval.
-
-    gain(r) is what hit r adds to recall.
-    """
-
-    label = "recall_token_area"
-    only_rises = True
-
-    @classmethod
-    def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
-        values = np.zeros(len(hits.truth))
-        for gain, spent in zip(hits.gains(cut), hits.spent[1:], strict=True):
-            values += ratio(gain, hits.truth, cls.empty) * np.maximum(cut.size - spent, 0) / cut.size
-        return values
+    cuts = frozenset({"tokens"})
+    number = "tokens"
+    reads = frozenset({"hits", "tokens"})
 
 
 @cache
@@ -417,9 +358,9 @@ def strip_metrics() -> tuple[str, ...]:
 
     At each doubling also the cost of the context, for readers who choose another budget than the benchmark's.
     """
-    at_budgets = [str(MetricName(RecallWithinTokens.label, None, Cut("tokens", budget))) for budget in STRIP]
+    at_budgets = [score_name(RecallWithinTokens.label, "tokens", budget) for budget in STRIP]
     costs = [context_cost(Cut("tokens", budget)) for budget in STRIP[::6]]
-    return (*at_budgets, *costs, str(MetricName(TokensFetched.label, None, ALL)))
+    return (*at_budgets, *costs, TokensFetched.label)
 
 
 # The redundancy-penalised metrics of B. Smith, A. Troynikov, *Evaluating Chunking Strategies for Retrieval*, Chroma
@@ -427,22 +368,10 @@ def strip_metrics() -> tuple[str, ...]:
 # are over chunks and references as given: text that is retrieved twice is paid for twice.
 
 
-@dataclass(frozen=True)
-class ChromaMetric(MetricOnSpans):
-    """A metric on the first k spans; k is a number, a ``Cut``, None (all) or "min".
-
-    With "min" a query gets as many hits as there are chunks that touch one of its references, at most 20.
-    Raises ``ConfigurationError`` on another k, and on "min" without chunks.
-    """
+class ChromaMetric(SpanMetric):
+    """A metric on the first k spans; "min" are as many as there are chunks that touch a reference, at most 20."""
 
     cuts = frozenset({"all", "hits", "tokens", "min"})
-    k: Depth = None
-    chunks: ChunkedCorpus | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cut == MIN and self.chunks is None:
-            raise ConfigurationError(f"{self.name} counts the chunks that touch a reference: give it the chunks")
 
 
 class ChromaRecall(ChromaMetric):
@@ -480,8 +409,7 @@ class ChromaIoU(ChromaMetric):
         return ratio(hits.relevant(cut), hits.retrieved_total(cut) + hits.uncovered_total(cut), cls.empty)
 
 
-@dataclass(frozen=True)
-class PrecisionOmega(IoU, MetricOnSpans):
+class PrecisionOmega(IoU, SpanMetric):
     """The precision that perfect retrieval would reach with these chunks: a property of the chunking alone.
 
     With C the union of all chunks that touch a reference: |C ∩ truth| / |C ∪ truth|. What was retrieved plays no part.
@@ -494,4 +422,3 @@ class PrecisionOmega(IoU, MetricOnSpans):
     bounds = "neither"
     cuts = frozenset({"all"})
     reads = frozenset({"chunks"})
-    chunks: ChunkedCorpus = field()

@@ -12,19 +12,12 @@ T does not depend on what was retrieved, covered can only grow with further hits
 groups where every group has one member. The gain of a hit is what it adds to covered.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
-from itertools import chain
-from typing import TypeVar
 
 import numpy as np
 
 from rag_eval.metrics.coverage import SpanCoverage, SpanRows, largest_first
 from rag_eval.metrics.metric import ALL, Counts, Cut, Values
-from rag_eval.metrics.span_sets import Place
-
-T = TypeVar("T")
 
 
 class GroupedCoverage(SpanCoverage):
@@ -129,43 +122,3 @@ def coverage_of(
     """Return the coverage of a block of queries, grouped if any group of the truth has several members."""
     is_grouped = truth.group is not None and len(truth.firsts) < len(truth.doc)
     return (GroupedCoverage if is_grouped else SpanCoverage)(hits, truth, tokens, fewest, is_merged)
-
-
-def coverage_of_places(
-    hits: Sequence[Sequence[Place]],
-    truth: Sequence[Sequence[Place]],
-    tokens: Sequence[Sequence[int]] | None = None,
-    fewest: Sequence[int] | None = None,
-    groups: Sequence[Sequence[int]] | None = None,
-) -> SpanCoverage:
-    """Return the coverage of queries from lists, an entry a query; ``groups`` are those of the truth."""
-    sides = [[*chain.from_iterable(side)] for side in (hits, truth)]
-    numbers: dict[str, int] = {}
-    for place in chain.from_iterable(sides):
-        numbers.setdefault(place[0], len(numbers))
-    retrieved, relevant = (
-        SpanRows(
-            np.cumsum([0, *map(len, side)]),
-            *np.array([(numbers[doc_id], start, end) for doc_id, start, end in places], np.int64).reshape(-1, 3).T,
-        )
-        for side, places in zip((hits, truth), sides, strict=True)
-    )
-    if groups is not None:
-        relevant = replace(relevant, group=_flat(groups))
-    return coverage_of(
-        retrieved,
-        relevant,
-        tokens=None if tokens is None else _flat(tokens),
-        fewest=None if fewest is None else np.array(fewest, dtype=np.int64),
-    )
-
-
-def _flat(numbers: Sequence[Sequence[int]]) -> Counts:
-    return np.array([*chain.from_iterable(numbers)], dtype=np.int64)
-
-
-def ungrouped(truth: Sequence[T | tuple[T, ...]]) -> tuple[list[T], list[int]]:
-    """Return the members of truth in which a tuple is a group, and the number of each member's group."""
-    groups = [group if isinstance(group, tuple) else (group,) for group in truth]
-    numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    return [*chain.from_iterable(groups)], numbers.tolist()

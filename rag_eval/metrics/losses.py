@@ -177,7 +177,7 @@ def losses_of(
     tokens = PassageTokens(level, rows.ids, known, chunks, count)
 
     def costs(spans: SpanRows) -> Counts:
-        return tokens.of_places(spans.doc, spans.start, spans.end, None, "tokens_retrieved")
+        return tokens.of_places(spans.doc, spans.start, spans.end, "tokens_retrieved")
 
     covered: dict[str, Amounts] = {}
     for what, hits in rows.hits.items():
@@ -185,7 +185,7 @@ def losses_of(
             _check_places(rows, what, level)
         spent = None
         if kind == "tokens":
-            spent = tokens.of_passages(tables[what], rows.picked[what], hits, None, "tokens_retrieved")
+            spent = tokens.of_passages(tables[what], rows.picked[what], hits, "tokens_retrieved")
         coverage = coverage_of(hits, rows.truth, spent)
         covered[what] = np.stack([coverage.covered(Cut(kind, k)) for k in ks])
     priced = costs if kind == "tokens" else None

@@ -1,9 +1,8 @@
 """Define metrics: their properties, their cuts and how their names are written.
 
-A name has a base, a tokenizer where the metric counts in tokens, and a cut: ``span_recall``, ``span_recall@5`` (the
-first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 tokens), ``chroma_iou@min``,
-``span_iou(cl100k_base)@5``. A metric that exists at token budgets only has its budget as a plain number:
-``recall_within_tokens@2000``. Names parse and print the same.
+A name has a base and a cut: ``span_recall``, ``span_recall@5`` (the first five hits), ``span_recall@2000tokens`` (the
+first whole hits within 2,000 tokens), ``chroma_iou@min``. A metric at token budgets only has its budget as a plain
+number: ``recall_within_tokens@2000``. Names parse and print the same.
 """
 
 import re
@@ -11,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics import METRIC
-from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
-from rag_eval.types.documents import Document
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId, EvaluationType
 
 T = TypeVar("T")
@@ -33,17 +31,14 @@ Input = Literal["hits", "tokens", "chunks", "judged"]
 judged text (instead of the truth)."""
 Bounds = Literal["both", "above", "neither"]
 """Which values, with unjudged text irrelevant or relevant, bound the value under complete truth."""
-Need = Literal["texts", "chunks"]
-"""What a metric needs beside hits and truth: texts of hits and documents, or all chunks of the corpus."""
-
 LARGEST_CUT = 2**31 - 1
 """What the column ``size`` of a scores table can hold."""
 
 DEFAULT_ENCODING = "cl100k_base"
-"""The tokenizer that counts budgets and costs, unless a metric names another."""
+"""The tokenizer that counts budgets and costs."""
 
 _CUT = r"@(?P<cut>min|(?P<size>[1-9][0-9]*)(?P<tokens>tokens)?)"
-_NAME = re.compile(rf"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?({_CUT})?")
+_NAME = re.compile(rf"(?P<base>[a-z][a-z0-9_]*)({_CUT})?")
 _ANY_NAME = re.compile(rf"(?P<column>.+?)({_CUT})?", re.DOTALL)
 
 
@@ -115,19 +110,21 @@ AnyChunkLevelMetric = ChunkLevelMetric | type[ChunkLevelMetric] | str | Callable
 """The same at chunk level."""
 
 
+@dataclass(frozen=True)
 class RetrievalMetric(ABC):
-    """A built-in metric: one formula for one query and for tables, and its properties.
+    """A built-in metric at the cut ``k``: one formula for one query and for tables, and its properties.
+
+    k is a number, ``"min"``, a ``Cut``, or None for all hits. Raises ``ConfigurationError`` on a cut that the metric
+    does not support.
 
     Attributes:
-        label: The name without unit and cut.
+        label: The name without cut.
         only_rises: Whether further hits never lower the value.
         bounds: Which bounds hold under complete truth: see ``rag_eval.metrics.formulas.Unjudged``.
         measures: What a value is: a share in [0, 1], a number of tokens, or any number.
         meaning: A sentence about a mean, with ``{}`` for its value; empty if only the name describes it.
         empty: The value if the divisor is 0.
         number: The unit of a plain number after the @.
-        has_unit: Whether the metric can name a tokenizer.
-        k: The cut as people write it.
     """
 
     label: ClassVar[str]
@@ -140,7 +137,6 @@ class RetrievalMetric(ABC):
     empty: ClassVar[float] = 0.0
     cuts: ClassVar[frozenset[CutKind]] = frozenset({"all", "hits", "tokens"})
     number: ClassVar[CutKind] = "hits"
-    has_unit: ClassVar[bool] = False
     reads: ClassVar[frozenset[Input]] = frozenset({"hits"})
     k: Depth = None
 
@@ -150,10 +146,8 @@ class RetrievalMetric(ABC):
         """Return the value of every query of a ``SpanCoverage`` at a cut."""
 
     @classmethod
-    def check(cls, unit: str | None, cut: Cut) -> None:
-        """Raise ``ConfigurationError`` when the metric does not support this unit or this cut."""
-        if unit is not None and not cls.has_unit:
-            raise ConfigurationError(f"{cls.label} is not counted in tokens: leave out ({unit})")
+    def check(cls, cut: Cut) -> None:
+        """Raise ``ConfigurationError`` when the metric does not support this cut."""
         if cut.kind in ("hits", "tokens"):
             check_cut(cut.size, cls.label)
         if cut.kind in cls.cuts:
@@ -166,7 +160,7 @@ class RetrievalMetric(ABC):
         raise ConfigurationError(f"{cls.label} has no {written}: use a number, or one of Chroma's metrics")
 
     def __post_init__(self) -> None:
-        self.check(self.unit_name, self.cut)
+        self.check(self.cut)
 
     @abstractmethod
     def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
@@ -180,14 +174,9 @@ class RetrievalMetric(ABC):
         return ALL if self.k is None else MIN if self.k == "min" else Cut(self.number, self.k)
 
     @property
-    def unit_name(self) -> str | None:
-        """The named tokenizer, if any."""
-        return None
-
-    @property
     def name(self) -> str:
-        """The full name, such as ``span_recall(cl100k_base)@5``."""
-        return str(MetricName(self.label, self.unit_name, self.cut))
+        """The full name, such as ``span_recall@5``."""
+        return str(MetricName(self.label, self.cut))
 
 
 class OwnMetric(RetrievalMetric, ABC):
@@ -206,23 +195,20 @@ LOWER_IS_BETTER = "(lower is better)"
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A metric, its tokenizer (None: the default) and its cut; ``str`` returns what ``parse`` reads."""
+    """A metric and its cut; ``str`` returns what ``parse`` reads."""
 
     base: str
-    unit: str | None = None
     cut: Cut = ALL
 
     @classmethod
     @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> "MetricName":
         """Parse a full name of any metric; raises ``ConfigurationError`` when the text is not a name."""
-        match = _NAME.fullmatch(text)
-        if match is None:
+        if _NAME.fullmatch(text) is None:
             raise ConfigurationError(
-                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, chroma_iou@min "
-                "or span_recall(cl100k_base)@5"
+                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5 or chroma_iou@min"
             )
-        return cls(match["base"], match["unit"], split_name(text)[1])
+        return cls(*split_name(text))
 
     @property
     def metric(self) -> type[RetrievalMetric]:
@@ -230,30 +216,17 @@ class MetricName:
         return metric_of(self.base)
 
     @property
-    def column(self) -> str:
-        """The name without its cut, as in the column ``metric`` of a scores table."""
-        return f"{self.base}({self.unit})" if self.unit else self.base
+    def needs_chunks(self) -> bool:
+        """Whether the metric needs all chunks of the corpus, besides hits and truth."""
+        return "chunks" in self.metric.reads or self.cut == MIN
 
     @property
-    def k(self) -> Any:
-        """The setting k of the metric."""
-        if self.cut.kind == self.metric.number:
-            return self.cut.size
-        return None if self.cut == ALL else "min" if self.cut == MIN else self.cut
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What the metric needs besides hits and truth."""
-        texts: set[Need] = {"texts"} if self.unit or self.reads_tokens else set()
-        return frozenset(texts | ({"chunks"} if "chunks" in self.metric.reads or self.cut == MIN else set()))
-
-    @property
-    def reads_tokens(self) -> bool:
+    def needs_tokens(self) -> bool:
         """Whether the tokens of the hits' texts have to be counted."""
         return self.cut.kind == "tokens" or "tokens" in self.metric.reads
 
     def __str__(self) -> str:
-        return score_name(self.column, self.cut.kind, self.cut.size)
+        return score_name(self.base, self.cut.kind, self.cut.size)
 
 
 @lru_cache(maxsize=1024)
@@ -314,18 +287,18 @@ def refuse_repeated(names: Iterable[str]) -> None:
 
 @lru_cache(maxsize=1024)
 def parse_metric_name(text: str, level: EvaluationType) -> MetricName:
-    """Parse the name of a metric of a level; raises ``ConfigurationError`` on others, and on a wrong unit or cut."""
+    """Parse the name of a metric of a level; raises ``ConfigurationError`` on others, and on a wrong cut."""
     name, known = MetricName.parse(text), metric_names(level)
     if name.base not in known:
         hint = suggestion(name.base, known)
         raise ConfigurationError(f"there is no metric {name.base!r} here{hint}: {choices(known, name.base)}")
-    name.metric.check(name.unit, name.cut)
+    name.metric.check(name.cut)
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class MetricAtCut:
-    """A metric object, and the name and cut of its scores."""
+    """A metric of a user, and the name and cut of its scores."""
 
     metric: Any
     name: MetricName
@@ -340,7 +313,7 @@ class MetricAtCut:
 
 
 Asked = MetricName | MetricAtCut
-"""A metric at a cut: a built-in metric by its name, any other as an object."""
+"""A metric at a cut: a built-in metric by its name, one of a user as an object."""
 
 
 def largest_budget(metrics: Iterable[Asked]) -> int:
@@ -355,20 +328,18 @@ def largest_hits(metrics: Iterable[Asked]) -> int:
 
 def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
     """Return a metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
-    if isinstance(metric, str):
-        name = parse_metric_name(metric, level)
-    else:
-        column, cut = split_name(column_of(metric))
-        name = MetricName(column, None, cut)
+    name = parse_metric_name(metric, level) if isinstance(metric, str) else MetricName(*split_name(column_of(metric)))
+    names = [name]
     if name.cut == ALL and "hits" in name.metric.cuts:
         if not ks:
             raise ConfigurationError(f"{name} needs a number of hits: give at least one k in ks")
         names = [replace(name, cut=Cut("hits", k)) for k in ks]
-    else:
-        names = [name]
-    if name.cut == MIN and issubclass(name.metric, OwnMetric):
+    # A subclass of a built-in metric may calculate differently.
+    if isinstance(metric, str) or type(metric) is name.metric:
+        return [*names]
+    if name.cut == MIN:
         raise ConfigurationError(f"{name} ends in @min, which is for Chroma's metrics: name a number of hits")
-    return [name if isinstance(metric, str) else MetricAtCut(metric, name) for name in names]
+    return [MetricAtCut(metric, name) for name in names]
 
 
 def column_of(metric: Any) -> str:
@@ -391,7 +362,7 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
     names: list[Asked] = []
     for metric in metrics:
         if isinstance(metric, MetricName):
-            metric.metric.check(metric.unit, metric.cut)
+            metric.metric.check(metric.cut)
         names += [metric] if isinstance(metric, MetricName | MetricAtCut) else at_cuts(metric, ks, level)
     for entries in ([str(name) for name in names], list(ks)):
         if len(set(entries)) < len(entries):
@@ -399,23 +370,7 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
     return names
 
 
-def chunk_level_metric(text: str) -> ChunkLevelMetric:
-    """Return the built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
-    name = parse_metric_name(text, "chunk-level")
-    metric: Any = name.metric
-    return cast("ChunkLevelMetric", metric(name.k))
-
-
-def token_level_metric(
-    text: str,
-    documents: Iterable[Document] | None = None,
-    chunks: Iterable[PositionAwareChunk] | None = None,
-) -> TokenLevelMetric:
-    """Return the built-in token-level metric of that name.
-
-    ``documents`` are needed to count spans in tokens, ``chunks`` (all of the corpus) for ``precision_omega`` and for
-    ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.
-    """
-    name = parse_metric_name(text, "token-level")
-    metric: Any = name.metric
-    return cast("TokenLevelMetric", metric.from_name(name, documents, chunks))
+def built_in_metric(text: str, level: EvaluationType) -> Any:
+    """Return the built-in metric of that name; raises ``ConfigurationError`` when there is none of this level."""
+    name = parse_metric_name(text, level)
+    return name.metric(name.cut)

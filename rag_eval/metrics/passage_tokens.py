@@ -62,31 +62,30 @@ class PassageTokens:
     chunks: pa.Table | None
     count: TokenCount
 
-    def of_passages(self, passages: pa.Table, rows: Rows, hits: SpanRows, unit: str | None, metric: str) -> Counts:
+    def of_passages(self, passages: pa.Table, rows: Rows, hits: SpanRows, metric: str) -> Counts:
         """Return the tokens of each passage, whose ``rows`` are the ``hits``; for merged passages, what each adds.
 
-        They come from the table unless a tokenizer is named, else from the text of the passage, else from the slice at
-        its place. Raises ``ConfigurationError``, naming the ``metric``, when the text of a passage is missing.
+        They come from the table, else from the text of the passage, else from the slice at its place. Raises
+        ``ConfigurationError``, naming the ``metric``, when the text of a passage is missing.
         """
         known, written = passages.column("tokens"), passages.column("text")
-        if unit is None and len(known) and not known.null_count:
+        if len(known) and not known.null_count:
             counts: Counts = known.to_numpy().astype(np.int64)[rows]
             return counts
         if is_merged(passages):
-            return self._of_merged(hits, unit, metric)
+            return self._of_merged(hits, metric)
         doc, texts = hits.doc.copy(), {}
         if written.null_count < len(written):
             texts = {row: text for row, text in enumerate(written.to_numpy()[rows]) if text is not None}
             # Passages with a text of their own get a document number of their own.
             doc[list(texts)] = len(self.ids) + np.array(list(texts), dtype=np.int64)
-        return self.of_places(doc, hits.start, hits.end, unit, metric, texts)
+        return self.of_places(doc, hits.start, hits.end, metric, texts)
 
     def of_places(
         self,
         doc: Counts,
         start: Counts,
         end: Counts,
-        unit: str | None,
         metric: str,
         texts: Mapping[int, str] = MappingProxyType({}),
     ) -> Counts:
@@ -103,11 +102,11 @@ class PassageTokens:
         rows = firsts[order]
         slices = self._slices(doc[rows], start[rows], end[rows], metric, texts)
         counts = np.empty(len(firsts), np.int64)
-        counts[order] = np.concatenate([np.empty(0, np.int64), *self.count(slices, unit or DEFAULT_ENCODING)])
+        counts[order] = np.concatenate([np.empty(0, np.int64), *self.count(slices, DEFAULT_ENCODING)])
         of_rows: Counts = counts[place]
         return of_rows
 
-    def _of_merged(self, hits: SpanRows, unit: str | None, metric: str) -> Counts:
+    def _of_merged(self, hits: SpanRows, metric: str) -> Counts:
         """Return what each passage adds to the tokens of those before it, with which it may merge."""
         rows: list[int] = []
         signs: list[int] = []
@@ -121,7 +120,7 @@ class PassageTokens:
                     signs.append(sign)
                     places.append((docs[row], start, end))
         doc_of, start_of, end_of = np.array(places, dtype=np.int64).reshape(-1, 3).T
-        counts = self.of_places(doc_of, start_of, end_of, unit, metric)
+        counts = self.of_places(doc_of, start_of, end_of, metric)
         added = np.zeros(len(docs), dtype=np.int64)
         np.add.at(added, rows, np.array(signs, dtype=np.int64) * counts)
         return added

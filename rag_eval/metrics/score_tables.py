@@ -22,7 +22,6 @@ from rag_eval.metrics.coverage import SpanCoverage, SpanRows, line_of, spans_out
 from rag_eval.metrics.evaluate import QueryTexts, calculate_each
 from rag_eval.metrics.groups import coverage_of
 from rag_eval.metrics.metric import (
-    ALL,
     LARGEST_CUT,
     MAX_MIN_K,
     MIN,
@@ -31,13 +30,10 @@ from rag_eval.metrics.metric import (
     Cut,
     MetricAtCut,
     MetricName,
-    RetrievalMetric,
     Values,
-    metric_of,
     needed,
     requested_metrics,
 )
-from rag_eval.metrics.object_scoring import TokenUnit
 from rag_eval.metrics.passage_tokens import PassageTokens, TokenCount, count_each, is_merged
 from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
 from rag_eval.tables import SCORES, TruthTables, check_schema, schema_of
@@ -91,7 +87,7 @@ def score_passages(
     is_relevant = unjudged == "relevant"
     if is_relevant and objects:
         raise ConfigurationError(f"{objects[0]} is not built in: it cannot count unjudged text as relevant")
-    reading = next((name for name in names if "chunks" in name.needs), None)
+    reading = next((name for name in names if name.needs_chunks), None)
     corpus = None if reading is None else needed(chunks, str(reading), "chunks")
     cuts = [metric.cut for metric in objects] + [name.cut for name in names if "chunks" not in name.metric.reads]
     depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
@@ -111,7 +107,7 @@ def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mappin
     names = [metric.name if isinstance(metric, MetricAtCut) else metric for metric in requested]
     columns: list[list[pa.Array]] = [
         [query_ids for _ in names],
-        [repeated(name.column) for name in names],
+        [repeated(name.base) for name in names],
         [repeated(name.cut.kind) for name in names],
         [repeated(pa.scalar(name.cut.size, pa.int32())) for name in names],
         [pa.array(values[str(name)]) for name in names],
@@ -121,11 +117,11 @@ def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mappin
 
 
 def _alike(names: Sequence[MetricName], *, by_cut: bool) -> list[list[MetricName]]:
-    """Group metrics that are scored from the same counts: of one input and unit, and of one cut with ``by_cut``."""
+    """Group metrics that are scored from the same counts: of one input, and of one cut with ``by_cut``."""
     groups: dict[tuple[object, ...], list[MetricName]] = {}
     for name in names:
         inputs = name.metric.reads & {"chunks", "judged"}
-        groups.setdefault((inputs, name.unit, name.cut if by_cut else None), []).append(name)
+        groups.setdefault((inputs, name.cut if by_cut else None), []).append(name)
     return list(groups.values())
 
 
@@ -145,7 +141,7 @@ def held_shares(
     tables = _Tables.read(level, passages, truth, documents, chunks, count)
     label = "span_precision" if level == "token-level" else "chunk_precision"
     shares = [np.zeros(0)]
-    for _, coverage in tables.coverages([MetricName(label, None, cut)]):
+    for _, coverage in tables.coverages([MetricName(label, cut)]):
         retrieved = np.maximum(coverage.retrieved(cut), 1)[coverage.spans.query]
         shares.append(coverage.by_span(slice(None)).covered(cut) / retrieved)
     return np.concatenate(shares)
@@ -203,25 +199,21 @@ class _Tables:
     ) -> Iterator[tuple[slice, SpanCoverage]]:
         """Yield ranges of queries that together have about ``block_rows`` rows, and the coverage of each.
 
-        ``names`` are metrics of one unit that read the same input. Unjudged text that was retrieved within the cut
+        ``names`` are metrics that read the same input. Unjudged text that was retrieved within the cut
         ``relevant_within`` counts as relevant. Raises ``ConfigurationError`` when documents or chunks are missing.
         """
-        reads, unit = names[0].metric.reads, names[0].unit
+        reads = names[0].metric.reads
         hits, judged = self.rows.hits["hits"], self.rows.judged
         truth = judged if "judged" in reads else self.rows.truth
-        counted = next((name for name in names if name.reads_tokens), None)
+        counted = next((name for name in names if name.needs_tokens), None)
         tokens = None if counted is None else self._tokens(counted)
         fewest = None
-        if any("chunks" in name.needs for name in names):
+        if any(name.needs_chunks for name in names):
             # Of a group, only the first member: what touches the truth does not depend on what was retrieved.
             touching = touching_chunks(truth.first_members(), self.rows.chunks)
             fewest = np.minimum(np.diff(touching.offsets), MAX_MIN_K)
             if "chunks" in reads:
                 hits, truth = touching, truth.first_members()
-        if unit is not None and any("hits" in name.metric.reads for name in names):
-            in_unit = TokenUnit(unit, needed(self.documents, str(names[0]), "documents"))
-            doc_ids = self.rows.ids.to_pylist()
-            hits, truth, judged = (_in_tokens(side, doc_ids, in_unit) for side in (hits, truth, judged))
         reach = None
         if relevant_within is not None and not reads & {"chunks", "judged"}:
             reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within, tokens)
@@ -241,7 +233,7 @@ class _Tables:
 
     def _tokens(self, name: MetricName) -> Counts:
         rows = self.rows
-        return self.tokens.of_passages(self.passages, rows.picked["hits"], rows.hits["hits"], name.unit, str(name))
+        return self.tokens.of_passages(self.passages, rows.picked["hits"], rows.hits["hits"], str(name))
 
     def calculate(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
         """Return the values of metrics that are objects, by their full names; raises ``ConfigurationError``."""
@@ -254,12 +246,8 @@ class _Tables:
         for cut in dict.fromkeys(metric.cut for metric in objects):
             at_cut = [metric for metric in objects if metric.cut == cut]
             tokens = self._tokens(at_cut[0].name) if cut.kind == "tokens" else None
-            chosen = best_members(hits, rows.truth, cut, tokens)
+            truth, reach = best_members(hits, rows.truth, cut, tokens), hits_within(hits, cut, tokens)
             for metric in at_cut:
-                # Built-in metrics apply their own cut and handle groups.
-                within = cut if not isinstance(metric.metric, RetrievalMetric) or cut.hits else ALL
-                truth = rows.truth if metric_of(str(metric)) is type(metric.metric) else chosen
-                reach = hits_within(hits, within, tokens)
                 values[str(metric)] = calculate_each(metric, hits, truth, reach, texts, rows.query_ids)
         return values
 
@@ -271,8 +259,7 @@ def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | Non
     """
     if truth.group is None:
         return truth
-    at = Cut("hits", MAX_MIN_K) if cut == MIN else cut
-    covered = SpanCoverage(hits, truth, tokens).by_span(slice(None)).covered(at)
+    covered = SpanCoverage(hits, truth, tokens).by_span(slice(None)).covered(cut)
     group = np.repeat(np.arange(len(truth.firsts)), truth.group_sizes)
     order = np.lexsort((-covered / truth.lengths, group))
     return replace(truth.select(order[truth.firsts]), group=None)
@@ -286,15 +273,3 @@ def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
     spent = SpanCoverage(hits, hits, tokens).spent[1:]
     within: Counts = np.sum(np.maximum.accumulate(spent, axis=0) <= cut.size, axis=0)
     return np.minimum(within, counts)
-
-
-def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanRows:
-    """Return spans in numbers of tokens in place of characters."""
-    start, end = np.empty_like(rows.start), np.empty_like(rows.end)
-    order = np.argsort(rows.doc, kind="stable")
-    borders = np.flatnonzero(np.diff(rows.doc[order], prepend=-1))
-    for group in np.split(order, borders[1:]) if len(order) else []:
-        doc_id = doc_ids[rows.doc[group[0]]]
-        start[group] = unit.tokens_before(doc_id, rows.start[group])
-        end[group] = unit.tokens_before(doc_id, rows.end[group])
-    return replace(rows, start=start, end=end)

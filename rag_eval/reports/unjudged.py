@@ -145,7 +145,7 @@ class RunTables:
     ) -> list[float]:
         """Return the mean of each metric, by its full name, over these passages or over what was returned."""
         metrics = [MetricName.parse(name) for name in names]
-        needs_chunks = not self.is_placed or any("chunks" in metric.needs for metric in metrics)
+        needs_chunks = not self.is_placed or any(metric.needs_chunks for metric in metrics)
         scores = score_passages(
             self.outcome.inputs.evaluation_type,
             self.returned(configuration) if passages is None else passages,

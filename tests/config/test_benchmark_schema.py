@@ -37,7 +37,7 @@ RIGHT = [
     "chunkers: sentence\nglob: ['*.txt', '**/*.md']",
     "chunkers: [sentence, {type: 'json:loads'}]\nmetrics: [span_iou, 'math:dist', {type: 'statistics:covariance'}]",
     "chunkers: sentence\nretrieval: ['random:Random', {type: hybrid, retrievers: [bm25, 'random:Random']}]",
-    "chunkers: sentence\nmetrics: [span_recall, span_iou(cl100k_base), chroma_iou@min, precision_omega]",
+    "chunkers: sentence\nmetrics: [span_recall, span_iou, chroma_iou@min, precision_omega]",
     "chunkers: sentence\nevaluation_type: chunk-level\nmetrics: [chunk_recall, chunk_mrr]",
 ]
 

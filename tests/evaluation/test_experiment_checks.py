@@ -11,7 +11,6 @@ from rag_eval import (
     CharacterSpan,
     ChromaRecall,
     Chunk,
-    ChunkedCorpus,
     ChunkLevelEvaluation,
     ChunkLevelGroundTruth,
     Corpus,
@@ -34,9 +33,12 @@ from rag_eval import (
     generate_pa_chunk_id,
     run_experiment,
 )
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.config.models import Configuration
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.evaluation.metrics import TokenLevelRecall
 from rag_eval.evaluation.run_experiment import RetrievalResult
+from rag_eval.retrieval import RETRIEVER
 
 A = Document(DocumentId("a.md"), "one two three four five six seven eight")
 CORPUS = Corpus([A])
@@ -141,11 +143,10 @@ def test_a_metric_with_a_cut_of_its_own_is_scored_there_whatever_k_is() -> None:
 
 
 def test_a_metric_at_min_sees_as_many_hits_as_it_wants() -> None:
-    spans = [A.span(place, place + 1) for place in range(20)]
-    touching = [PositionAwareChunk(generate_pa_chunk_id(s.text), s.text, s.doc_id, s.start, s.end) for s in spans]
     truth = [TokenLevelGroundTruth(ASKED, [A.span(0, 10)])]
-    metric = ChromaRecall(k="min", chunks=ChunkedCorpus(touching))
-    assert run(metrics=[metric], ground_truth=truth, k=2).metrics == {"chroma_recall@min": 1.0}
+    configuration = Configuration(chunker=FixedTokenChunker(1), retrieval=RETRIEVER.make("bm25"))
+    found = run(metrics=[ChromaRecall(k="min")], ground_truth=truth, k=2, retriever=configuration)
+    assert found.metrics == {"chroma_recall@min": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
-"""The metrics against a naive twin that counts sets of characters, of tokens, or of chunk ids, one by one."""
+"""The metrics against a naive twin that counts sets of characters, or of chunk ids, one by one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.metrics.formulas import (
     ChromaIoU,
     ChromaPrecision,
@@ -19,7 +19,6 @@ from rag_eval.metrics.formulas import (
     ChunkNDCG,
     ChunkPrecision,
     ChunkRecall,
-    PrecisionOmega,
     SpanHitRate,
     SpanIoU,
     SpanMAP,
@@ -29,11 +28,15 @@ from rag_eval.metrics.formulas import (
     SpanRecall,
     TokensRetrieved,
 )
-from rag_eval.metrics.object_scoring import ChunkedCorpus, TokenUnit
+from rag_eval.metrics.metric import built_in_metric
+from rag_eval.metrics.score_tables import score_passages
+from rag_eval.tables import chunks_to_table, truth_to_tables
 from rag_eval.tokens import get_encoding
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
+from rag_eval.types.evidence import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, generate_pa_chunk_id
+from tests.made_tables import placed_passages
 
 ENCODING = "cl100k_base"
 TEXTS = {
@@ -42,7 +45,6 @@ TEXTS = {
     "c.md": "the same, the same, the same.",
 }
 DOCUMENTS = {doc_id: Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()}
-TOKENS = TokenUnit(ENCODING, DOCUMENTS.values())
 TWIN = settings(deadline=None, derandomize=True, max_examples=150)
 
 Spans = list[CharacterSpan]
@@ -64,42 +66,22 @@ def characters(spans: Sequence[CharacterSpan]) -> Units:
     return {(span.doc_id, place) for span in spans for place in range(span.start, span.end)}
 
 
-def tokens(spans: Sequence[CharacterSpan]) -> Units:
-    return {(doc_id, number) for doc_id, place in characters(spans) for number in TOKENS_AT[doc_id].get(place, [])}
-
-
-def tokens_at(text: str) -> dict[int, list[int]]:
-    """For each character the numbers of the tokens whose first byte it holds."""
-    owner = [place for place, character in enumerate(text) for _ in character.encode()]
-    found: dict[int, list[int]] = {}
-    position = 0
-    for number, token in enumerate(get_encoding(ENCODING).encode_ordinary(text)):
-        found.setdefault(owner[position], []).append(number)
-        position += len(get_encoding(ENCODING).decode_single_token_bytes(token))
-    return found
-
-
-TOKENS_AT = {doc_id: tokens_at(text) for doc_id, text in TEXTS.items()}
-
-
 def share(part: float, whole: float, empty: float = 0.0) -> float:
     return part / whole if whole else empty
 
 
-def twin_gains(units: Callable[[Sequence[CharacterSpan]], Units], retrieved: Spans, truth: Spans) -> list[int]:
-    left, gains = units(truth), []
+def twin_gains(retrieved: Spans, truth: Spans) -> list[int]:
+    left, gains = characters(truth), []
     for span in retrieved:
-        gains.append(len(left & units([span])))
-        left -= units([span])
+        gains.append(len(left & characters([span])))
+        left -= characters([span])
     return gains
 
 
-def twin(
-    units: Callable[[Sequence[CharacterSpan]], Units], retrieved: Spans, truth: Spans, k: int | None
-) -> dict[str, float]:
+def twin(retrieved: Spans, truth: Spans, k: int | None) -> dict[str, float]:
     hits = retrieved[:k]
-    found, wanted = units(hits), units(truth)
-    gains = twin_gains(units, hits, truth)
+    found, wanted = characters(hits), characters(truth)
+    gains = twin_gains(hits, truth)
     useful = [rank for rank, gain in enumerate(gains, start=1) if gain]
     documents = sorted((len([1 for doc_id, _ in wanted if doc_id == one]) for one in DOCUMENTS), reverse=True)
     ideal = sum(amount / math.log2(rank + 1) for rank, amount in enumerate(documents[:k], start=1))
@@ -121,21 +103,12 @@ SPAN_METRICS = [SpanRecall, SpanPrecision, SpanIoU, SpanHitRate, SpanMRR, SpanMA
 
 @given(some_spans, some_spans, a_cut)
 @TWIN
-def test_every_span_metric_equals_its_twin_in_characters(retrieved: Spans, truth: Spans, k: int | None) -> None:
-    expected = twin(characters, retrieved, truth, k)
+def test_every_span_metric_equals_its_twin(retrieved: Spans, truth: Spans, k: int | None) -> None:
+    expected = twin(retrieved, truth, k)
     for metric in SPAN_METRICS:
         value = metric(k).calculate(retrieved, truth)
         assert value == pytest.approx(expected[metric.label], abs=1e-12), metric.label
         assert 0.0 <= value <= 1.0 + 1e-12
-
-
-@given(some_spans, some_spans, a_cut)
-@TWIN
-def test_every_span_metric_equals_its_twin_in_tokens(retrieved: Spans, truth: Spans, k: int | None) -> None:
-    expected = twin(tokens, retrieved, truth, k)
-    for metric in SPAN_METRICS:
-        value = metric(k, TOKENS).calculate(retrieved, truth)
-        assert value == pytest.approx(expected[metric.label], abs=1e-12), metric.label
 
 
 @given(some_spans, some_spans, a_cut)
@@ -157,24 +130,34 @@ def chunk(span: CharacterSpan) -> PositionAwareChunk:
 @given(st.lists(a_span(), max_size=12), some_spans, some_spans)
 @TWIN
 def test_precision_omega_and_min_equal_their_twin(chunks: Spans, retrieved: Spans, truth: Spans) -> None:
+    truth = list(dict.fromkeys(truth)) or [DOCUMENTS["a.md"].span(0, 1)]
     touching = [
         one
         for one in chunks
         if any(one.doc_id == ref.doc_id and one.start <= ref.end and ref.start <= one.end for ref in truth)
     ]
-    corpus = ChunkedCorpus([chunk(span) for span in chunks])
     both, either = characters(touching) & characters(truth), characters(touching) | characters(truth)
-    assert PrecisionOmega(corpus).calculate(retrieved, truth) == share(len(both), len(either))
+    table = chunks_to_table([chunk(span) for span in chunks])
+    assert from_table("precision_omega", retrieved, truth, table) == share(len(both), len(either))
     k = min(len(touching), 20)
-    for metric in (ChromaRecall, ChromaPrecision, ChromaIoU):
-        assert metric("min", corpus).calculate(retrieved, truth) == metric().calculate(retrieved[:k], truth)
+    for name in ("chroma_recall", "chroma_precision", "chroma_iou"):
+        expected = built_in_metric(name, "token-level").calculate(retrieved[:k], truth)
+        assert from_table(f"{name}@min", retrieved, truth, table) == expected
+
+
+def from_table(name: str, retrieved: Spans, truth: Spans, chunks: pa.Table) -> float:
+    """The value of a metric that needs the chunks of the corpus."""
+    query = Query.from_text("?")
+    passages = placed_passages([(query.id, rank, s.doc_id, s.start, s.end) for rank, s in enumerate(retrieved, 1)])
+    tables = truth_to_tables([TokenLevelGroundTruth(query, truth)])
+    return float(score_passages("token-level", passages, tables, [name], chunks=chunks).column("value")[0].as_py())
 
 
 def test_min_takes_no_more_than_twenty() -> None:
     document = DOCUMENTS["a.md"]
-    corpus = ChunkedCorpus([chunk(document.span(place, place + 1)) for place in range(30)])
-    retrieved = [document.span(place, place + 1) for place in range(30)]
-    assert ChromaRecall("min", corpus).calculate(retrieved, [document.span(0, 30)]) == 20 / 30
+    ones = [document.span(place, place + 1) for place in range(30)]
+    table = chunks_to_table([chunk(span) for span in ones])
+    assert from_table("chroma_recall@min", ones, [document.span(0, 30)], table) == 20 / 30
 
 
 @given(some_spans, a_cut)
@@ -197,7 +180,6 @@ def test_tokens_retrieved_are_what_the_texts_cost_one_by_one(retrieved: Spans, k
         (ChromaRecall(), 0, 0, 0),
         (ChromaPrecision(), 0, 0, 0),
         (ChromaIoU(), 1, 0, 0),
-        (PrecisionOmega(ChunkedCorpus([chunk(DOCUMENTS["a.md"].span(0, 9))])), 0, 0, 1 / 3),
         (TokensRetrieved(), 0, 1, 0),
     ],
     ids=lambda value: getattr(value, "name", None),
@@ -218,28 +200,8 @@ def test_touching_a_reference_is_no_hit_except_for_chroma() -> None:
     document = DOCUMENTS["c.md"]
     reference, neighbour = document.span(5, 10), document.span(10, 20)
     assert SpanHitRate().calculate([neighbour], [reference]) == 0.0
-    both = ChunkedCorpus([chunk(document.span(0, 10)), chunk(neighbour)])
-    assert PrecisionOmega(both).calculate([], [reference]) == 5 / 20
-
-
-def test_a_token_belongs_to_the_character_that_holds_its_first_byte() -> None:
-    text = "👩🏽‍🚀"
-    document = Document(DocumentId("emoji.md"), text)
-    unit = TokenUnit(ENCODING, [document])
-    owned = [unit.places([document.span(place, place + 1)])[0] for place in range(len(text))]
-    assert [last - first for _, first, last in owned] == [
-        len(tokens_at(text).get(place, [])) for place in range(len(text))
-    ]
-    assert owned[0][1] == 0
-    assert owned[-1][2] == len(get_encoding(ENCODING).encode_ordinary(text))
-
-
-def test_tokens_need_the_document_and_its_whole_text() -> None:
-    short = TokenUnit(ENCODING, [Document(DocumentId("a.md"), "short")])
-    with pytest.raises(ConfigurationError, match=r"b\.md"):
-        SpanRecall(unit=short).calculate([], [DOCUMENTS["b.md"].span(0, 3)])
-    with pytest.raises(SpanMismatchError, match=r"a\.md.*5 characters"):
-        SpanRecall(unit=short).calculate([], [DOCUMENTS["a.md"].span(0, 9)])
+    both = chunks_to_table([chunk(document.span(0, 10)), chunk(neighbour)])
+    assert from_table("precision_omega", [], [reference], both) == 5 / 20
 
 
 some_ids = st.lists(st.sampled_from("abcdefg").map(ChunkId), max_size=9)

@@ -12,7 +12,7 @@ from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLe
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import CompleteEvidence
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, losses_of
-from rag_eval.metrics.metric import Cut, token_level_metric
+from rag_eval.metrics.metric import Cut, built_in_metric
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.tables import as_passages, chunks_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
@@ -206,9 +206,9 @@ def test_every_metric_at_every_cut_is_that_of_sets_of_characters(
     names = list(twins[0].values([], 1))
     ks, budgets = [1, 2, 3, 5], [1, 3, 6, 12]
     at_budgets = [f"{name}@{budget}tokens" for name in names for budget in budgets]
-    area = [f"{name}@{budget}" for name in ("recall_within_tokens", "recall_token_area") for budget in budgets]
+    within = [f"recall_within_tokens@{budget}" for budget in budgets]
     scores = score_passages(
-        "token-level", passages, truth_to_tables(truth), [*names, *at_budgets, *area], ks, documents=OTHERS
+        "token-level", passages, truth_to_tables(truth), [*names, *at_budgets, *within], ks, documents=OTHERS
     )
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in scores.to_pylist():
@@ -220,16 +220,13 @@ def test_every_metric_at_every_cut_is_that_of_sets_of_characters(
             for k in ks:
                 expected = twin.values(hits, k, k)[name]
                 assert found[name, "hits", k][number] == pytest.approx(expected, abs=1e-12), (name, k)
-                metric = token_level_metric(f"{name}@{k}")
+                metric = built_in_metric(f"{name}@{k}", "token-level")
                 assert metric.calculate(hits, evidence) == pytest.approx(expected, abs=1e-12), (name, k)
             for budget in budgets:
                 expected = twin.values(hits, fits[budget])[name]
                 assert found[name, "tokens", budget][number] == pytest.approx(expected, abs=1e-12), (name, budget)
         for budget in budgets:
             recalls = [twin.covered(characters(*hits[:rank])) / twin.total for rank in range(len(hits) + 1)]
-            steps = zip(pairwise(recalls), spent[1:], strict=True)
-            expected = sum((new - old) * max(0, budget - cost) / budget for (old, new), cost in steps)
-            assert found["recall_token_area", "tokens", budget][number] == pytest.approx(expected, abs=1e-12)
             assert found["recall_within_tokens", "tokens", budget][number] == pytest.approx(recalls[fits[budget]])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.metrics.metric import metric_names, metric_of, token_level_metric
+from rag_eval.metrics.metric import built_in_metric, metric_names, metric_of
 from rag_eval.metrics.score_tables import UnjudgedAs, score_passages
 from rag_eval.tables import truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
@@ -50,12 +50,6 @@ def test_what_is_in_no_group_and_not_judged_is_unjudged() -> None:
     assert value("unjudged@2", [], truth) == 0.0
     waiting = with_judgements(ASKED, [JudgedPassage(DOC.span(20, 35))])
     assert value("unjudged@1", hits, TokenLevelGroundTruth(waiting, [DOC.span(0, 10)])) == 30 / 40
-
-
-def test_it_is_counted_in_tokens_too() -> None:
-    hits, truth = [DOC.span(0, 25)], truth_of([DOC.span(0, 9)], [DOC.span(9, 16)])
-    assert value("unjudged(cl100k_base)@1", hits, truth) == 3 / 6  # " at", " noon" and ";" of six
-    assert value("span_precision(cl100k_base)@1", hits, truth, "relevant") == 5 / 6
 
 
 def test_chunk_ids_are_judged_like_places() -> None:
@@ -167,10 +161,10 @@ def test_no_truth_is_outside_of_the_bounds(
         name = f"{label}@{k}" if "hits" in metric.cuts else f"{label}@30" if "tokens" in metric.cuts else label
         if metric.bounds == "neither" or metric.number == "tokens":
             continue
-        twin = token_level_metric(name)
+        twin = built_in_metric(name, "token-level")
         low, high = value(name, hits, truth), value(name, hits, truth, "relevant")
-        assert high == pytest.approx(twin.calculate(hits, [*grouped, *spans_of(unjudged)]))  # type: ignore[list-item]
-        complete = twin.calculate(hits, [*grouped, *spans_of(really), *spans_of(missed)])  # type: ignore[list-item]
+        assert high == pytest.approx(twin.calculate(hits, [*grouped, *spans_of(unjudged)]))
+        complete = twin.calculate(hits, [*grouped, *spans_of(really), *spans_of(missed)])
         assert complete <= high + 1e-12, name
         if metric.bounds == "both":
             assert low - 1e-12 <= complete, name

@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
-from rag_eval.metrics.formulas import PrecisionOmega
-from rag_eval.metrics.object_scoring import ChunkedCorpus
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
@@ -125,10 +123,3 @@ def test_a_chunk_is_where_its_text_without_a_final_point_occurs_first(text: str)
     expected = {(text.index(piece), text.index(piece) + len(piece)) for piece in bare if piece}
     chunks = first_occurrence(Fours()).chunk_with_positions(Document(DocumentId("d"), text))
     assert [(chunk.start, chunk.end) for chunk in chunks] == sorted(expected)
-
-
-@needs_data
-def test_the_metric_alone_gives_what_the_table_gives() -> None:
-    chunks = [chunk for document in corpus() for chunk in RecursiveTokenChunker(200).chunk_with_positions(document)]
-    metric = PrecisionOmega(ChunkedCorpus(chunks))
-    assert [metric.calculate([], item.relevant_spans) for item in ground_truth()] == precision_omega(chunks)

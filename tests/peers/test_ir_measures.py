@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.metric import chunk_level_metric, metric_of
+from rag_eval.metrics.metric import built_in_metric, metric_of
 from rag_eval.types.ids import ChunkId
 
 ir_measures = pytest.importorskip("ir_measures")
@@ -42,8 +42,7 @@ def test_each_query_scores_as_in_ir_measures(name: str, k: int) -> None:
     run = {query: {chunk: 1 - rank / 100 for rank, chunk in enumerate(found[:k])} for query, found in retrieved.items()}
     qrels = {query: dict.fromkeys(chunks, 1) for query, chunks in relevant.items()}
     peer = {score.query_id: score.value for score in ir_measures.iter_calc([measure], qrels, run)}
-    ours = {
-        query: chunk_level_metric(f"{name}@{k}").calculate(retrieved[query], relevant[query]) for query in retrieved
-    }
+    metric = built_in_metric(f"{name}@{k}", "chunk-level")
+    ours = {query: metric.calculate(retrieved[query], relevant[query]) for query in retrieved}
     assert ours == pytest.approx(peer, abs=1e-12)
     assert len(set(ours.values())) > 1, "the runs tell metrics apart"

@@ -334,7 +334,6 @@ def test_an_interval_without_width_is_not_taken_for_certainty(
         ("chunk_recall@1", "finds 73.9 % [58.8, 86.2] of the relevant chunks in the first hit"),
         ("span_precision@20", "retrieves text of which 73.9 % [58.8, 86.2] is relevant in the first 20 hits"),
         ("house rule@5", "has house rule@5 0.739 [0.588, 0.862]"),
-        ("span_recall(cl100k_base)@5", "has span_recall(cl100k_base)@5 73.9 % [58.8, 86.2]"),
         ("precision_omega", "has precision_omega 73.9 % [58.8, 86.2]"),
     ],
 )

@@ -1,6 +1,5 @@
 """Recall at equal token budgets against a plain loop, and the document each query belongs to."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
@@ -42,10 +41,9 @@ def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tu
 
 
 def at_budgets(budgets: list[int]) -> list[MetricName]:
-    """Recall and cost at each budget, and the area to the largest."""
+    """Recall and cost at each budget."""
     names = ["recall_within_tokens", "tokens_retrieved"]
-    found = [MetricName(name, None, Cut("tokens", budget)) for name in names for budget in budgets]
-    return [*found, MetricName("recall_token_area", None, Cut("tokens", max(budgets)))]
+    return [MetricName(name, Cut("tokens", budget)) for name in names for budget in budgets]
 
 
 def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
@@ -65,8 +63,6 @@ def test_chunk_ids_have_a_budget_too() -> None:
     assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
     cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
     assert values_of(scores, "tokens_retrieved", 100) == [cost_a + cost_b, 2 * cost_b, 0]
-    expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
-    np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
     empty = score_passages("chunk-level", plain_passages([]), tables, strip_metrics(), chunks=chunks)
     assert set(values_of(empty, "recall_within_tokens", STRIP[0])) == {0.0}
     with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
