@@ -24,10 +24,6 @@ from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEval
 from rag_eval.evaluation.run_experiment import ExperimentTables, run_experiment
 from rag_eval.ground_truth.truth_files import read_token_level, write_chunk_level
 from rag_eval.metrics.formulas import ChunkRecall, SpanMRR, SpanNDCG, SpanRecall
-<<<<<<< HEAD
-=======
-from rag_eval.metrics.metric import built_in_metric
->>>>>>> b90f4f6 (Score objects as spans and ids only, without units of tokens)
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.retriever import Hit, Retriever
 from rag_eval.retrieval.retrievers import BM25Retriever, VectorRAGRetriever
@@ -88,28 +84,6 @@ def test_several_k_come_from_one_retrieval() -> None:
     )
 
 
-<<<<<<< HEAD
-=======
-def test_only_the_metrics_asked_for_are_computed_and_custom_ones_work() -> None:
-    class Longest:
-        name = "longest hit!"
-
-        def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
-            return max((span.length for span in retrieved), default=0)
-
-    metrics = [Longest(), SpanRecall(k=1), built_in_metric("tokens_retrieved", "token-level")]
-    result = run_experiment(
-        evaluation_type="token-level",
-        corpus=SMALL,
-        ground_truth=TRUTH[:1],
-        retriever=finds((0, 3), (0, 13)),
-        metrics=metrics,
-        k=2,
-    )
-    assert result.metrics == {"longest hit!": 13, "span_recall@1": 3 / 12, "tokens_retrieved": 4}
-
-
->>>>>>> b90f4f6 (Score objects as spans and ids only, without units of tokens)
 def test_a_subclass_that_calculates_otherwise_is_not_swept() -> None:
     class Half(SpanRecall):
         def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
