@@ -16,13 +16,11 @@ from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sweep.guided import (
     Choice,
-    HeldOut,
     Key,
     TextCosts,
     choose,
     chunking_key,
     free_chunking,
-    full_record,
     is_local_guide,
     over_limit,
     stand_in,
@@ -55,17 +53,15 @@ def choose_configurations(
         ConfigurationError: A full sweep costs more than is allowed, or a guided one has no guide.
     """
     configurations = config.configurations()
-    held_out = HeldOut(config.holdout, workspace.read_truth(inputs.truth))
     if config.search == "full":
         if config.max_cost is not None:
             costs = text_costs(configurations, inputs, workspace)
             if problem := over_limit(costs.of(configurations, partial(texts_left, workspace)), config):
                 raise ConfigurationError(f"{problem}: allow more, or use search: guided")
-        return Choice(configurations, full_record(config, len(configurations)), held_out)
-    scores = {outcome.name: workspace.read_table(outcome.scores) for outcome in guides.outcomes}
-    means = {name: held_out.mean(table, config.objective) for name, table in scores.items()}
+        return Choice(configurations)
+    means = {outcome.name: outcome.metrics[config.objective] for outcome in guides.outcomes}
     expected = {name: means[guide.name] for name, guide in _guides(config).items() if guide.name in means}
-    return choose(config, configurations, expected, text_costs(configurations, inputs, workspace), held_out)
+    return choose(config, configurations, expected, text_costs(configurations, inputs, workspace))
 
 
 def text_costs(configurations: Sequence[Configuration], inputs: BenchmarkInputs, workspace: Workspace) -> TextCosts:

@@ -167,6 +167,6 @@ def conclude(
         sorted(results.outcomes, key=lambda outcome: order[outcome.name]),
         dict(sorted(results.failures.items(), key=lambda item: order[item[0]])),
         {name: recorder.record(part) for name, part in shared.items()},
-        choice.judged({outcome.name: workspace.read_table(outcome.scores) for outcome in results.outcomes}),
+        choice.record,
         fingerprint(config, corpus, inputs.truth.source, reanchor=reanchor) if is_finished else None,
     )

@@ -27,7 +27,7 @@ from rag_eval.pipeline.plan import chunkings
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, Evaluated, StepRecorder
-from rag_eval.sweep.guided import Choice, TextCosts, full_record
+from rag_eval.sweep.guided import Choice, TextCosts
 from tasks.chunk import add_context, chunk
 from tasks.conclude import conclude
 from tasks.corpus import find_documents, load_corpus
@@ -173,7 +173,7 @@ def run_benchmark(
     inputs = load_inputs(workspace, config, reanchor=reanchor)
     choice = choose_configurations(workspace, config, inputs)
     if configurations is not None:
-        choice = Choice(list(configurations), full_record(config, len(configurations)), choice.held_out)
+        choice = Choice(list(configurations))
     with _in_this_thread():
         results = flows.benchmark.evaluate_all(choice.configurations, inputs, workspace, recorder, threads())
         sources = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)

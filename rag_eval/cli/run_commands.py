@@ -43,9 +43,6 @@ def run(
         str | None, typer.Option("--publish", metavar="DATASET", help="Publish the run to this LangSmith dataset.")
     ] = None,
     search: options.SearchOption = None,
-    holdout: Annotated[
-        float | None, typer.Option(min=0, max=0.9, help="Share of documents whose questions the search does not see.")
-    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
@@ -53,7 +50,7 @@ def run(
     from rag_eval.config.models import check_runner
 
     check_runner(runner)
-    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to, search, holdout)
+    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to, search)
     console = Console(stderr=True)
     if config is None and corpus is None:
         hint = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""

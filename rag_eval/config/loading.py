@@ -211,7 +211,6 @@ def chosen_benchmark(
     glob: str | list[str] | None = None,
     langsmith_dataset: str | None = None,
     search: str | None = None,
-    holdout: float | None = None,
 ) -> BenchmarkConfig:
     """Return the benchmark of a file, or the sample, with some settings replaced.
 
@@ -233,7 +232,6 @@ def chosen_benchmark(
         "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,
         "langsmith_dataset": langsmith_dataset,
         "search": search,
-        "holdout": holdout,
     }
     return chosen.model_copy(update={key: value for key, value in replaced.items() if value is not None})
 

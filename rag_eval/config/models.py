@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    StrictFloat,
     StrictInt,
     StrictStr,
     ValidationInfo,
@@ -344,9 +343,6 @@ class BenchmarkConfig(Settings):
         description="Which configurations are evaluated: all (full), or those of the chunkings that a guide ranks "
         "first before anything is embedded (guided).",
     )
-    holdout: Annotated[StrictFloat, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="Share of documents whose questions the search does not see, to validate it."
-    )
     max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
         description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and a full "
@@ -476,7 +472,6 @@ class BenchmarkRecord(Settings):
     copies: Copies
     shards: int | None
     search: str
-    holdout: float
     max_cost: str | None
     langsmith_dataset: str | None
     name: str | None

@@ -39,19 +39,6 @@ class CostLimit:
         return cost.cost <= self.amount
 
 
-class Holdout(BaseModel):
-    """The score of the best configuration on the questions of the search, and on those held out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    found: float
-    questions: int
-    held_out: float
-    held_out_questions: int
-    held_out_documents: int
-
-
 class SearchRecord(BaseModel):
     """How a run chose the configurations to evaluate, and estimates of the others.
 
@@ -60,12 +47,10 @@ class SearchRecord(BaseModel):
         tokens: All tokens embedded for the run, cached or not; ``full_tokens`` for the whole grid.
         cost: Their cost in US dollars, None if a price is unknown; ``full_cost`` for the whole grid.
         notes: Reasons to trust the choice less.
-        holdout: The best configuration on documents that the search did not see.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    strategy: str
     objective: str
     configurations: int
     estimated: dict[str, float]
@@ -74,7 +59,6 @@ class SearchRecord(BaseModel):
     cost: float | None
     full_cost: float | None
     notes: list[str]
-    holdout: Holdout | None = None
 
 
 def total_usage(parts: Iterable[Usage]) -> Usage:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from rich.filesize import decimal
 
-from rag_eval.config.sweep_settings import SearchRecord
 from rag_eval.formatting import cost_in_words, counted, number, percent, singular
 from rag_eval.metrics.formulas import RecallWithinTokens
 from rag_eval.metrics.metric import higher_is_better, score_name, split_name
@@ -278,26 +277,12 @@ def search_words(outcome: BenchmarkOutcome) -> str:
     search = outcome.search
     if search is None or search.objective != outcome.ranking_metric:
         return ""
-    if search.strategy == "full":
-        return _holdout_words(search)
     share = f" ({percent(search.tokens / search.full_tokens)})" if search.full_tokens else ""
     cost = f", for {cost_in_words(search.cost)} of {cost_in_words(search.full_cost)}" if search.full_cost else ""
     chosen = f"{len(outcome.configurations):,} of {search.configurations:,} configurations"
-    sentences = [
-        f"A guide chose {chosen}; the results of the others are estimated.",
-        f"{search.tokens:,} of {search.full_tokens:,} tokens{share} were embedded{cost}.",
-        _holdout_words(search),
-    ]
-    return " ".join(sentences).strip()
-
-
-def _holdout_words(search: SearchRecord) -> str:
-    held = search.holdout
-    if held is None:
-        return ""
-    out = f"{held.held_out_questions:,} questions about {held.held_out_documents:,} documents that were held out"
     return (
-        f"{held.name} was best on {held.questions:,} questions ({held.found:.3f}); it has {held.held_out:.3f} on {out}."
+        f"A guide chose {chosen}; the results of the others are estimated. "
+        f"{search.tokens:,} of {search.full_tokens:,} tokens{share} were embedded{cost}."
     )
 
 

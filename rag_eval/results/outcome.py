@@ -155,7 +155,7 @@ class BenchmarkOutcome(_Outcome):
     chosen, None if all were evaluated. ``fingerprint`` is the digest of what the run depends on.
     """
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     run: RunName
     started: AwareDatetime
     seconds: float

@@ -14,6 +14,8 @@ from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence
 from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.metrics.metric import score_name
+from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import digest, is_remote, label
 from rag_eval.pipeline.document_steps import CorpusSource, add_context, chunk, count_texts, load_corpus, texts_left
 from rag_eval.pipeline.ground_truth_steps import (
@@ -28,7 +30,6 @@ from rag_eval.pipeline.plan import chunkings
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
 from rag_eval.sweep.guided import (
-    HeldOut,
     Key,
     TextCosts,
     choose,
@@ -116,7 +117,7 @@ class Estimates:
         if name == "full":
             return self._every
         config = self._config.model_copy(update={"search": name})
-        by_local, held_out = is_local_guide(config), HeldOut(config.holdout, inputs.truth)
+        by_local = is_local_guide(config)
         expected: dict[str, float] = {}
         means: dict[str, float] = {}
         try:
@@ -125,14 +126,15 @@ class Estimates:
                     continue
                 guide = stand_in(configuration, by_local=by_local)
                 if guide.name not in means:
-                    scores = evaluate(guide, inputs, self._workspace).scores
-                    means[guide.name] = held_out.mean(scores, config.objective)
+                    averages = average_scores(evaluate(guide, inputs, self._workspace).scores).to_pylist()
+                    by_name = {score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages}
+                    means[guide.name] = by_name[config.objective]
                 expected[configuration.name] = means[guide.name]
-            choice = choose(config, self._every, expected, self._costs, held_out)
+            choice = choose(config, self._every, expected, self._costs)
         except ConfigurationError as error:
             self.notes.append(str(error))
             return None
-        self.notes += choice.record.notes
+        self.notes += choice.record.notes if choice.record else ()
         return choice.configurations
 
     def _inputs(self) -> InMemoryInputs:

@@ -7,25 +7,18 @@ stand-ins are evaluated; the others are estimated by their stand-ins.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.config.models import BenchmarkConfig, Configuration
-from rag_eval.config.sweep_settings import CostLimit, Holdout, SearchRecord, total_usage
+from rag_eval.config.sweep_settings import CostLimit, SearchRecord, total_usage
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import counted
-from rag_eval.metrics.metric import Values, split_name
 from rag_eval.parts import digest, is_remote, label
-from rag_eval.results.run_scores import main_documents
 from rag_eval.retrieval.searching import HybridSearch, WordSearch
 from rag_eval.stores import STORE
-from rag_eval.tables import TruthTables, has_places
-from rag_eval.types.ids import text_sha256
 
 Key = tuple[str, str]
 
@@ -38,9 +31,6 @@ MORE = 2
 COST_WEIGHT = 0.3
 """How much better, by the objective, a chunking with all tokens of the grid must be than one with none: of nearly equal
 chunkings, the cheaper comes first."""
-
-FEWEST_HELD_OUT = (5, 20)
-"""The fewest documents, and questions about them, that can be held out to judge the choice."""
 
 
 def chunking_key(configuration: Configuration) -> Key:
@@ -131,35 +121,11 @@ def stand_in(configuration: Configuration, *, by_local: bool) -> Configuration:
     return configuration.model_copy(update=free)
 
 
-def full_record(config: BenchmarkConfig, count: int) -> SearchRecord:
-    """Return the record of a full sweep of ``count`` configurations."""
-    return SearchRecord(
-        strategy="full",
-        objective=config.objective,
-        configurations=count,
-        estimated={},
-        tokens=0,
-        full_tokens=0,
-        cost=None,
-        full_cost=None,
-        notes=[],
-    )
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The configurations to evaluate, how they were chosen, and the questions that are held out to judge the choice."""
+class Choice(NamedTuple):
+    """The configurations to evaluate, and how they were chosen; None if all are evaluated."""
 
     configurations: list[Configuration]
-    record: SearchRecord
-    held_out: "HeldOut"
-
-    def judged(self, scores: Mapping[str, pa.Table]) -> SearchRecord | None:
-        """Return the record of the sweep, given the scores; None for a full sweep without holdout."""
-        holdout = self.held_out.judge(scores, self.record.objective)
-        if holdout is None and self.record.strategy == "full":
-            return None
-        return self.record.model_copy(update={"holdout": holdout})
+    record: SearchRecord | None = None
 
 
 def choose(
@@ -167,7 +133,6 @@ def choose(
     configurations: Sequence[Configuration],
     expected: Mapping[str, float],
     costs: TextCosts,
-    held_out: "HeldOut",
 ) -> Choice:
     """Choose the chunkings that the guide ranks first, within the limit; others without embeddings are always chosen.
 
@@ -177,7 +142,6 @@ def choose(
         expected: The objective of the stand-in of each configuration that needs embeddings, by name; without those
             whose stand-in failed.
         costs: What embedding costs.
-        held_out: The questions that the guide does not see.
 
     Raises:
         ConfigurationError: Nothing can guide this benchmark, or not even one chunking is within the limit.
@@ -190,7 +154,6 @@ def choose(
     }
     grid, spent = costs.of(configurations), costs.of(chosen)
     record = SearchRecord(
-        strategy=config.search,
         objective=config.objective,
         configurations=len(configurations),
         estimated=estimated,
@@ -200,9 +163,7 @@ def choose(
         full_cost=grid.cost,
         notes=[*notes, *costs.failed.values(), *cost_notes(configurations)],
     )
-    return Choice(
-        [configuration for configuration in configurations if configuration.name not in estimated], record, held_out
-    )
+    return Choice([configuration for configuration in configurations if configuration.name not in estimated], record)
 
 
 def _within_limit(
@@ -256,59 +217,3 @@ def _ranked(embedded: Sequence[Configuration], expected: Mapping[str, float], co
         for key, some in members.items()
     }
     return sorted(standing, key=lambda key: -standing[key])
-
-
-class HeldOut:
-    """The questions of documents that a sweep does not see, to judge its choice.
-
-    Raises ``ConfigurationError`` when too few are held out.
-    """
-
-    def __init__(self, share: float, truth: TruthTables) -> None:
-        queries = truth.queries.filter(pc.invert(truth.queries.column("unanswerable")))
-        query_ids: list[str] = queries.column("query_id").to_pylist()
-        if not has_places(truth.answers):
-            if share:
-                raise ConfigurationError("holdout is by documents, and chunk-level ground truth has none: remove it")
-            self._about = query_ids
-        else:
-            about = main_documents(truth.answers)
-            self._about = [about[query_id] for query_id in query_ids]
-        documents = sorted(set(self._about), key=text_sha256)
-        held = set(documents[: round(share * len(documents))])
-        self.seen = np.array([document not in held for document in self._about])
-        count = int((~self.seen).sum())
-        if share and (len(held) < FEWEST_HELD_OUT[0] or count < FEWEST_HELD_OUT[1] or not self.seen.any()):
-            raise ConfigurationError(
-                f"holdout {share:g} leaves {counted(count, 'questions')} about {counted(len(held), 'documents')} to "
-                f"judge by, and it takes {FEWEST_HELD_OUT[1]} about {FEWEST_HELD_OUT[0]}: ask about more documents, or "
-                "remove it"
-            )
-        self._documents = len(held)
-
-    def mean(self, scores: pa.Table, objective: str) -> float:
-        """Return the mean of the objective over the questions that the sweep sees."""
-        return float(self._values(scores, objective)[self.seen].mean())
-
-    def judge(self, scores: Mapping[str, pa.Table], objective: str) -> Holdout | None:
-        """Judge the configuration that is best on the seen questions by the questions that were held out."""
-        means = {name: self.mean(table, objective) for name, table in scores.items()}
-        if not self._documents or not means:
-            return None
-        best = max(means, key=means.__getitem__)
-        held = self._values(scores[best], objective)[~self.seen]
-        return Holdout(
-            name=best,
-            found=means[best],
-            questions=int(self.seen.sum()),
-            held_out=float(held.mean()),
-            held_out_questions=len(held),
-            held_out_documents=self._documents,
-        )
-
-    @staticmethod
-    def _values(scores: pa.Table, objective: str) -> Values:
-        column, at = split_name(objective)
-        rows = (pc.field("metric") == column) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
-        values: Values = scores.filter(rows).column("value").to_numpy()
-        return values

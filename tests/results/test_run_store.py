@@ -96,7 +96,7 @@ def test_a_broken_baseline_is_one_sentence(own_store: Store, content: str, sente
     ("changes", "sentence"),
     [
         ({"schema_version": None, "inputs": None}, "has the schema_version None"),
-        ({"schema_version": 99}, "has the schema_version 99 and this rag-eval reads 3: use the version that wrote it"),
+        ({"schema_version": 99}, "has the schema_version 99 and this rag-eval reads 4: use the version that wrote it"),
         ({"schema_version": "\u001b[31m"}, r"has the schema_version '\\x1b\[31m'"),
         ({"documents": "many"}, "is damaged at documents"),
         ({"surprise": 1}, "is damaged at surprise"),
