@@ -14,7 +14,7 @@ from rag_eval.cli.console import print_json, print_notes, print_table, say
 from rag_eval.cli.processes import HEARTBEAT_SECONDS, Stopped, leaving, watched
 from rag_eval.cli.truth_commands import summary
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.formatting import asked, cost_in_words, counted, time_in_short
+from rag_eval.formatting import asked, cost_in_words, counted
 from rag_eval.storage.files import scratch_path, sweep_scratch
 from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
@@ -147,9 +147,7 @@ def validate(
     truth: options.TruthOption = None,
     glob: options.GlobOption = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Estimate the tokens, cost and time of each search.")
-    ] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Estimate the tokens and cost of each search.")] = False,
     search: options.SearchOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -197,7 +195,7 @@ def _objective_in_words(config: "BenchmarkConfig") -> str:
 
 
 def _print_estimates(console: Console, estimates: list["SearchEstimate"]) -> None:
-    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
+    columns = ("configurations", "texts", "tokens", "cost", "left")
     rows = [
         (
             row.search,
@@ -206,7 +204,6 @@ def _print_estimates(console: Console, estimates: list["SearchEstimate"]) -> Non
             f"{row.all.tokens:,}",
             cost_in_words(row.all.cost),
             f"{row.left.tokens:,}",
-            "" if row.seconds is None else time_in_short(row.seconds),
         )
         for row in estimates
     ]

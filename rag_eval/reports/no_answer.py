@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.formatting import counted, percent
-from rag_eval.metrics.metric import Values, higher_is_better
+from rag_eval.metrics.metric import Values
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.results.run_scores import RunScores
-from rag_eval.stats.abstention import Abstention, ScoreThreshold, Share
+from rag_eval.stats.abstention import ScoreThreshold, Share, score_threshold
 
 FALSE_HIT_RATE = 0.05
 """The false-hit rate that the threshold in a report keeps."""
@@ -76,7 +75,7 @@ def _with_interval(share: float, interval: tuple[float, float]) -> str:
     return f"{percent(share, 1)} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
 
 
-def no_answer(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores) -> NoAnswer | None:
+def no_answer(workspace: Workspace, outcome: BenchmarkOutcome) -> NoAnswer | None:
     """Return what the configurations of a run return for unanswerable questions; None if it has none.
 
     A configuration whose scores are not numbers is left out. Raises ``ArtifactError`` if a table is missing.
@@ -85,18 +84,14 @@ def no_answer(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores
         return None
     queries = workspace.read_table(outcome.inputs.truth.queries)
     declared = queries.column("unanswerable").to_numpy(zero_copy_only=False)
-    metric = outcome.ranking_metric
     rows = []
     for configuration in outcome.ranked():
         best = _best_scores(workspace, configuration, queries)
         if np.isnan(best).any():
             continue
-        # A metric of which less is better, such as tokens, gives no share of what could be gained.
-        values = scores.paired(metric).values[scores.configurations.index(configuration.name)]
-        gains = np.clip(values, 0.0, 1.0) if higher_is_better(metric) else np.zeros(len(values))
         hits = workspace.read_table(configuration.hits).column("query_id")
         returned = pc.is_in(queries.column("query_id"), value_set=pc.unique(hits)).to_numpy(zero_copy_only=False)
-        threshold = Abstention(best[~declared], gains, best[declared]).threshold(FALSE_HIT_RATE)
+        threshold = score_threshold(best[~declared], best[declared], FALSE_HIT_RATE)
         share = Share(int(returned[declared].sum()), int(declared.sum()))
         rows.append(Unanswered(configuration.name, share, threshold))
     return NoAnswer(outcome.unanswerable, rows) if rows else None

@@ -80,7 +80,7 @@ def build_report(
         verdict=verdict,
         words=words_of(verdict),
         why=explained,
-        no_answer=no_answer(workspace, outcome, scores),
+        no_answer=no_answer(workspace, outcome),
         unjudged=unjudged_of(workspace, outcome),
         ranking=ConfigurationRanking.of(outcome, verdict.contenders),
         charts=charts_of(verdict, explained),

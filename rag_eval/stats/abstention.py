@@ -5,8 +5,7 @@ that is declared unanswerable is a false hit.
 """
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,89 +49,39 @@ class ScoreThreshold:
     kept: Share
 
 
-@dataclass(frozen=True, slots=True)
-class RiskPoint:
-    """A point of the risk–coverage curve.
+def score_threshold(answerable: Values, unanswerable: Values, rate: float) -> ScoreThreshold | None:
+    """Return the lowest threshold whose mean false-hit rate on other questions is at most ``rate``.
 
-    ``coverage`` is the share of all questions that are answered and ``risk`` the mean of 1 - score over those, where an
-    unanswerable question scores 0; ``false_hits`` and ``kept`` are the shares of the unanswerable and of the answerable
-    questions that are answered.
-    """
-
-    score: float
-    coverage: float
-    risk: float
-    false_hits: float
-    kept: float
-
-
-@dataclass(frozen=True)
-class Abstention:
-    """The best score of every question, -inf without a hit, and what the answerable ones score by a metric in [0, 1].
+    It is above the k-th of the n unanswerable questions' scores with k = ⌈(n + 1)(1 - rate)⌉ (split-conformal
+    prediction).
 
     >>> import numpy as np
-    >>> scores = Abstention(np.array([0.9, 0.8, 0.4]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.3, 0.2]))
-    >>> scores.at(0.6).false_hits.value, scores.at(0.6).kept.count
-    (0.0, 2)
+    >>> score_threshold(np.array([0.9, 0.8, 0.4]), np.array([0.5, 0.3, 0.2]), 0.25).score
+    0.6
+
+    Args:
+        answerable: The best score of every answerable question, -inf without a hit.
+        unanswerable: The same of the unanswerable questions.
+        rate: The false-hit rate.
+
+    Returns:
+        The threshold; None if there are fewer than 1 / rate - 1 unanswerable questions.
+
+    Raises:
+        ConfigurationError: The rate is not between 0 and 1.
     """
-
-    answerable: Values
-    gains: Values
-    unanswerable: Values
-
-    def at(self, score: float) -> ScoreThreshold:
-        """Return the effect of a threshold that was not chosen by these questions."""
-        false = Share(int((self.unanswerable >= score).sum()), len(self.unanswerable))
-        kept = Share(int((self.answerable >= score).sum()), len(self.answerable))
-        return ScoreThreshold(score, false, false.interval, kept)
-
-    def threshold(self, rate: float) -> ScoreThreshold | None:
-        """Return the lowest threshold whose mean false-hit rate on other questions is at most ``rate``.
-
-        It is above the k-th of the n unanswerable questions' scores with k = ⌈(n + 1)(1 - rate)⌉ (split-conformal
-        prediction). None if there are fewer than 1 / rate - 1 such questions. Raises ``ConfigurationError`` on a rate
-        that is not between 0 and 1.
-        """
-        if not 0 < rate < 1:
-            raise ConfigurationError(f"the false-hit rate is {rate}: use a number between 0 and 1, such as 0.05")
-        n = len(self.unanswerable)
-        k = math.ceil(round((n + 1) * (1 - rate), 9))
-        if k > n:
-            return None
-        below = np.sort(self.unanswerable)[k - 1]
-        above = np.concatenate((self.unanswerable, self.answerable))
-        threshold = self.at(_between(float(below), float(np.min(above[above > below], initial=np.inf))))
-        return replace(threshold, interval=beta_interval(n - k + 1, k))
-
-    @cached_property
-    def curve(self) -> list[RiskPoint]:
-        """The risk–coverage curve: a point for every score that answers more questions than the one before."""
-        scores = np.concatenate((self.answerable, self.unanswerable))
-        gains = np.concatenate((self.gains, np.zeros(len(self.unanswerable))))
-        order = np.argsort(-scores, kind="stable")
-        scores, gains = scores[order], np.cumsum(gains[order])
-        false = np.cumsum(order >= len(self.answerable))
-        last = np.append(scores[1:] != scores[:-1], True) & np.isfinite(scores)
-        return [
-            RiskPoint(
-                score=float(scores[row]),
-                coverage=(row + 1) / len(scores),
-                risk=1 - float(gains[row]) / (row + 1),
-                false_hits=int(false[row]) / max(1, len(self.unanswerable)),
-                kept=(row + 1 - int(false[row])) / max(1, len(self.answerable)),
-            )
-            for row in np.flatnonzero(last).tolist()
-        ]
-
-    @property
-    def area(self) -> float:
-        """The area under the risk–coverage curve: the mean risk when questions are answered best score first.
-
-        0 without a question that has a hit.
-        """
-        steps = np.diff([0.0, *(point.coverage for point in self.curve)])
-        total = float(steps.sum())
-        return float(np.dot(steps, [point.risk for point in self.curve])) / total if total else 0.0
+    if not 0 < rate < 1:
+        raise ConfigurationError(f"the false-hit rate is {rate}: use a number between 0 and 1, such as 0.05")
+    n = len(unanswerable)
+    k = math.ceil(round((n + 1) * (1 - rate), 9))
+    if k > n:
+        return None
+    below = np.sort(unanswerable)[k - 1]
+    above = np.concatenate((unanswerable, answerable))
+    score = _between(float(below), float(np.min(above[above > below], initial=np.inf)))
+    false = Share(int((unanswerable >= score).sum()), n)
+    kept = Share(int((answerable >= score).sum()), len(answerable))
+    return ScoreThreshold(score, false, beta_interval(n - k + 1, k), kept)
 
 
 def _between(low: float, high: float) -> float:

@@ -58,7 +58,6 @@ class Comparison:
         low, high: The interval of the difference from resampling ``units``, unadjusted; None with one unit.
         p: The p-value of the sign-flip test of no difference.
         p_adjusted: The same after Holm's correction over all comparisons made together; it decides the verdict.
-        effect_size: The mean difference in standard deviations of the differences (d_z); None if those do not vary.
         better, worse, equal: Numbers of queries.
     """
 
@@ -69,7 +68,6 @@ class Comparison:
     high: float | None
     p: float
     p_adjusted: float
-    effect_size: float | None
     better: int
     worse: int
     equal: int
@@ -137,7 +135,6 @@ def compare(
                 high=interval.high,
                 p=p,
                 p_adjusted=adjusted,
-                effect_size=_effect_size(differences[row]),
                 better=better,
                 worse=worse,
                 equal=len(gains) - better - worse,
@@ -148,14 +145,6 @@ def compare(
             )
         )
     return comparisons
-
-
-def _effect_size(differences: Values) -> float | None:
-    mean = float(differences.mean())
-    if not differences.any():
-        return 0.0
-    spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    return mean / spread if spread > ROUNDING else None
 
 
 def rank(

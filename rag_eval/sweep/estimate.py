@@ -1,7 +1,6 @@
-"""Estimate what a benchmark costs before anything is spent: the texts, tokens, price and time of each sweep."""
+"""Estimate what a benchmark costs before anything is spent: the texts, tokens and price of each sweep."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
@@ -16,7 +15,7 @@ from rag_eval.evaluation.in_memory import InMemoryInputs, evaluate
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import score_name
 from rag_eval.metrics.score_tables import average_scores
-from rag_eval.parts import digest, is_remote, label
+from rag_eval.parts import digest, is_remote
 from rag_eval.pipeline.document_steps import CorpusSource, add_context, chunk, count_texts, load_corpus, texts_left
 from rag_eval.pipeline.ground_truth_steps import (
     Observation,
@@ -28,7 +27,6 @@ from rag_eval.pipeline.ground_truth_steps import (
 from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.pipeline.plan import chunkings
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import read_run
 from rag_eval.sweep.guided import (
     Key,
     TextCosts,
@@ -44,24 +42,12 @@ from rag_eval.tables import TruthTables
 
 @dataclass(frozen=True)
 class SearchEstimate:
-    """The cost of a sweep: how many configurations it evaluates, what these embed, and what is left to embed.
-
-    ``seconds`` is None unless an earlier run on these documents tells how long it takes.
-    """
+    """The cost of a sweep: how many configurations it evaluates, what these embed, and what is left to embed."""
 
     search: Search
     configurations: int
     all: Usage
     left: Usage
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds per configuration without embedding, and seconds per token of each embedder, by its label."""
-
-    configuration: float
-    token: dict[str, float]
 
 
 class Estimates:
@@ -77,15 +63,10 @@ class Estimates:
         self._documents, _ = load_corpus(shard, self._workspace)
         self._every = config.configurations()
         self._costs = self._count_texts()
-        self._pace = self._latest_pace()
         self.notes: list[str] = []
 
     def of(self, searches: Sequence[Search] = get_args(Search)) -> list[SearchEstimate]:
         """Estimate these sweeps."""
-        if self._pace is None:
-            self.notes.append("the time is known after a first run on these documents")
-        else:
-            self.notes.append("times are those of the latest run, without starting a server")
         estimates = []
         if all(isinstance(source, FileTruth) for source in self._config.ground_truth):
             inputs = self._inputs()
@@ -101,16 +82,9 @@ class Estimates:
 
     def _estimate(self, name: Search, configurations: Sequence[Configuration]) -> SearchEstimate:
         left = partial(texts_left, self._workspace)
-        seconds = None
-        if self._pace is not None:
-            seconds = len(configurations) * self._pace.configuration
-            for embedder, token in self._pace.token.items():
-                embedded = [
-                    configuration for configuration in configurations if label(configuration.embedder) == embedder
-                ]
-                seconds += token * (self._costs.of(embedded, left).tokens or 0)
-        costs = self._costs.of(configurations), self._costs.of(configurations, left)
-        return SearchEstimate(name, len(configurations), *costs, seconds)
+        return SearchEstimate(
+            name, len(configurations), self._costs.of(configurations), self._costs.of(configurations, left)
+        )
 
     def _plan(self, name: Search, inputs: InMemoryInputs) -> Sequence[Configuration] | None:
         """Return the configurations that a sweep evaluates; None, with a note, if it cannot serve this benchmark."""
@@ -175,23 +149,3 @@ class Estimates:
             for embedder in chunking.embedders:
                 texts[key, digest(embedder)] = TextCosts.read(count_texts(chunks, embedder)[0])
         return TextCosts(texts, failed)
-
-    def _latest_pace(self) -> Pace | None:
-        """Return the pace of the latest run; None if it was not on these documents."""
-        with suppress(RagEvalError):  # there is no run, or none that can be read
-            latest = read_run(self._workspace)
-            if latest.corpus == self._source and latest.configurations:
-                efforts = {
-                    f"{name} {step.effort.model_dump_json()}": (name, label(run.configuration.embedder), step.effort)
-                    for run in latest.configurations
-                    for name, step in run.steps.items()
-                    if step.effort is not None
-                }
-                others, token = 0.0, dict[str, float]()
-                for name, embedder, effort in efforts.values():
-                    if not name.startswith("embed"):
-                        others += effort.seconds
-                    elif effort.fresh and effort.tokens:  # cached texts take no time
-                        token[embedder] = effort.seconds * effort.total / (effort.fresh * effort.tokens)
-                return Pace(others / len(latest.configurations), token)
-        return None

@@ -15,7 +15,6 @@ from rag_eval.reports.markdown_report import report_markdown
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import report_html
-from rag_eval.results.run_scores import read_scores
 from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.types.documents import Corpus
@@ -83,7 +82,7 @@ def kept(config: BenchmarkConfig, tmp_path_factory: pytest.TempPathFactory) -> K
 
 @pytest.fixture(scope="module")
 def found(kept: Kept) -> NoAnswer:
-    told = no_answer(kept.workspace, kept.outcome, read_scores(kept.workspace, kept.outcome))
+    told = no_answer(kept.workspace, kept.outcome)
     assert told is not None
     return told
 
@@ -105,7 +104,7 @@ def test_as_a_score_threshold_it_gives_the_rate_that_was_told(
     assert bm25.threshold is not None
     swept = [Selection(score_threshold=score) for score in (bm25.threshold.score, -1.0)]
     outcome = run_benchmark(kept.workspace, config.model_copy(update={"retrieval": ["bm25"], "selection": swept}))
-    told = no_answer(kept.workspace, outcome, read_scores(kept.workspace, outcome))
+    told = no_answer(kept.workspace, outcome)
     assert told is not None
     rates = {one.name: one.returned.count for one in told.configurations}
     expected = [bm25.threshold.false_hits.count, bm25.returned.count]

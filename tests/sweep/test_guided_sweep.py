@@ -66,8 +66,7 @@ def test_an_estimate_is_what_a_run_embeds(data: Path, workspace: Workspace, serv
     full, guided = estimates.of()
     assert server.texts == []
     assert (full.configurations, guided.configurations) == (18, 12)
-    assert (full.seconds, guided.seconds) == (None, None)
-    assert estimates.notes == ["the time is known after a first run on these documents"]
+    assert estimates.notes == []
     assert full.all == full.left
     assert full.all.cost == pytest.approx((full.all.tokens or 0) / 1_000)
     run = run_benchmark(workspace, config.model_copy(update={"search": "guided"}))
@@ -78,16 +77,6 @@ def test_an_estimate_is_what_a_run_embeds(data: Path, workspace: Workspace, serv
     assert [one.left.texts for one in Estimates(workspace, config).of()] == [full.all.texts - guided.all.texts, 0]
     run_benchmark(workspace, config)
     assert len(server.texts) - QUESTIONS == len(set(server.texts)) - QUESTIONS == full.all.texts
-
-
-def test_times_are_those_of_the_last_run_on_these_documents(data: Path, workspace: Workspace) -> None:
-    config = sweep_benchmark(data)
-    run_benchmark(workspace, config.model_copy(update={"chunkers": config.chunkers[:1]}))
-    estimates = Estimates(workspace, config)
-    (full,) = estimates.of(["full"])
-    assert "times are those of the latest run, without starting a server" in estimates.notes
-    assert full.seconds is not None
-    assert full.seconds > 0
 
 
 def test_guided_evaluates_the_first_chunkings_of_the_guide_and_estimates_the_rest(
