@@ -62,13 +62,6 @@ def cost_in_words(cost: float | None) -> str:
 MINUTE = 60.0
 
 
-def time_in_short(seconds: float) -> str:
-    """Format a duration in at most four characters, such as ``42s``, ``12m`` or ``3h``."""
-    if seconds < MINUTE:
-        return f"{min(round(seconds), 59)}s"
-    return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
-
-
 def asked(answerable: int, unanswerable: int) -> str:
     """Describe how many questions there are, and how many of them have an answer and are scored."""
     total = counted(answerable + unanswerable, "questions")

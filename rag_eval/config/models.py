@@ -288,7 +288,7 @@ class BenchmarkConfig(Settings):
     loaders: dict[StrictStr, Annotated[Any, PartOf(LOADER)]] = Field(
         default={}, description="Loaders by suffix or pattern, such as {.pdf: my_module:MyLoader}."
     )
-    ground_truth: Annotated[list[Any], TruthSources()] = Field(
+    ground_truth: TruthSources = Field(
         description="Sources of questions and their evidence: a file, {langsmith: name}, {generate: {model: …}}, or a "
         "list of these, which are joined."
     )

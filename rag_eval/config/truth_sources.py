@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic_core import CoreSchema, core_schema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from rag_eval.errors import ConfigurationError, Faults, preview, sentences
 from rag_eval.ground_truth.sources import FileTruth
@@ -73,25 +73,25 @@ def _read_source(value: object, place: Place) -> Any:
     return TRUTH_SOURCE.make(written, place)
 
 
-class TruthSources:
-    """Mark the field of the sources, which ``read_sources`` reads; a single file is dumped as its path."""
+def _checked(value: object) -> list[Any]:
+    try:
+        return read_sources(value)
+    except ConfigurationError as error:
+        raise ValueError("; ".join(sentences(error))) from None
 
-    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
-        serialization = core_schema.plain_serializer_function_ser_schema(self._data)
-        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
 
-    def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        return {"title": "ground truth"}  # sources_schema describes it, which imports every source
+def _as_data(sources: list[Any]) -> Any:
+    is_file = len(sources) == 1 and isinstance(sources[0], FileTruth)
+    return str(sources[0].path) if is_file else list(map(as_data, sources))
 
-    def _data(self, sources: list[Any]) -> Any:
-        is_file = len(sources) == 1 and isinstance(sources[0], FileTruth)
-        return str(sources[0].path) if is_file else list(map(as_data, sources))
 
-    def _checked(self, value: object) -> list[Any]:
-        try:
-            return read_sources(value)
-        except ConfigurationError as error:
-            raise ValueError("; ".join(sentences(error))) from None
+TruthSources = Annotated[
+    list[Any],
+    PlainValidator(_checked),
+    PlainSerializer(_as_data),
+    WithJsonSchema({"title": "ground truth"}),  # sources_schema describes it, which imports every source
+]
+"""The sources of a benchmark; a single file is dumped as its path."""
 
 
 def sources_schema() -> Schema:

@@ -115,7 +115,7 @@ WRONG_SETTINGS = {
     "metrics: [span_iou, span_iou]": "metrics: span_iou is listed twice: remove one",
     "metrics: [span_iou, 3]": (
         "metrics[1]: expected a metric, by name or with settings, found 3: use one of span_recall, span_precision, "
-        "span_iou, span_hit_rate, span_mrr, span_map or 18 others"
+        "span_iou, span_hit_rate, span_mrr, span_map or 17 others"
     ),
     "metrics: [recall_within_tokens]": (
         "metrics[0]: recall_within_tokens needs a budget of tokens, such as recall_within_tokens@2000"
