@@ -221,19 +221,26 @@ def chosen_benchmark(
         raise ConfigurationError("--corpus and --truth belong together without a benchmark file: give both")
     if langsmith_dataset is not None and not langsmith_dataset.strip():
         raise ConfigurationError("--publish needs the name of a LangSmith dataset, which is empty")
-    if search is not None and search not in get_args(Search):
-        known = get_args(Search)
+    known = get_args(Search)
+    if search is not None and search not in known:
         raise ConfigurationError(f"there is no search {preview(search)}{suggestion(search, known)}: {choices(known)}")
-    chosen, path = load_config(file or sample.BENCHMARK), (file or sample.BENCHMARK).absolute()
+    path = file or sample.BENCHMARK
+    chosen = load_config(path)
+    if isinstance(glob, list) and len(glob) == 1:
+        (glob,) = glob
     replaced: dict[str, Any] = {
-        "name": chosen.name or slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME) or None,
+        "name": chosen.name or _name_after(path.absolute()),
         "corpus": corpus and corpus.absolute(),
         "ground_truth": truth and [FileTruth(truth.absolute())],
-        "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,
+        "glob": glob,
         "langsmith_dataset": langsmith_dataset,
         "search": search,
     }
-    return chosen.model_copy(update={key: value for key, value in replaced.items() if value is not None})
+    return chosen.model_copy(update={key: value for key, value in replaced.items() if value})
+
+
+def _name_after(path: Path) -> str:
+    return slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME)
 
 
 def benchmark_schema() -> Schema:

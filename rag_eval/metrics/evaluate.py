@@ -40,9 +40,6 @@ from rag_eval.types.chunks import CharacterSpan, span_of
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 
-_BLOCK = 1_000
-"""How many results are scored at once, to bound memory."""
-
 _TRUTH = ("ground_truth", "groundTruth")
 
 Result = Mapping[str, Sequence[Any]]
@@ -73,31 +70,37 @@ def evaluate_token_level(results: Sequence[Result], metrics: Sequence[AnyTokenLe
 
 
 def _means(
-    results: Sequence[Any], metrics: Sequence[Any], level: EvaluationType, kind: type, what: str
+    results: Sequence[Result], metrics: Sequence[object], level: EvaluationType, kind: type, what: str
 ) -> dict[str, float]:
-    metrics = [
+    taken = [
         built_in_metric(metric, level)
         if isinstance(metric, str) and not is_reference(metric)
         else taken_metric(metric, level)
         for metric in listed_metrics(metrics)
     ]
-    refuse_repeated(metric.name for metric in metrics)
-    pairs: list[tuple[Any, Any]] = []
-    for result in results:
-        if not isinstance(result, Mapping) or "retrieved" not in result or not result.keys() & _TRUTH:
-            raise ConfigurationError(f"a result needs retrieved and ground_truth, found {preview(repr(result))}")
-        truth = result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
-        pairs.append((_checked_side(result["retrieved"], kind, level, what), _checked_side(truth, kind, level, what)))
-        if kind is str and (fault := mixed_ids(*pairs[-1])):
-            raise ConfigurationError(fault)
+    refuse_repeated(metric.name for metric in taken)
+    pairs = [_checked_pair(result, kind, level, what) for result in results]
     means = {}
-    for metric in metrics:
-        values = _values(metric, pairs)
+    for metric in taken:
+        # A subclass of a built-in metric may calculate differently, so it is called query by query.
+        is_built_in = metric_of(metric.name) is type(metric)
+        values = metric.calculate_many(pairs).tolist() if is_built_in else [metric.calculate(*pair) for pair in pairs]
         for value in values:
             if not _is_finite(value):
                 raise ConfigurationError(f"the metric {metric.name!r} returned {value!r}: return a finite number")
         means[metric.name] = fmean(values) if values else 0.0
     return means
+
+
+def _checked_pair(result: object, kind: type, level: str, what: str) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return what was retrieved and what is relevant."""
+    if not isinstance(result, Mapping) or "retrieved" not in result or not result.keys() & _TRUTH:
+        raise ConfigurationError(f"a result needs retrieved and ground_truth, found {preview(repr(result))}")
+    truth = result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
+    retrieved, relevant = (_checked_side(side, kind, level, what) for side in (result["retrieved"], truth))
+    if kind is str and (fault := mixed_ids(retrieved, relevant)):
+        raise ConfigurationError(fault)
+    return retrieved, relevant
 
 
 def _checked_side(items: object, kind: type, level: str, what: str) -> Sequence[Any]:
@@ -112,14 +115,6 @@ def _checked_side(items: object, kind: type, level: str, what: str) -> Sequence[
                 "use the evaluation of the other level, or convert"
             )
     return items
-
-
-def _values(metric: Any, pairs: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> list[float]:
-    # A subclass of a built-in metric may calculate differently, so it is called query by query.
-    if metric_of(metric.name) is not type(metric):
-        return [metric.calculate(*pair) for pair in pairs]
-    blocks = (pairs[first : first + _BLOCK] for first in range(0, len(pairs), _BLOCK))
-    return [value for block in blocks for value in metric.calculate_many(block).tolist()]
 
 
 def _is_finite(value: object) -> bool:

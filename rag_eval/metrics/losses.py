@@ -222,16 +222,17 @@ class _Reached:
         for part, sign in (("search", -1), ("selection", 1)):  # what a filter excludes is no loss of the search
             amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
         parts = [amount / self.truth for amount in (*amounts, reached[-1])]
-        ids = pa.chunked_array([query_ids for _ in ks], pa.string())
-        numbers = pa.array(np.repeat(np.array(ks, dtype=np.int32), len(query_ids)))
-        by_search = [
-            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((allowed - alone) / self.truth).ravel())]
-            for name, alone in exact.items()
+        heads = [
+            pa.chunked_array([query_ids for _ in ks], pa.string()),
+            pa.array(np.repeat(np.array(ks, dtype=np.int32), len(query_ids))),
         ]
-        return Losses(
-            pa.Table.from_arrays([ids, numbers, *(pa.array(part.ravel()) for part in parts)], schema=LOSSES),
-            pa.concat_tables([pa.Table.from_arrays(columns, schema=SEARCH_LOSSES) for columns in by_search]),
-        )
+        by_search = []
+        for name, alone in exact.items():
+            loss = pa.array(((allowed - alone) / self.truth).ravel())
+            columns = [*heads, pa.repeat(name, len(loss)), loss]
+            by_search.append(pa.Table.from_arrays(columns, schema=SEARCH_LOSSES))
+        table = pa.Table.from_arrays([*heads, *(pa.array(part.ravel()) for part in parts)], schema=LOSSES)
+        return Losses(table, pa.concat_tables(by_search))
 
 
 def _largest(reached: Mapping[str, Amounts], oracle: Amounts) -> Amounts:

@@ -87,11 +87,7 @@ def score_passages(
     is_relevant = unjudged == "relevant"
     if is_relevant and objects:
         raise ConfigurationError(f"{objects[0]} is not built in: it cannot count unjudged text as relevant")
-    reading = next((name for name in names if name.needs_chunks), None)
-    corpus = None if reading is None else needed(chunks, str(reading), "chunks")
-    cuts = [metric.cut for metric in objects] + [name.cut for name in names if "chunks" not in name.metric.reads]
-    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
-    tables = _Tables.read(level, passages, truth, documents, chunks, count, corpus, depth)
+    tables = _Tables.read(level, passages, truth, requested, documents, chunks, count)
     values = {str(metric): np.empty(len(tables.rows.query_ids)) for metric in requested}
     for alike in _alike(names, by_cut=is_relevant):
         for block, coverage in tables.coverages(alike, block_rows, alike[0].cut if is_relevant else None):
@@ -138,10 +134,10 @@ def held_shares(
 
     No two rows of a query overlap; arguments and errors are as for ``score_passages``.
     """
-    tables = _Tables.read(level, passages, truth, documents, chunks, count)
-    label = "span_precision" if level == "token-level" else "chunk_precision"
+    precision = MetricName("span_precision" if level == "token-level" else "chunk_precision", cut)
+    tables = _Tables.read(level, passages, truth, [precision], documents, chunks, count)
     shares = [np.zeros(0)]
-    for _, coverage in tables.coverages([MetricName(label, cut)]):
+    for _, coverage in tables.coverages([precision]):
         retrieved = np.maximum(coverage.retrieved(cut), 1)[coverage.spans.query]
         shares.append(coverage.by_span(slice(None)).covered(cut) / retrieved)
     return np.concatenate(shares)
@@ -164,6 +160,13 @@ def average_scores(scores: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([*heads.columns, *figures], schema=AVERAGES)
 
 
+def _depth(metric: Asked) -> int:
+    """Return how many hits of a query a metric reads."""
+    if isinstance(metric, MetricName) and "chunks" in metric.metric.reads:
+        return 0
+    return MAX_MIN_K if metric.cut == MIN else metric.cut.hits or LARGEST_CUT
+
+
 @dataclass(frozen=True)
 class _Tables:
     """Passages and their rows, and where their texts are: in the documents, or in the chunks."""
@@ -180,12 +183,15 @@ class _Tables:
         level: EvaluationType,
         passages: pa.Table,
         truth: TruthTables,
+        metrics: Sequence[Asked],
         documents: Documents | None,
         chunks: pa.Table | None,
         count: TokenCount,
-        corpus: pa.Table | None = None,
-        depth: int = LARGEST_CUT,
     ) -> "_Tables":
+        """Read as many hits as the metrics need, and all chunks if one of them needs these."""
+        reading = next((name for name in metrics if isinstance(name, MetricName) and name.needs_chunks), None)
+        corpus = None if reading is None else needed(chunks, str(reading), "chunks")
+        depth = max(map(_depth, metrics), default=0)
         known: Any = None
         if level == "token-level":
             passages, apart = with_own_places(passages)
