@@ -160,11 +160,7 @@ def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
     if key in SECTIONS:
         return _read_parts(key, value, place, faults)
     if key == "metrics":
-        if not isinstance(value, list):
-            return _read_metric(value, place, faults)
-        return [
-            metric for number, item in enumerate(value) for metric in _read_metric(item, place.item(number), faults)
-        ]
+        return [metric for item, at in _listed(value, place) for metric in _read_metric(item, at, faults)]
     if key in LISTS:
         return value if isinstance(value, list) else [value]
     if key == "ground_truth":
@@ -174,6 +170,13 @@ def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
     if key == "corpus" and isinstance(value, str) and value:
         return str(place.folder / value)
     return value
+
+
+def _listed(value: object, place: Place) -> list[tuple[object, Place]]:
+    """Return the entries of a list, or a single value, each with its place."""
+    if not isinstance(value, list):
+        return [(value, place)]
+    return [(item, place.item(number)) for number, item in enumerate(value)]
 
 
 def _read_parts(key: str, value: Any, place: Place, faults: Faults) -> list[Any]:
