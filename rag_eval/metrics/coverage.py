@@ -337,10 +337,6 @@ class SpanCoverage:
             return np.minimum(self._fewest, self._depth)
         return self._depth if cut.hits is None else min(cut.hits, self._depth)
 
-    def hits_within(self, cut: Cut) -> Counts:
-        """Return how many hits of each query are within a cut."""
-        return np.minimum(np.diff(self.hits.offsets), self._reach(cut))
-
     def _on_line(self, rows: SpanRows) -> _Segments:
         """Put the spans on the line, by start, marked with their ranks."""
         base = (rows.query * self._documents + rows.doc) << self._bits

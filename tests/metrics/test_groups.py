@@ -44,14 +44,6 @@ def test_a_group_is_covered_by_its_best_covered_member_and_counts_once() -> None
     assert recalls((0, 12), (26, 50), (52, 58), ks=[1, 2, 3]) == [12 / 30, 24 / 30, 1.0]
 
 
-def test_losses_of_grouped_truth_add_up() -> None:
-    chunks = placed_chunks([(f"c{start}", DOC.id, start, end, "…") for start, end in ((0, 24), (26, 50), (52, 68))])
-    hits = placed_hits([(ASKED.id, 1, 1.0, DOC.id, 26, 50, "c26")])
-    row = losses_of("token-level", chunks, TRUTH, HitStages({"vector": hits}), [1]).parts.to_pylist()[0]
-    assert row["final_recall"] == 24 / 30
-    assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(6 / 30)
-
-
 def test_chunk_ids_have_groups_too() -> None:
     one, copy, two = (generate_chunk_id(text) for text in ("one", "ONE", "two"))
     truth = truth_to_tables([ChunkLevelGroundTruth(ASKED, [one, two], False, {one: [copy]})])
@@ -67,15 +59,6 @@ def test_chunk_ids_have_groups_too() -> None:
     assert losses_of("chunk-level", chunks, truth, HitStages({"vector": hits}), [1]).parts.column(
         "final_recall"
     ).to_pylist() == [0.5]
-
-
-def test_a_loss_is_that_of_the_stage_that_lost_the_best_member_it_had() -> None:
-    chunks = placed_chunks([(f"c{start}", DOC.id, start, end, "…") for start, end in ((26, 50), (52, 68))])
-    hits = placed_hits([(ASKED.id, 1, 1.0, DOC.id, 52, 68, "c52")])
-    row = losses_of("token-level", chunks, TRUTH, HitStages({"vector": hits}), [1]).parts.to_pylist()[0]
-    # No chunk has the first member, but one has its copy, which was not found.
-    assert row["uncovered"] == 0
-    assert (row["boundary"], row["search"], row["final_recall"]) == (6 / 30, 18 / 30, 6 / 30)
 
 
 def test_complete_evidence_wants_every_group_nearly_whole() -> None:

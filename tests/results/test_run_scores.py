@@ -13,8 +13,9 @@ from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.pipeline.document_steps import chunk
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.housekeeping import clear
-from rag_eval.results.run_scores import SCORES_FILE, RunScores, collect_scores, keep_scores, read_scores
+from rag_eval.results.run_scores import SCORES_FILE, RunScores, collect_scores, keep_scores, main_documents, read_scores
 from tests.chain import load_documents
+from tests.made_tables import chunk_truth, plain_chunks, span_truth
 from tests.results.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
 
 
@@ -144,3 +145,13 @@ def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
     assert mean_of(scores, LARGE_NAME, "recall_within_tokens@4000") == 1
     assert keep_scores(workspace, run).metrics == scores.metrics
     assert SMALL.chunk_size < LARGE.chunk_size
+
+
+def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:
+    rows = [("q", "b", 0, 5), ("q", "a", 0, 3), ("q", "a", 10, 12), ("r", "b", 0, 5), ("r", "c", 0, 6)]
+    spans = span_truth([(query, doc, start, end, "x" * (end - start)) for query, doc, start, end in rows])
+    assert main_documents(spans) == {"q": "a", "r": "c"}
+    chunks = [("1", "b", 0, "x"), ("2", "a", 0, "y"), ("2", "c", 0, "y"), ("3", "c", 1, "z")]
+    truth = [("q", "1"), ("q", "2"), ("r", "2"), ("r", "3"), ("s", "unknown")]
+    found = main_documents(chunk_truth(truth), plain_chunks(chunks))
+    assert found == {"q": "a", "r": "c", "s": ""}
