@@ -23,7 +23,8 @@ class SpanRows:
     """Spans of many queries; ``offsets[i]:offsets[i + 1]`` are those of query i, hits best first.
 
     Ground truth may have ``group``, the number of each span's group of evidence within its query. The spans of a group
-    stand together, the first member first. Without it every span is a group of its own.
+    stand together, the first member first. Without it every span is a group of its own. Hits may have ``tokens``, those
+    of their texts.
     """
 
     offsets: Counts
@@ -31,6 +32,7 @@ class SpanRows:
     start: Counts
     end: Counts
     group: Counts | None = None
+    tokens: Counts | None = None
 
     @cached_property
     def query(self) -> Counts:
@@ -62,8 +64,8 @@ class SpanRows:
 
     def take(self, rows: Counts | slice, offsets: Counts) -> "SpanRows":
         """Return some spans, with their new offsets."""
-        group = None if self.group is None else self.group[rows]
-        return SpanRows(offsets, self.doc[rows], self.start[rows], self.end[rows], group)
+        group, tokens = (None if column is None else column[rows] for column in (self.group, self.tokens))
+        return SpanRows(offsets, self.doc[rows], self.start[rows], self.end[rows], group, tokens)
 
     def block(self, first: int, last: int) -> "SpanRows":
         """Return the spans of the queries from ``first`` to before ``last``."""
@@ -181,9 +183,8 @@ class SpanCoverage:
     """What the hits of a block of queries cover of the ground truth, at any cut.
 
     Args:
-        hits: What was retrieved.
+        hits: What was retrieved; with tokens for cuts by tokens and for costs.
         truth: What is relevant.
-        tokens: The tokens of each hit's text; needed for cuts by tokens and for costs.
         fewest: How many chunks touch the truth of each query; needed for the cut ``min``.
         is_merged: Whether hits that overlap are one, so that no part of them is paid for twice.
 
@@ -191,16 +192,9 @@ class SpanCoverage:
         TableError: The spans do not fit on the line.
     """
 
-    def __init__(
-        self,
-        hits: SpanRows,
-        truth: SpanRows,
-        tokens: Counts | None = None,
-        fewest: Counts | None = None,
-        is_merged: bool = False,
-    ) -> None:
+    def __init__(self, hits: SpanRows, truth: SpanRows, fewest: Counts | None = None, is_merged: bool = False) -> None:
         self.hits, self.spans = hits, truth
-        self._tokens, self._fewest, self._is_merged = tokens, fewest, is_merged
+        self._fewest, self._is_merged = fewest, is_merged
         self._queries = len(hits.offsets) - 1
         self._depth = int(np.diff(hits.offsets).max(initial=0))
         self._documents, self._bits, _ = line_of(hits, truth, queries=self._queries)
@@ -248,7 +242,6 @@ class SpanCoverage:
         return SpanCoverage(
             hits.take(repeated, offsets),
             spans.take(rows, np.arange(len(query) + 1)),
-            tokens=None if self._tokens is None else self._tokens[repeated],
             fewest=None if self._fewest is None else self._fewest[query],
         )
 
@@ -299,9 +292,9 @@ class SpanCoverage:
 
     @property
     def _known_tokens(self) -> Counts:
-        if self._tokens is None:
+        if self.hits.tokens is None:
             raise ValueError("the tokens of the hits were not counted")
-        return self._tokens
+        return self.hits.tokens
 
     @cached_property
     def _most_spent(self) -> Counts:

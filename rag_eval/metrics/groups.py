@@ -23,18 +23,11 @@ from rag_eval.metrics.metric import ALL, Counts, Cut, Values
 class GroupedCoverage(SpanCoverage):
     """Coverage of truth with groups of several members."""
 
-    def __init__(
-        self,
-        hits: SpanRows,
-        truth: SpanRows,
-        tokens: Counts | None = None,
-        fewest: Counts | None = None,
-        is_merged: bool = False,
-    ) -> None:
-        super().__init__(hits, truth, tokens, fewest, is_merged)
+    def __init__(self, hits: SpanRows, truth: SpanRows, fewest: Counts | None = None, is_merged: bool = False) -> None:
+        super().__init__(hits, truth, fewest, is_merged)
         firsts, sizes = truth.firsts, truth.group_sizes
         several = sizes > 1
-        self.single = SpanCoverage(hits, truth.select(firsts[~several]), tokens, fewest, is_merged)
+        self.single = SpanCoverage(hits, truth.select(firsts[~several]), fewest, is_merged)
         """The coverage of the groups of one member."""
         self.members = np.flatnonzero(np.repeat(several, sizes))
         """The truth spans that are in groups of several."""
@@ -112,13 +105,7 @@ class GroupedCoverage(SpanCoverage):
         return np.bincount(self.of, amounts, self._queries).astype(np.float64, copy=False)
 
 
-def coverage_of(
-    hits: SpanRows,
-    truth: SpanRows,
-    tokens: Counts | None = None,
-    fewest: Counts | None = None,
-    is_merged: bool = False,
-) -> SpanCoverage:
+def coverage_of(hits: SpanRows, truth: SpanRows, fewest: Counts | None = None, is_merged: bool = False) -> SpanCoverage:
     """Return the coverage of a block of queries, grouped if any group of the truth has several members."""
     is_grouped = truth.group is not None and len(truth.firsts) < len(truth.doc)
-    return (GroupedCoverage if is_grouped else SpanCoverage)(hits, truth, tokens, fewest, is_merged)
+    return (GroupedCoverage if is_grouped else SpanCoverage)(hits, truth, fewest, is_merged)

@@ -183,10 +183,10 @@ def losses_of(
     for what, hits in rows.hits.items():
         if what != "passages":
             _check_places(rows, what, level)
-        spent = None
         if kind == "tokens":
             spent = tokens.of_passages(tables[what], rows.picked[what], hits, "tokens_retrieved")
-        coverage = coverage_of(hits, rows.truth, spent)
+            hits = replace(hits, tokens=spent)
+        coverage = coverage_of(hits, rows.truth)
         covered[what] = np.stack([coverage.covered(Cut(kind, k)) for k in ks])
     priced = costs if kind == "tokens" else None
     oracle = allowed = most_covered(rows.chunks, rows.truth, ks, priced)

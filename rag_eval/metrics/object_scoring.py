@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.coverage import SpanCoverage, SpanRows
+from rag_eval.metrics.coverage import SpanRows
 from rag_eval.metrics.groups import coverage_of
-from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, MetricName, RetrievalMetric, Values
+from rag_eval.metrics.metric import DEFAULT_ENCODING, MetricName, RetrievalMetric, Values
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId, EvaluationType
@@ -43,10 +43,11 @@ class ObjectMetric(RetrievalMetric):
         if name.needs_chunks:
             raise ConfigurationError(f"{self.name} needs the chunks of the corpus: score tables, with chunks=…")
         retrieved = [hits[: self.cut.hits] for hits, _ in cases]
-        tokens = None
+        hits, truth = rows_of_objects(retrieved, [truth for _, truth in cases])
         if name.needs_tokens:
-            tokens = np.array([self._tokens(item) for item in chain.from_iterable(retrieved)], dtype=np.int64)
-        return self.score(coverage_of_objects(retrieved, [truth for _, truth in cases], tokens), self.cut)
+            tokens = [self._tokens(item) for item in chain.from_iterable(retrieved)]
+            hits = replace(hits, tokens=np.array(tokens, dtype=np.int64))
+        return self.score(coverage_of(hits, truth), self.cut)
 
     def _tokens(self, item: Item) -> int:
         if isinstance(item, str):
@@ -74,16 +75,13 @@ class ChunkMetric(ObjectMetric):
         return super().calculate(retrieved, ground_truth)
 
 
-def coverage_of_objects(
-    retrieved: Sequence[Sequence[Item]], truth: Sequence[Sequence[Any]], tokens: Counts | None = None
-) -> SpanCoverage:
-    """Return the coverage of queries; a tuple in the truth is a group of evidence."""
+def rows_of_objects(retrieved: Sequence[Sequence[Item]], truth: Sequence[Sequence[Any]]) -> tuple[SpanRows, SpanRows]:
+    """Return what was retrieved and what is relevant as rows; a tuple in the truth is a group of evidence."""
     groups = [[item if isinstance(item, tuple) else (item,) for item in items] for items in truth]
     numbers: dict[str, int] = {}
     hits, relevant = (_rows(side, numbers) for side in (retrieved, [[*chain.from_iterable(items)] for items in groups]))
     of_group = [np.repeat(np.arange(len(items)), [len(group) for group in items]) for items in groups]
-    relevant = replace(relevant, group=np.concatenate([np.zeros(0, np.int64), *of_group]))
-    return coverage_of(hits, relevant, tokens)
+    return hits, replace(relevant, group=np.concatenate([np.zeros(0, np.int64), *of_group]))
 
 
 def _rows(side: Sequence[Sequence[Item]], numbers: dict[str, int]) -> SpanRows:

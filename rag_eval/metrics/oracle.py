@@ -5,6 +5,7 @@ and a character in two chosen chunks counts once.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -30,8 +31,8 @@ _ROUNDING = 1e-9
 class WeightedCoverage(SpanCoverage):
     """Coverage of truth whose characters count by the ``weights`` of their spans; the sum is a whole number."""
 
-    def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values, tokens: Counts | None = None) -> None:
-        super().__init__(hits, truth, tokens)
+    def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values) -> None:
+        super().__init__(hits, truth)
         self._weights = weights
         self.truth = np.rint(np.bincount(truth.query, weights * truth.lengths, len(truth.offsets) - 1)).astype(np.int64)
 
@@ -68,13 +69,13 @@ def most_covered(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Co
 def _cover(
     chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None, weights: Values | None = None
 ) -> Amounts:
-    def coverage(some: SpanRows, tokens: Counts | None = None) -> SpanCoverage:
-        return SpanCoverage(some, truth, tokens) if weights is None else WeightedCoverage(some, truth, weights, tokens)
-
+    # Within a budget, a chunk inside another may be all that fits.
+    near = useful_chunks(chunks, truth) if costs is None else touching_chunks(truth, chunks)
+    near = near if costs is None else replace(near, tokens=costs(near))
+    coverage = SpanCoverage(near, truth) if weights is None else WeightedCoverage(near, truth, weights)
     if costs is not None:
-        near = touching_chunks(truth, chunks)  # a chunk within another may be all that fits
-        return best_within(coverage(near, costs(near)), ks)
-    best = best_cover(coverage(useful_chunks(chunks, truth)), max(ks))
+        return best_within(coverage, ks)
+    best = best_cover(coverage, max(ks))
     return np.stack([best[min(k, len(best)) - 1] for k in ks])
 
 

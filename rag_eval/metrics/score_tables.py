@@ -212,7 +212,7 @@ class _Tables:
         hits, judged = self.rows.hits["hits"], self.rows.judged
         truth = judged if "judged" in reads else self.rows.truth
         counted = next((name for name in names if name.needs_tokens), None)
-        tokens = None if counted is None else self._tokens(counted)
+        hits = hits if counted is None else self._with_tokens(counted)
         fewest = None
         if any(name.needs_chunks for name in names):
             # Of a group, only the first member: what touches the truth does not depend on what was retrieved.
@@ -222,7 +222,7 @@ class _Tables:
                 hits, truth = touching, truth.first_members()
         reach = None
         if relevant_within is not None and not reads & {"chunks", "judged"}:
-            reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within, tokens)
+            reach = fewest if relevant_within == MIN else hits_within(hits, relevant_within)
         offsets, most = hits.offsets + truth.offsets, line_of(hits, judged)[2]
         first, queries = 0, len(offsets) - 1
         while first < queries:
@@ -232,50 +232,50 @@ class _Tables:
             if reach is not None:
                 within = block.select(np.flatnonzero(block.rank <= reach[first:last][block.query]))
                 relevant = relevant.join(spans_outside(within, judged.block(first, last)))
-            spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
             least = None if fewest is None else fewest[first:last]
-            yield slice(first, last), coverage_of(block, relevant, spent, least, is_merged(self.passages))
+            yield slice(first, last), coverage_of(block, relevant, least, is_merged(self.passages))
             first = last
 
-    def _tokens(self, name: MetricName) -> Counts:
-        rows = self.rows
-        return self.tokens.of_passages(self.passages, rows.picked["hits"], rows.hits["hits"], str(name))
+    def _with_tokens(self, name: MetricName) -> SpanRows:
+        """Return the hits with the tokens of their texts; raises ``ConfigurationError``, naming the metric."""
+        hits = self.rows.hits["hits"]
+        tokens = self.tokens.of_passages(self.passages, self.rows.picked["hits"], hits, str(name))
+        return replace(hits, tokens=tokens)
 
     def calculate(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
         """Return the values of metrics that are objects, by their full names; raises ``ConfigurationError``."""
         if not objects:
             return {}
         rows, values = self.rows, {}
-        hits, is_placed = rows.hits["hits"], self.level == "token-level"
-        documents = needed(self.documents, str(objects[0]), "documents") if is_placed else {}
+        documents = needed(self.documents, str(objects[0]), "documents") if self.level == "token-level" else {}
         texts = QueryTexts(self.level, rows.ids.to_pylist(), documents)
         for cut in dict.fromkeys(metric.cut for metric in objects):
             at_cut = [metric for metric in objects if metric.cut == cut]
-            tokens = self._tokens(at_cut[0].name) if cut.kind == "tokens" else None
-            truth, reach = best_members(hits, rows.truth, cut, tokens), hits_within(hits, cut, tokens)
+            hits = self._with_tokens(at_cut[0].name) if cut.kind == "tokens" else rows.hits["hits"]
+            truth, reach = best_members(hits, rows.truth, cut), hits_within(hits, cut)
             for metric in at_cut:
                 values[str(metric)] = calculate_each(metric, hits, truth, reach, texts, rows.query_ids)
         return values
 
 
-def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:
+def best_members(hits: SpanRows, truth: SpanRows, cut: Cut) -> SpanRows:
     """Return the truth with one member of each group: the one of which the hits at the cut cover the largest share.
 
-    Of equal members that is the first. ``tokens`` are those of each hit, for a cut by tokens.
+    Of equal members that is the first.
     """
     if truth.group is None:
         return truth
-    covered = SpanCoverage(hits, truth, tokens).by_span(slice(None)).covered(cut)
+    covered = SpanCoverage(hits, truth).by_span(slice(None)).covered(cut)
     group = np.repeat(np.arange(len(truth.firsts)), truth.group_sizes)
     order = np.lexsort((-covered / truth.lengths, group))
     return replace(truth.select(order[truth.firsts]), group=None)
 
 
-def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
-    """Return how many hits of each query are within a cut; ``tokens`` are those of each hit, for a cut by tokens."""
+def hits_within(hits: SpanRows, cut: Cut) -> Counts:
+    """Return how many hits of each query are within a cut."""
     counts: Counts = np.diff(hits.offsets)
-    if cut.kind != "tokens" or tokens is None:
+    if cut.kind != "tokens":
         return counts if cut.hits is None else np.minimum(counts, cut.hits)
-    spent = SpanCoverage(hits, hits, tokens).spent[1:]
+    spent = SpanCoverage(hits, hits).spent[1:]
     within: Counts = np.sum(np.maximum.accumulate(spent, axis=0) <= cut.size, axis=0)
     return np.minimum(within, counts)

@@ -163,23 +163,25 @@ def prediction_powered(
 ) -> PredictionPowered:
     """Return the prediction-powered mean of what people judged at random, with its 95 % interval.
 
-    ``predicted`` has a model's value f, from 0 to 1, of each of N things, ``judged`` that of people, y, of n of them
-    that were drawn at random, and NaN of the others; what is wanted is the mean of w · y over all, w being the
-    ``weights`` (None: 1). ``units`` are what is independent of each other: things of one document or question are not.
+    ``docs/statistics.md`` has the formula. With the sample S, its n judgements y, the model's N values f and the
+    weights w, a thing contributes a + λb to the deviation of the mean: a = (wy - mean over S of wy) / n in the sample
+    and 0 outside, and b = (wf - mean of wf) / N, less (wf - mean over S of wf) / n in the sample. λ = -Σab / Σb²,
+    within 0 and 1, makes Σ(a + λb)² least (PPI++: A. N. Angelopoulos, J. C. Duchi, T. Zrnic, 2023).
 
-    With the sample S and the weight λ of the model the mean is mean(λwf) + mean over S of (wy - λwf): what the model
-    errs by in the sample is taken off again, so that no error of it, however correlated, biases the mean. A thing
-    contributes a + λb to its deviation, with a = (wy - mean over S of wy) / n in the sample and 0 outside, and
-    b = (wf - mean of wf) / N, less (wf - mean over S of wf) / n in the sample. λ = -Σab / Σb², within 0 and 1, makes
-    Σ(a + λb)² least (PPI++: A. N. Angelopoulos, J. C. Duchi, T. Zrnic, 2023); any λ is right, the best is narrowest.
     The variance is G / (G - 1) · Σ u², u being the sum of a + λb over each of the G units of the sample and over each
-    other one (cluster-robust), and the ends are Student's with G - 1 degrees. They are as far out as if one judgement
-    more, of a thing of the usual weight m, were the opposite of what was found: m / n further, with m² / n² added to
-    the variance, m being the root of the mean of w² where w is not 0 (M. P. Fay, E. J. Feuer, 1997, do so for rates).
-    Without it an interval is too narrow where nearly all judgements agree.
+    other one, and the ends are Student's with G - 1 degrees. They are as far out as if one judgement more, of a thing
+    of the usual weight m (the root of the mean of w² where w is not 0), were the opposite of what was found: m / n
+    further, with m² / n² added to the variance (M. P. Fay, E. J. Feuer, 1997, do so for rates). Without it an interval
+    is too narrow where nearly all judgements agree.
 
-    λ = 0 is the sample alone. There are no ends where the sample is of one unit. Raises ``ConfigurationError`` when
-    nothing was judged, or the shapes disagree.
+    Args:
+        predicted: A model's value of each thing, from 0 to 1.
+        judged: That of people of the things drawn at random, NaN of the others.
+        units: What is independent of each other: things of one document or question are not.
+        weights: The weight of each thing in the mean; None: 1.
+
+    Raises:
+        ConfigurationError: Nothing was judged, or the shapes disagree.
     """
     sampled = np.isfinite(judged)
     n, total = int(sampled.sum()), len(predicted)

@@ -16,8 +16,9 @@ from rag_eval import (
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.ground_truth.copies import credit_copies
-from rag_eval.metrics.groups import coverage_of_places
+from rag_eval.metrics.coverage import SpanCoverage
 from rag_eval.metrics.metric import Cut
+from rag_eval.metrics.object_scoring import rows_of_objects
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.question_data import pack_overlay
 from rag_eval.reports.question_tables import questions_of
@@ -26,6 +27,7 @@ from rag_eval.reports.write import keep_report, write_report
 from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.results.run_scores import read_scores
 from rag_eval.sample import CORPUS
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
 from tests.chain import run_benchmark
 from tests.reports.conftest import Kept, Opened, run_and_report
@@ -115,12 +117,12 @@ def counted(report: Opened, kept: Kept, sides: int, ks: list[int], queries: list
     return counts
 
 
-def by_query(kept: Kept, table: str) -> dict[str, list[tuple[str, int, int]]]:
+def by_query(kept: Kept, table: str) -> dict[str, list[CharacterSpan]]:
     outcome = kept.outcome
     reference = outcome.inputs.truth.answers if table == "truth" else outcome.configurations[int(table)].hits
-    places: dict[str, list[tuple[str, int, int]]] = {}
+    places: dict[str, list[CharacterSpan]] = {}
     for row in kept.workspace.read_table(reference).to_pylist():
-        places.setdefault(row["query_id"], []).append((row["doc_id"], row["start"], row["end"]))
+        places.setdefault(row["query_id"], []).append(CharacterSpan(row["doc_id"], row["start"], row["end"]))
     return places
 
 
@@ -131,7 +133,7 @@ def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | 
     for side, number in enumerate(ranked):
         hits = by_query(kept, str(number))
         for query in queries:
-            case = coverage_of_places([hits.get(query, [])], [truth.get(query, [])])
+            case = SpanCoverage(*rows_of_objects([hits.get(query, [])], [truth.get(query, [])]))
             for k in ks:
                 found = int(case.covered(Cut("hits", k))[0])
                 amounts = {
@@ -305,7 +307,7 @@ def grouped_counts(kept: Kept, k: int) -> Counts:
     for side, one in enumerate(kept.outcome.ranked()):
         hits = by_query(kept, str(kept.outcome.configurations.index(one)))
         for query, evidence in groups.items():
-            got = {(doc_id, place) for doc_id, start, end in hits[query][:k] for place in range(start, end)}
+            got = {(hit.doc_id, place) for hit in hits[query][:k] for place in range(hit.start, hit.end)}
             best = [max(members, key=lambda member: len(member & got) / len(member)) for members in evidence.values()]
             relevant = {place for members in evidence.values() for member in members for place in member}
             missed = {place for member in best for place in member} - got

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.config.models import Configuration
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.groups import coverage_of_places
+from rag_eval.metrics.coverage import SpanCoverage, SpanRows
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.references import Effort
@@ -211,8 +212,10 @@ def test_no_hits_return_nothing() -> None:
 
 def test_what_did_not_fit_a_budget_does_not_fit_for_being_joined_to_a_shorter_text() -> None:
     # Joined, two texts may have fewer tokens than the first alone has.
-    sweep = coverage_of_places([[("a", 0, 4), ("a", 4, 6), ("a", 8, 9)]], [[("a", 0, 9)]], tokens=[[5, -1, 3]])
-    assert [sweep.covered(Cut("tokens", budget)).tolist() for budget in (4, 5, 7)] == [[0], [6], [7]]
+    start, end, tokens = np.array([(0, 4, 5), (4, 6, -1), (8, 9, 3)]).T
+    hits = SpanRows(np.array([0, 3]), np.zeros(3, np.int64), start, end, tokens=tokens)
+    coverage = SpanCoverage(hits, SpanRows(np.array([0, 1]), *np.array([[0], [0], [9]])))
+    assert [coverage.covered(Cut("tokens", budget)).tolist() for budget in (4, 5, 7)] == [[0], [6], [7]]
 
 
 def paragraphs(chunk: Any, document: Any) -> tuple[int, int]:
