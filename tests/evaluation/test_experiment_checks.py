@@ -143,7 +143,7 @@ def test_a_metric_with_a_cut_of_its_own_is_scored_there_whatever_k_is() -> None:
 
 
 def test_a_metric_at_min_sees_as_many_hits_as_it_wants() -> None:
-    truth = [TokenLevelGroundTruth(ASKED, [A.span(0, 10)])]
+    truth = [TokenLevelGroundTruth(Query.from_text("one two three"), [A.span(0, 10)])]
     configuration = Configuration(chunker=FixedTokenChunker(1), retrieval=RETRIEVER.make("bm25"))
     found = run(metrics=[ChromaRecall(k="min")], ground_truth=truth, k=2, retriever=configuration)
     assert found.metrics == {"chroma_recall@min": 1.0}
