@@ -248,9 +248,9 @@ def _name_after(path: Path) -> str:
 
 def benchmark_schema() -> Schema:
     """Return the JSON schema of benchmark files, including grids, bare names and single values."""
-    model = BenchmarkConfig.model_json_schema()
-    plain, definitions = model["properties"], model["$defs"]
+    plain = BenchmarkConfig.model_json_schema()["properties"]
     properties: dict[str, Schema] = {}
+    definitions: dict[str, Schema] = {}
     for key, field in BenchmarkConfig.model_fields.items():
         described = {"description": field.description}
         if key == "ground_truth":
