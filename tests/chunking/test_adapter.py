@@ -176,6 +176,7 @@ def test_an_overlap_far_behind_is_looked_for_as_long_as_there_is_allowance(
         ("x a b a  b", ["x a b", "a b"], [(0, 5), (6, 10)]),
         ("x a b a  b y a b", ["x a b", "a b", "y a b"], [(0, 5), (6, 10), (11, 16)]),
         ("first a  b. a  b.", ["first a b.", "b. a b."], [(0, 11), (9, 17)]),
+        ("first a  b. a  b. - a  b. a  b.", ["first a b.", "b. a b."], [(0, 11), (9, 17)]),
         ("z a  b. - a  b. - z", ["z - nothing", "a b."], [None, None]),
         ("-- a  b --", ["a b"], [(3, 7)]),
         ("a  b c", ["c", "a b"], [(5, 6), (0, 4)]),
