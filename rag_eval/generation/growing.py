@@ -29,7 +29,6 @@ from rag_eval.llm.chat import ANSWERS_FOLDER
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
 from rag_eval.parts import PartOf, Running, identity, part
-from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.retry import RetryPolicy
 from rag_eval.storage.bucket import Storage
 from rag_eval.storage.files import data_sha256, write_atomically
@@ -205,14 +204,12 @@ class Growing:
         corpus: Corpus,
         storage: Storage,
         on_progress: OnProgress = lambda done, total: None,
-        chunker: AnyChunker | None = None,
         *,
         anew: bool = False,
         spent: float = 0.0,
     ) -> None:
         self._source, self._corpus, self._storage = source, corpus, storage
-        self._on_progress, self._chunker, self._spent = on_progress, chunker or source.chunker, spent
-        self._level: EvaluationType = "token-level" if self._chunker is None else "chunk-level"
+        self._on_progress, self._spent = on_progress, spent
         self._anew = anew
         self.known = self._read(source.file)
         self.asked = AskedDocuments.read(asked_path(source.file)) if self.known else AskedDocuments()
@@ -240,9 +237,9 @@ class Growing:
             "workspace": self._storage,
             "on_progress": self._on_progress,
         }
-        if self._chunker is None:
+        if self._source.chunker is None:
             return TokenLevelSyntheticDatasetGenerator(source.client, self._corpus, **settings)
-        return ChunkLevelSyntheticDatasetGenerator(source.client, self._corpus, self._chunker, **settings)
+        return ChunkLevelSyntheticDatasetGenerator(source.client, self._corpus, self._source.chunker, **settings)
 
     @property
     def report(self) -> GenerationReport | None:
@@ -317,7 +314,7 @@ class Growing:
 
     def _carried(self, truth: list[Truth], carry: Carry) -> tuple[list[Truth], list[Truth]]:
         """Return the questions that match the documents, and all, moved where no span was lost."""
-        if self._level == "chunk-level":
+        if self._source.level == "chunk-level":
             return truth, truth
         report = carry([item for item in truth if isinstance(item, TokenLevelGroundTruth)], self._corpus)
         lost = {item.query.id for item in (*report.lost, *report.unanswered)}
@@ -326,7 +323,7 @@ class Growing:
 
     def _read(self, path: Path) -> list[Truth]:
         """Read the questions of a file, unless it does not exist or is ignored."""
-        return [] if self._anew or not path.exists() else list(read_truth(path, self._level, self._corpus.by_id))
+        return [] if self._anew or not path.exists() else list(read_truth(path, self._source.level, self._corpus.by_id))
 
     def _rejected(self) -> list[Truth]:
         return self._read(rejected_path(self._source.file))
