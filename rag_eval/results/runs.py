@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,8 +16,8 @@ from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.storage.files import patterns_of
 from rag_eval.tables import file_digests
 
-VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
-"""The versions of the summary that can be read."""
+VERSION: int = BenchmarkOutcome.model_fields["schema_version"].default
+"""The version of the summary that can be read."""
 
 LATEST, BASELINE = "latest", "baseline"
 """Names that stand for a run."""
@@ -49,9 +48,12 @@ def _problem(data: bytes, error: ValidationError) -> str:
     except ValueError:
         return "is damaged (not JSON): remove the run's folder"
     version = content.get("schema_version") if isinstance(content, dict) else None
-    if version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
-        return f"has the schema_version {version!r} and this rag-eval reads {known}: use the version that wrote it"
+    if version != VERSION:
+        age = "an older" if isinstance(version, int) and version < VERSION else "another"
+        return (
+            f"was written by {age} version of rag-eval (schema_version {version!r}; this version reads {VERSION}): "
+            "read it with that version, or run the benchmark again"
+        )
     first = error.errors(include_url=False, include_input=False)[0]
     return f"is damaged at {'.'.join(map(str, first['loc']))} ({first['msg']}): remove the run's folder"
 

@@ -95,9 +95,10 @@ def test_a_broken_baseline_is_one_sentence(own_store: Store, content: str, sente
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"schema_version": None, "inputs": None}, "has the schema_version None"),
-        ({"schema_version": 99}, "has the schema_version 99 and this rag-eval reads 4: use the version that wrote it"),
-        ({"schema_version": "\u001b[31m"}, r"has the schema_version '\\x1b\[31m'"),
+        ({"schema_version": None, "inputs": None}, r"another version of rag-eval \(schema_version None;"),
+        ({"schema_version": 99}, r"another version of rag-eval \(schema_version 99; this version reads"),
+        ({"schema_version": 3}, r"an older version of rag-eval \(schema_version 3; this version reads"),
+        ({"schema_version": "\u001b[31m"}, r"\(schema_version '\\x1b\[31m';"),
         ({"documents": "many"}, "is damaged at documents"),
         ({"surprise": 1}, "is damaged at surprise"),
     ],
@@ -116,7 +117,7 @@ def test_a_cut_or_missing_summary_is_one_sentence(own_store: Store) -> None:
     with pytest.raises(ArtifactError, match=r"is damaged \(not JSON\)"):
         read_summary(path)
     path.write_text("[]")
-    with pytest.raises(ArtifactError, match="has the schema_version None"):
+    with pytest.raises(ArtifactError, match=r"another version of rag-eval \(schema_version None;"):
         read_summary(path)
     with pytest.raises(ArtifactError, match="cannot be read"):
         read_summary(path.with_name("none.json"))
