@@ -126,6 +126,11 @@ def on_a_terminal(folder: Path, *words: str, **settings: str) -> "tuple[subproce
     return run, written
 
 
+def plain(written: list[str]) -> str:
+    """What was written, without colours and moves of the cursor."""
+    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", "".join(written))
+
+
 def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(
     undisturbed: list[Any], api: str, tmp_path: Path
 ) -> None:
@@ -134,10 +139,10 @@ def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(
     # The table, from what the server tells of the task runs.
     row = re.compile(r"recursive-token 60/0[^\n]*✓[^\n]*…")
     with ended(run):
-        wait_for(lambda: row.search(re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", "".join(written))))
+        wait_for(lambda: row.search(plain(written)))
         run.send_signal(signal.SIGINT)
         assert run.wait(timeout=120) == 130, "".join(written)
-    wait_for(lambda: STOPPED in " ".join("".join(written).split()))
+    wait_for(lambda: STOPPED in " ".join(plain(written).split()))
     (run_id,) = re.findall(r"its page in Prefect: \S*/([0-9a-f-]{36})", "".join(written))
     # By its heartbeats the server would know of its death if it were killed.
     beats = {"event": {"name": ["prefect.flow-run.heartbeat"]}, "resource": {"id": [f"prefect.flow-run.{run_id}"]}}

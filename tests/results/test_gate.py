@@ -12,12 +12,12 @@ from scipy import stats
 
 from flows.deployments import read_deployments
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.config.sweep_settings import SearchRecord
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.results.run_scores import SCORES_FILE, read_scores
 from rag_eval.stats.significance import holm, sign_flip_p_values
-from rag_eval.sweep.guided import full_record
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 METRIC = "span_recall@3"
@@ -142,7 +142,16 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     fewer = make_run(own_store.workspace, only)
     gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
     assert gone.missing[LARGE_NAME].startswith("the run does not have it: ")
-    search = full_record(own_store.config, 2).model_copy(update={"strategy": "guided", "estimated": {LARGE_NAME: 0.4}})
+    search = SearchRecord(
+        objective=METRIC,
+        configurations=2,
+        estimated={LARGE_NAME: 0.4},
+        tokens=1,
+        full_tokens=2,
+        cost=0.0,
+        full_cost=0.0,
+        notes=[],
+    )
     left = run_gate(own_store.workspace, own_store.good, fewer.model_copy(update={"search": search}), METRIC, 0.5)
     assert left.missing[LARGE_NAME].startswith("the guided search left it out: name the others")
     assert run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5, configurations=[SMALL_NAME]).passed

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from rag_eval.errors import CorpusError, GroundTruthError
-from rag_eval.ground_truth.importing.importer import json_file
+from rag_eval.ground_truth.importing.importer import json_list
 from rag_eval.ground_truth.sources import FileTruth, Observed
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.storage.files import FOLLOW_LINKS, disk_fault
@@ -64,9 +65,13 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, rights: int) -
 def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "truth.jsonl")
     for path in (tmp_path / "truth.jsonl", Path("/dev/zero")):
-        for read in (read_token_level, observe, json_file):
+        for read in (read_token_level, observe, imported):
             with pytest.raises(GroundTruthError, match="is a pipe or a device: give a file"):
                 read(path)
+
+
+def imported(path: Path) -> list[JsonValue]:
+    return json_list(path, "data", "squad")
 
 
 def observe(path: Path) -> Observed:
@@ -75,7 +80,7 @@ def observe(path: Path) -> Observed:
 
 def test_a_path_that_is_too_long_is_one_short_sentence(tmp_path: Path) -> None:
     long = tmp_path / ("a" * 5_000)
-    for read in (Corpus.from_folder, read_token_level, observe, json_file):
+    for read in (Corpus.from_folder, read_token_level, observe, imported):
         with pytest.raises((CorpusError, GroundTruthError), match="is too long for this system") as caught:
             read(long)
         assert len(str(caught.value)) < 200
