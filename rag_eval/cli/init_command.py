@@ -168,7 +168,7 @@ corpus: {corpus}
 glob: {glob}
 {notes}ground_truth: {truth}    # {questions}
 
-# How documents are split; sizes of recursive-token are in tokens, those of the others in characters.
+# How documents are split; sizes of recursive-token and fixed-token are in tokens, other sizes in characters.
 chunkers:
   - type: recursive-token
     chunk_size: {sizes}

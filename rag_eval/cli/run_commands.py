@@ -35,7 +35,9 @@ def run(
     glob: options.GlobOption = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     runner: options.RunnerOption = "threads",
-    refresh: Annotated[bool, typer.Option("--refresh", help="Recompute everything.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", envvar="PREFECT_TASKS_REFRESH_CACHE", help="Recompute everything.")
+    ] = False,
     reanchor: Annotated[
         bool, typer.Option("--reanchor", help="Follow spans to where their text moved in changed documents.")
     ] = False,

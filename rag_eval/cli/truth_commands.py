@@ -187,7 +187,8 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     for remark in audit.remarks:
         remarks.setdefault(remark.kind, []).append(remark)
     for kind, found in remarks.items():
-        say(console, f"\n{kind}: {len(found):,}", "bold")
+        console.print()
+        say(console, f"{kind}: {len(found):,}", "bold")
         say_some(console, list(map(_sentence, found)), MOST_REMARKS)
 
 

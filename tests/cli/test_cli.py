@@ -86,7 +86,9 @@ def test_a_refreshed_run_and_a_changed_one_are_runs_of_their_own(
     folder = tmp_path / "own"
     shutil.copytree(ran[0], folder)
     first = runs_in(folder)[-1]
-    refreshed = rag_eval("run", "two.yaml", "--refresh", "--json", cwd=folder, **api)
+    refreshed = rag_eval(
+        "run", "two.yaml", "--json", cwd=folder, PREFECT_TASKS_REFRESH_CACHE="true", **api
+    )  # --refresh
     assert refreshed.returncode == 0, refreshed.stderr
     assert "rag-eval: starting on the Prefect server\nrag-eval: its page in Prefect: http" in refreshed.stderr
     told = json.loads(refreshed.stdout)
