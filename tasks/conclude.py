@@ -29,7 +29,13 @@ from tasks.retrieve import RankingFutures
 Futures = Sequence[PrefectFuture[Any]]
 
 
-INDEX_STEPS = {"index": "index vectors", "sums": "sum vectors", "postings": "index words", "statistics": "sum words"}
+INDEX_STEPS = {
+    "index": "index vectors",
+    "engine": "index engine",
+    "sums": "sum vectors",
+    "postings": "index words",
+    "statistics": "sum words",
+}
 """The steps that build an index, by the names of its parts."""
 
 
@@ -71,7 +77,7 @@ class ConfigurationRuns:
             configuration=self.configuration,
             steps=steps,
             chunks=[run.result() for run in self.chunks],
-            indexes=steps.get("index vectors", []),
+            indexes=[*steps.get("index vectors", []), *steps.get("index engine", [])],
             searched=next(iter(steps.get("prepare queries", [])), None),
             hits=self.hits.result(),
             scores=self.scores.result(),

@@ -1,4 +1,4 @@
-"""Index the chunks: LanceDB tables of vectors, and word statistics for BM25."""
+"""Index the chunks: LanceDB tables of vectors, word statistics for BM25, and the indexes of search engines."""
 
 from typing import Any
 
@@ -30,6 +30,22 @@ def index_vectors(
     """
     key = steps.index_vectors.cache_key({"chunks": chunks, "vectors": vectors, "store": store})
     return steps.index_vectors.run(workspace, chunks, vectors, store, key)
+
+
+@task(**cached(steps.index_engine), tags=["index"], task_run_name=named_by("engine"))
+def index_engine(
+    chunks: list[ChunksRef], vectors: list[TableRef] | None, engine: Any, workspace: Workspace
+) -> IndexRef:
+    """Have a search engine index chunks in the workspace.
+
+    Args:
+        chunks: All shards.
+        vectors: Their vectors, from ``embed``; None if the engine uses none.
+        engine: The search engine, with the settings of its index.
+        workspace: Where the index is written.
+    """
+    key = steps.index_engine.cache_key({"chunks": chunks, "vectors": vectors, "engine": engine})
+    return steps.index_engine.run(workspace, chunks, vectors, engine, key)
 
 
 @task(**cached(steps.index_words), tags=["index"], task_run_name=named_by("tokenizer"))
@@ -64,14 +80,16 @@ IndexFutures = dict[str, Any]
 def build_index(
     settings: IndexSettings, chunks: Futures, vectors: Futures | None, workspace: Workspace
 ) -> IndexFutures:
-    """Submit the tasks that build an index of vectors or of words; a retriever of the user searches the chunks."""
+    """Submit the tasks that build an index; a retriever of the user searches the chunks."""
     if settings.tokenizer is not None:
         postings = index_words.map(chunks, unmapped(settings.tokenizer), unmapped(workspace))
         statistics = sum_words.submit(chunks, postings, workspace)
         return {"chunks": chunks, "postings": postings, "statistics": statistics}
+    index: IndexFutures = {"chunks": chunks} if vectors is None else {"chunks": chunks, "vectors": vectors}
+    if settings.engine is not None:
+        index["engine"] = index_engine.submit(chunks, vectors, settings.engine, workspace)
     if vectors is None:
-        return {"chunks": chunks}
-    index: IndexFutures = {"chunks": chunks, "vectors": vectors}
+        return index
     if locations(settings.store):
         shards = [([part], [own]) for part, own in zip(chunks, vectors, strict=True)]
         parts = shards if settings.is_sharded else [(chunks, vectors)]

@@ -139,7 +139,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
         configuration,
         results,
         chunks=results.get("add_context") or results.get("chunk", []),
-        indexes=results.get("index_vectors", []),
+        indexes=[*results.get("index_vectors", []), *results.get("index_engine", [])],
         searched=next(iter(results.get("prepare_queries", [])), None),
         hits=(results.get("retrieve") or results["ask_system"])[0],
         scores=results["score"][0],

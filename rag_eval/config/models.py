@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -39,7 +39,7 @@ from rag_eval.parts.objects import notices
 from rag_eval.parts.part_settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
-from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
+from rag_eval.retrieval.searching import HybridSearch, searches_by_vector, uses_vectors
 from rag_eval.retrieval.selection import Selection
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
@@ -76,7 +76,7 @@ class PartSection:
         description: What the section is for.
         default: The part of a benchmark without the section; None if it is empty then.
         plain: The label that names of configurations omit; None if they always have the label.
-        by_vector: Whether only vector searches use such a part.
+        used_by: Tells whether a retriever uses such a part.
         beside: Whether the parts are whole systems, ranked beside the grid instead of being one of its axes.
     """
 
@@ -85,7 +85,7 @@ class PartSection:
     description: str
     default: str | None = None
     plain: str | None = None
-    by_vector: bool = False
+    used_by: Callable[[Any], bool] = lambda retrieval: True
     beside: bool = False
 
     def listed(self) -> Any:
@@ -100,7 +100,7 @@ class PartSection:
 
     def has(self, retrieval: Any) -> bool:
         """Tell whether a configuration with this retriever has such a part."""
-        return not self.beside and (not self.by_vector or searches_by_vector(retrieval))
+        return not self.beside and self.used_by(retrieval)
 
 
 SECTIONS = {
@@ -110,7 +110,7 @@ SECTIONS = {
     ),
     "retrieval": PartSection("retrieval", RETRIEVER, "How chunks are found.", default="vector"),
     "embedders": PartSection(
-        "embedder", EMBEDDER, "What computes vectors of texts.", default="local", plain="local", by_vector=True
+        "embedder", EMBEDDER, "What computes vectors of texts.", default="local", plain="local", used_by=uses_vectors
     ),
     "stores": PartSection(
         "store",
@@ -118,7 +118,7 @@ SECTIONS = {
         "What searches vectors. Later runs reuse the indexes of LanceDB, and the hits of other stores.",
         default="lancedb",
         plain="lancedb exact",
-        by_vector=True,
+        used_by=searches_by_vector,
     ),
     "queries": PartSection(
         "queries", REWRITER, "How a question is rewritten before the search.", default="as-asked", plain="none"
@@ -235,6 +235,13 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
         raise ConfigurationError(
             f"a selection has fetch_k {selection.fetch_k} and the largest k is {k}: fetch at least as many"
         )
+
+
+def check_limit(retrieval: object, k: int) -> None:
+    """Raise ``ConfigurationError`` if a search engine is asked for fewer hits than ``k``."""
+    limit = getattr(retrieval, "limit", None)
+    if isinstance(limit, int) and limit < k:
+        raise ConfigurationError(f"{label(retrieval)} finds {limit} hits and the largest k is {k}: raise its limit")
 
 
 def _deepest(data: Mapping[str, Any]) -> int:
@@ -394,6 +401,8 @@ class BenchmarkConfig(Settings):
             check_level(self.evaluation_type, self.returns)
             for selection in self.selection:
                 check_fetch_k(selection, _deepest(dict(self)))
+            for retrieval in self.retrieval:
+                check_limit(retrieval, _deepest(dict(self)))
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         for key, section in SECTIONS.items():
@@ -422,8 +431,7 @@ class BenchmarkConfig(Settings):
 
         Parts that differ only in ``Running`` settings give the same results: the first of them is taken.
         """
-        is_used = any(map(searches_by_vector, self.retrieval))
-        axes = [listed if is_used or not one.by_vector else [None] for one, listed in self._axes.items()]
+        axes = [listed if any(map(one.has, self.retrieval)) else [None] for one, listed in self._axes.items()]
         ways: dict[tuple[Any, ...], dict[str, Any]] = {}
         for parts in product(*axes):
             way = {one.field: part for one, part in zip(AXES, parts, strict=True) if one.has(parts[MODE])}

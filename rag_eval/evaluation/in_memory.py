@@ -113,9 +113,8 @@ def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | Non
     index: Index = {"chunks": [chunks], "vectors": [vectors]}
     if locations(settings.store):
         store: Any = settings.store
-        built, _ = search_steps.index_vectors([chunks], [vectors], store)
         store.clear()
-        built.fill(store)
+        search_steps.fill_store(store, [chunks], [vectors])
         index["index"] = store
     if settings.has_sums:
         index["sums"] = [search_steps.sum_vectors(chunks, vectors)[0]]

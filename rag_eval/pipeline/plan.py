@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from rag_eval.config.models import Configuration
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.parts import Searching, label, locations, without
+from rag_eval.retrieval.engines import SearchEngine
 from rag_eval.retrieval.queries import Rewriter
 from rag_eval.retrieval.searching import HybridSearch, SingleSearch, VectorSearch, WordSearch
 from rag_eval.retrieval.selection import Selection
@@ -18,11 +19,12 @@ from rag_eval.stores.store import VectorStore
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """The index of a retriever: vectors in a store, words of a tokenizer, or none."""
+    """The index of a retriever: vectors in a store, words of a tokenizer, an index of a search engine, or none."""
 
     embedder: Embedder | None = None
     store: VectorStore | None = None
     tokenizer: Tokenizer | None = None
+    engine: SearchEngine | None = None
     has_sums: bool = False
     """Whether a fusion reads vector scores, and so needs sums of the vectors."""
 
@@ -125,6 +127,9 @@ def _search(
     queries = QuerySettings(configuration.queries, selection if selection is not None and selection.filters else None)
     if isinstance(retriever, WordSearch):
         return SearchSettings(retriever, IndexSettings(tokenizer=retriever.tokenizer), queries, depth)
+    if isinstance(retriever, SearchEngine):
+        used = embedder if retriever.uses_vectors else None
+        return SearchSettings(retriever, IndexSettings(used, engine=without(retriever, Searching)), queries, depth)
     if not isinstance(retriever, VectorSearch):
         return SearchSettings(retriever, IndexSettings(), queries, depth)
     # Settings of the search do not change the index. A location names an index that the user filled.

@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from rag_eval.pipeline.references import Effort, Frozen, IndexRef, QueriesRef
 from rag_eval.pipeline.step import Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import BM25Index, Postings, word_statistics
+from rag_eval.retrieval.engines import SearchEngine, searched
 from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
 from rag_eval.retrieval.queries import Rewriter
 from rag_eval.retrieval.scoring import VectorSums
@@ -69,39 +72,59 @@ T = TypeVar("T")
 class Index(TypedDict, total=False):
     """What a retriever searches: chunks, with vectors or words; lists have a table for each shard.
 
-    ``index`` is the store of the vectors, or the reference to it, or a list of those with one for each shard.
+    ``index`` is the store of the vectors, or the reference to it, or a list of those with one for each shard;
+    ``engine`` is the index of a search engine.
     """
 
     chunks: Shards
     vectors: Shards
     index: Any
+    engine: IndexRef
     sums: Shards
     postings: Shards
     statistics: pa.Table
 
 
 class FilledIndex(NamedTuple):
-    """An index that ``fill`` writes to an empty store, with the digest of what it is made from."""
+    """An index that ``write`` writes to an empty folder, with the digest of what it is made from."""
 
     digest: str
-    store: VectorStore
     rows: int
-    fill: Callable[[VectorStore], None]
+    write: Callable[[Path], None]
 
 
 def write_index(workspace: Workspace, index: FilledIndex) -> IndexRef:
     """Write an index, and return its reference."""
-    return workspace.write_index(index.digest, index.rows, lambda folder: index.fill(located(index.store, folder)))
+    return workspace.write_index(index.digest, index.rows, index.write)
 
 
 @step(version=4, write=write_index)
 def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore, digest: str = "") -> tuple[FilledIndex, Effort]:
     """Put chunks with their vectors into one store."""
     rows = sum(shard.num_rows for shard in chunks)
-    return FilledIndex(digest, store, rows, lambda empty: _fill(empty, chunks, vectors)), Effort.of(rows, "chunks")
+    index = FilledIndex(digest, rows, lambda folder: fill_store(located(store, folder), chunks, vectors))
+    return index, Effort.of(rows, "chunks")
 
 
-def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
+@step(version=1, write=write_index)
+def index_engine(
+    chunks: Shards, vectors: Shards | None, engine: SearchEngine, digest: str = ""
+) -> tuple[FilledIndex, Effort]:
+    """Have a search engine index chunks, with their vectors if it uses them."""
+    rows = sum(shard.num_rows for shard in chunks)
+    index = FilledIndex(digest, rows, lambda folder: _build(engine, folder, chunks, vectors))
+    return index, Effort.of(rows, "chunks")
+
+
+def _build(engine: SearchEngine, folder: Path, chunks: Shards, embeddings: Shards | None) -> None:
+    table = _whole(chunks)
+    columns = {"number": np.arange(table.num_rows), "doc_id": table.column("doc_id"), "text": searched_texts(table)}
+    vectors = None if embeddings is None else ChunkVectors(chunks, embeddings).of(place_order(chunks))
+    engine.build(folder, pa.table(columns), vectors)
+
+
+def fill_store(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
+    """Put chunks with their vectors into an empty store."""
     vectors, order = ChunkVectors(chunks, embeddings), place_order(chunks)
     if isinstance(store, BuiltInStore):
         parts = range(0, len(order), ROWS_AT_ONCE)
@@ -254,7 +277,7 @@ def search(
     shards: int | None = None,
     workspace: Workspace | None = None,
 ) -> tuple[pa.Table, Effort]:
-    """Search one index by one retriever: by vectors, by words, or by a user's retriever.
+    """Search one index by one retriever: by vectors, by words, by a search engine, or by a user's retriever.
 
     From one of several ``shards``, fetch only as many hits as are likely to be among the best of all shards.
     """
@@ -264,6 +287,8 @@ def search(
         return found, effort if shards is None else effort.model_copy(update={"tokens": 0})
     if isinstance(retriever, WordSearch):
         return _search_words(retriever, index, queries, depth, workspace)
+    if isinstance(retriever, SearchEngine):
+        return _search_engine(retriever, index, queries, depth, embedder, workspace)
     return _search_chunks(retriever, index, queries, depth)
 
 
@@ -286,7 +311,7 @@ def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | 
         used.clear()
         try:
             if any(shard.num_rows for shard in index["chunks"]):
-                _fill(used, index["chunks"], index["vectors"])
+                fill_store(used, index["chunks"], index["vectors"])
             yield used
         finally:
             if workspace is not None:
@@ -358,6 +383,37 @@ def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Inde
     """Return the index of the words of these texts."""
     counts = [shard.num_rows for shard in index["chunks"]]
     return BM25Index.of_tables(index["postings"], counts, index["statistics"], texts, bm25.k1, bm25.b, bm25.tokenizer)
+
+
+def _search_engine(
+    engine: SearchEngine,
+    index: Index,
+    queries: PreparedQueries,
+    depth: int,
+    embedder: Embedder | None,
+    workspace: Workspace | None,
+) -> tuple[pa.Table, Effort]:
+    """Ask a search engine; without a workspace, in an index that is built for this search."""
+    table, searches = _whole(index["chunks"], IDENTITY), queries.searches
+    eligible, texts = Eligible.of(searches, queries.allowed, table), searches.column("text").to_pylist()
+    used = None if embedder is None else cached_embedder(workspace, embedder)
+    vectors = None if used is None else embed_queries(used, texts)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        if workspace is not None and "engine" in index:
+            folder = workspace.path(index["engine"])
+        else:
+            _build(engine, folder, index["chunks"], index.get("vectors"))
+
+        def ask(rows: Numbers, among: Mask | None) -> Ranking:
+            doc_ids = None if among is None else pc.unique(table.column("doc_id").filter(pa.array(among))).to_pylist()
+            units = None if vectors is None else vectors[rows]
+            return searched(engine, folder, [texts[row] for row in rows], units, depth, doc_ids, table.num_rows)
+
+        ranking, effort = timed(
+            searches, lambda batch: eligible.search(batch.num_rows, ask), used, warm_up=workspace is not None
+        )
+    return hits_at(label(engine), table, searches, ranking), effort
 
 
 def _search_chunks(

@@ -41,13 +41,14 @@ def configuration_losses(
     """Return the losses of a configuration from the hits of its run; None for a whole system, which shows no stages.
 
     ``ks`` are numbers of hits, or budgets of tokens. The hits of exact search are those of a configuration with the
-    same chunks, vectors and searches and the exact store, if the run has one.
+    same chunks, vectors and searches and the exact store, if the run has one. A search engine loses against it: its
+    vector search in the index, its hybrid search in the fusion.
     """
     if configuration.configuration.system is not None:
         return None
     truth, level = workspace.read_truth(outcome.inputs.truth), outcome.inputs.evaluation_type
     hits = {stage: workspace.read_table(table) for stage, table in configuration.hits_by_stage.items()}
-    exact = _exact_hits(workspace, outcome, configuration.configuration)
+    hits, exact = _beside_exact_search(workspace, outcome, configuration.configuration, hits)
     passages = None if configuration.passages is None else workspace.read_table(configuration.passages)
     # Chunks of documents without truth reach none of it.
     retrieved, relevant = [*hits.values(), *exact.values()], truth.answers.column("doc_id").unique()
@@ -62,17 +63,25 @@ def configuration_losses(
         return losses_of(level, chunks, truth, stages, ks, kind, documents, counts)
 
 
-def _exact_hits(workspace: Workspace, outcome: BenchmarkOutcome, parts: ConfigurationRecord) -> dict[str, pa.Table]:
-    """Return the hits of exact search, if the configuration has an approximate index and the run has them."""
-    plain = SECTIONS["stores"].plain
-    if parts.store is None or parts.store.label == plain:
-        return {}
+def _beside_exact_search(
+    workspace: Workspace, outcome: BenchmarkOutcome, parts: ConfigurationRecord, hits: dict[str, pa.Table]
+) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+    """Return the hits by stage, and those of exact search, if the run has the search that this one approximates."""
+    plain, engine = SECTIONS["stores"].plain, parts.retrieval if parts.store is None else None
+    query = "vector" if engine is None else engine.settings.get("query")
+    stage = {"vector": "vector", "hybrid": "fused"}.get(str(query))
+    if stage is None or (parts.store is not None and parts.store.label == plain):
+        return hits, {}
+    own = stage if engine is None else engine.label
     for other in outcome.configurations:
         same = all(getattr(other.configuration, name) == getattr(parts, name) for name in SEARCHED_WITH)
         store = other.configuration.store
-        if same and store is not None and store.label == plain:
-            return {"vector": workspace.read_table(other.hits_by_stage["vector"])}
-    return {}
+        if same and store is not None and store.label == plain and stage in other.hits_by_stage:
+            exact = workspace.read_table(other.hits_by_stage[stage])
+            if stage == "vector":
+                return hits, {own: exact}
+            return {"hybrid": exact, "fused": hits[own]} | {name: hits[name] for name in hits if name != own}, {}
+    return hits, {}
 
 
 def _allowed(workspace: Workspace, configuration: ConfigurationOutcome) -> dict[str, pa.Array]:

@@ -34,14 +34,29 @@ FUSION = Kind(
 )
 """Makes one ranking of several."""
 
+FULL_TEXT = Kind("full-text index", {"fts": "rag_eval.retrieval.lancedb_search:FullTextIndex"}, implied="fts")
+"""The full-text index of LanceDB."""
+
+LANCEDB_RERANKER = Kind(
+    "reranker of LanceDB",
+    {
+        "none": None,
+        "rrf": "rag_eval.retrieval.lancedb_search:RRFReranker",
+        "linear": "rag_eval.retrieval.lancedb_search:LinearReranker",
+        "mrr": "rag_eval.retrieval.lancedb_search:MRRReranker",
+    },
+)
+"""Combines LanceDB's vector and full-text search."""
+
 RETRIEVER = Kind(
     "retriever",
     {
         "vector": "rag_eval.retrieval.searching:VectorSearch",
         "bm25": "rag_eval.retrieval.searching:WordSearch",
         "hybrid": "rag_eval.retrieval.searching:HybridSearch",
+        "lancedb": "rag_eval.retrieval.lancedb_search:LanceDBSearch",
     },
-    foreign="rag_eval.retrieval.foreign_retrieval:ForeignRetriever",
+    foreign="rag_eval.retrieval.engines:foreign_retriever",
     completes=True,
 )
 """Ranks chunks for queries."""

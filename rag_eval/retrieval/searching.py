@@ -9,6 +9,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import PartOf, PartsOf, label, part, parts_in
 from rag_eval.parts.definition import settings_label
 from rag_eval.retrieval import FUSION, RETRIEVER, TOKENIZER
+from rag_eval.retrieval.engines import SearchEngine
 from rag_eval.retrieval.foreign_retrieval import ForeignRetriever
 from rag_eval.retrieval.fusion import Fusion, ZScoreFusion
 from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
@@ -66,10 +67,16 @@ class HybridSearch:
         return self.fusion.reads_scores and isinstance(retriever, VectorSearch | WordSearch)
 
 
-SingleSearch = VectorSearch | WordSearch | ForeignRetriever
+SingleSearch = VectorSearch | WordSearch | ForeignRetriever | SearchEngine
 """A search with one ranking."""
 
 
 def searches_by_vector(retrieval: object) -> bool:
     """Return whether a retriever needs an embedder and a store."""
     return any(isinstance(part_inside, VectorSearch) for part_inside in parts_in(retrieval))
+
+
+def uses_vectors(retrieval: object) -> bool:
+    """Return whether a retriever needs an embedder; search engines need no store."""
+    engines = (inner for inner in parts_in(retrieval) if isinstance(inner, SearchEngine))
+    return searches_by_vector(retrieval) or any(engine.uses_vectors for engine in engines)

@@ -2,7 +2,19 @@
 
 from rag_eval.parts import Kind
 
-INDEX = Kind("index", {"none": None, "ivf-pq": "rag_eval.stores.lance:IvfPq", "hnsw": "rag_eval.stores.lance:Hnsw"})
+INDEX = Kind(
+    "index",
+    {
+        "none": None,
+        "ivf-flat": "rag_eval.stores.lance:IvfFlat",
+        "ivf-sq": "rag_eval.stores.lance:IvfSq",
+        "ivf-pq": "rag_eval.stores.lance:IvfPq",
+        "ivf-rq": "rag_eval.stores.lance:IvfRq",
+        "hnsw-flat": "rag_eval.stores.lance:HnswFlat",
+        "hnsw": "rag_eval.stores.lance:Hnsw",
+        "hnsw-pq": "rag_eval.stores.lance:HnswPq",
+    },
+)
 """The indexes of LanceDB; without one every search is exact."""
 
 STORE = Kind(

@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
-from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.parts import Location, PartOf, Searching, label, part
+from rag_eval.errors import ConfigurationError, TableError, as_sentence
+from rag_eval.parts import Location, PartOf, Searching, label, part, settings_of
 from rag_eval.parts.part_settings import Count, OptionalCount
 from rag_eval.stores import INDEX
 from rag_eval.stores.exact_search import ROWS_AT_ONCE
@@ -28,69 +29,50 @@ from rag_eval.stores.store import BuiltInStore
 
 if TYPE_CHECKING:
     import lancedb.db
-    import lancedb.index
-    from lancedb.query import LanceVectorQueryBuilder
+    from lancedb.query import LanceQueryBuilder, LanceVectorQueryBuilder
     from lancedb.table import Table
 
 
 NumPartitions = Annotated[OptionalCount, Field(description="The number of partitions; null: LanceDB's choice.")]
+NumSubVectors = Annotated[OptionalCount, Field(description="Parts of a vector; null: LanceDB's choice.")]
+NumBits = Annotated[OptionalCount, Field(description="Bits for each part of a vector; null: LanceDB's choice.")]
+NumNeighbours = Annotated[Count, Field(description="How many neighbours a vector has.")]
+EfConstruction = Annotated[Count, Field(description="The number of candidates while building.")]
+MaxIterations = Annotated[OptionalCount, Field(description="Rounds of k-means; null: LanceDB's choice.")]
+SampleRate = Annotated[OptionalCount, Field(description="Vectors per partition to train on; null: LanceDB's choice.")]
+PartitionSize = Annotated[OptionalCount, Field(description="Vectors per partition; null: LanceDB's choice.")]
 NProbes = Annotated[Count, Searching, Field(description="How many partitions a search reads.")]
+Ef = Annotated[
+    OptionalCount, Searching, Field(description="The number of candidates of a search; null: LanceDB's choice.")
+]
 RefineFactor = Annotated[
     OptionalCount, Searching, Field(description="Fetch this many times as many, and order them by their full vectors.")
 ]
+Distance = Literal["l2", "cosine", "dot"]
+Query = TypeVar("Query", bound="LanceQueryBuilder")
 
 
-@part
-class IvfPq:
-    """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors."""
+class LanceIndex:
+    """What the indexes of LanceDB share: the settings that LanceDB builds them with, and those of a search."""
 
-    lance_type: ClassVar[str] = "IvfPq"
+    lance_type: ClassVar[str]
+    """The class of ``lancedb.index``, and the type that a table states."""
 
-    num_partitions: NumPartitions = None
-    num_sub_vectors: Annotated[OptionalCount, Field(description="Parts of a vector; null: LanceDB's choice.")] = None
-    nprobes: NProbes = 20
-    refine_factor: RefineFactor = None
-
-    def config(self) -> "lancedb.index.IvfPq":
+    def config(self, distance: Distance = "dot") -> Any:
         """Return LanceDB's settings of the index."""
-        from lancedb.index import IvfPq as Config
+        built = {name: value for name, value in self._values(searching=False).items() if value is not None}
+        return getattr(lance_module("index"), self.lance_type)(distance_type=distance, **built)
 
-        return Config(distance_type="dot", num_partitions=self.num_partitions, num_sub_vectors=self.num_sub_vectors)
+    def tune(self, query: Query) -> Query:
+        """Apply the settings of the search to a query, each by the method of its name."""
+        return tuned(query, **self._values(searching=True))
 
-    def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
-        """Apply the settings of the search to a query."""
-        return _tuned(query, nprobes=self.nprobes, refine_factor=self.refine_factor)
-
-
-@part
-class Hnsw:
-    """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ)."""
-
-    lance_type: ClassVar[str] = "IvfHnswSq"
-
-    num_partitions: NumPartitions = None
-    m: Annotated[Count, Field(description="How many neighbours a vector has.")] = 20
-    ef_construction: Annotated[Count, Field(description="The number of candidates while building.")] = 300
-    nprobes: NProbes = 20
-    ef: Annotated[
-        OptionalCount, Searching, Field(description="The number of candidates of a search; null: LanceDB's choice.")
-    ] = None
-    refine_factor: RefineFactor = None
-
-    def config(self) -> "lancedb.index.HnswSq":
-        """Return LanceDB's settings of the index."""
-        from lancedb.index import HnswSq as Config
-
-        return Config(
-            distance_type="dot", num_partitions=self.num_partitions, m=self.m, ef_construction=self.ef_construction
-        )
-
-    def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
-        """Apply the settings of the search to a query."""
-        return _tuned(query, nprobes=self.nprobes, ef=self.ef, refine_factor=self.refine_factor)
+    def _values(self, *, searching: bool) -> dict[str, Any]:
+        known = settings_of(type(self)).items()
+        return {name: getattr(self, name) for name, setting in known if (Searching in setting.aspects) is searching}
 
 
-def _tuned(query: "LanceVectorQueryBuilder", **settings: int | None) -> "LanceVectorQueryBuilder":
+def tuned(query: Query, **settings: int | None) -> Query:
     """Apply the settings that are not None, each by the method of its name."""
     for name, value in settings.items():
         if value is not None:
@@ -98,10 +80,97 @@ def _tuned(query: "LanceVectorQueryBuilder", **settings: int | None) -> "LanceVe
     return query
 
 
+@part
+class IvfFlat(LanceIndex):
+    """Partitions of full vectors."""
+
+    lance_type = "IvfFlat"
+
+    num_partitions: NumPartitions = None
+    max_iterations: MaxIterations = None
+    sample_rate: SampleRate = None
+    target_partition_size: PartitionSize = None
+    nprobes: NProbes = 20
+
+
+@part
+class IvfSq(IvfFlat):
+    """Partitions of vectors rounded to one byte a number."""
+
+    lance_type = "IvfSq"
+
+    refine_factor: RefineFactor = None
+
+
+@part
+class IvfPq(IvfSq):
+    """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors."""
+
+    lance_type = "IvfPq"
+
+    num_sub_vectors: NumSubVectors = None
+    num_bits: NumBits = None
+
+
+@part
+class IvfRq(IvfSq):
+    """Partitions of vectors rounded to few bits a number (RaBitQ)."""
+
+    lance_type = "IvfRq"
+
+    num_bits: NumBits = None
+
+
+@part
+class HnswFlat(IvfFlat):
+    """Partitions with a neighbour graph over full vectors (IVF_HNSW_FLAT)."""
+
+    lance_type = "IvfHnswFlat"
+
+    m: NumNeighbours = 20
+    ef_construction: EfConstruction = 300
+    ef: Ef = None
+
+
+@part
+class Hnsw(HnswFlat):
+    """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ)."""
+
+    lance_type = "IvfHnswSq"
+
+    refine_factor: RefineFactor = None
+
+
+@part
+class HnswPq(Hnsw):
+    """Partitions with a neighbour graph over vectors with product quantisation (IVF_HNSW_PQ)."""
+
+    lance_type = "IvfHnswPq"
+
+    num_sub_vectors: NumSubVectors = None
+    num_bits: NumBits = None
+
+
 TABLE = "chunks"
 COLUMNS = ["number", "vector"]
 INDEX_QUERIES_AT_ONCE = 1024
 INDEX_HITS_AT_ONCE = 2**22
+
+
+def lance_module(name: str = "") -> Any:
+    """Import LanceDB or one of its modules; it logs a warning for every query otherwise."""
+    os.environ.setdefault("LANCE_LOG", "error")
+    return import_module(f"lancedb.{name}".rstrip("."))
+
+
+@contextmanager
+def lance_errors(what: str) -> Iterator[None]:
+    """Raise ``ConfigurationError`` with what failed for an error of LanceDB, ``OSError`` for one of the disk."""
+    try:
+        with _disk_errors():
+            yield
+    except (RuntimeError, ValueError) as error:
+        raise ConfigurationError(f"{what} ({as_sentence(error)})") from error
 
 
 @contextmanager
@@ -135,7 +204,7 @@ class LanceDBVectorStore(BuiltInStore):
     uri: Annotated[str | Path | None, Location] = None
     _: KW_ONLY
     index: Annotated[
-        IvfPq | Hnsw | None, PartOf(INDEX), Field(description="none (exact), ivf-pq or hnsw (approximate).")
+        LanceIndex | None, PartOf(INDEX), Field(description="An approximate index of the vectors; none: exact search.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -162,11 +231,9 @@ class LanceDBVectorStore(BuiltInStore):
 
     @cached_property
     def _database(self) -> "lancedb.db.DBConnection":
-        import lancedb
-
         if self.uri is None:
             raise ConfigurationError("LanceDBVectorStore has no place for its table: give uri")
-        return lancedb.connect(str(self.uri))
+        return cast("lancedb.db.DBConnection", lance_module().connect(str(self.uri)))
 
     @property
     def name(self) -> str:

@@ -87,7 +87,8 @@ WRONG_SETTINGS = {
     "embedders: {type: local, model: m}": "embedders.model: local has no such key: use one of type",
     "stores: shelf": f"stores: there is no store 'shelf': use one of lancedb, memory, chroma{OWN}",
     "stores: {type: lancedb, index: [none, hnws]}": (
-        "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-pq, hnsw"
+        "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-flat, ivf-sq, "
+        " ivf-pq, ivf-rq, hnsw-flat, hnsw, hnsw-pq"
     ),
     "rerankers: [null]": (
         "rerankers[0]: expected a reranker, by name or with settings, found nothing: "

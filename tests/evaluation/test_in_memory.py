@@ -93,6 +93,7 @@ def paragraphs(text: str) -> list[str]:
 
 VECTOR = {"chunker": CHUNKER, "retrieval": "vector", "embedder": "local", "store": "memory"}
 WORDS = {"chunker": CHUNKER, "retrieval": "bm25"}
+LANCEDB = {"chunker": CHUNKER, "embedder": "local"}
 HYBRID = VECTOR | {"retrieval": "hybrid"}
 FILTERED = {"where": {"folder": ["guests", "engineering", "operations"]}, "near_duplicates": 0.5, "fetch_k": 30}
 
@@ -108,6 +109,12 @@ EVERYWHERE: dict[str, dict[str, Any]] = {
     "words": WORDS,
     "stemmed words": WORDS | {"retrieval": {"type": "bm25", "k1": 0.9, "tokenizer": "stemmed"}},
     "a user's retriever": WORDS | {"retrieval": Overlap()},
+    "LanceDB's hybrid search": LANCEDB | {"retrieval": {"type": "lancedb", "limit": 20}},
+    "LanceDB's vector search of some documents": LANCEDB
+    | {"retrieval": {"type": "lancedb", "query": "vector", "scalar_index": "bitmap"}, "selection": FILTERED},
+    "LanceDB's full-text search": WORDS | {"retrieval": {"type": "lancedb", "query": "fts"}, "context": "headings"},
+    "LanceDB's full text fused with vectors": VECTOR
+    | {"retrieval": {"type": "hybrid", "retrievers": ["vector", {"type": "lancedb", "query": "fts"}]}},
     "z-scores": fused("z-score"),
     "weighted z-scores in LanceDB": fused({"type": "z-score", "weights": [2.0, 1.0]}) | {"store": "lancedb"},
     "reciprocal ranks": fused("rrf"),
