@@ -16,16 +16,21 @@ from rag_eval.config.truth_sources import TRUTH_SOURCE
 from rag_eval.documents.reading import LOADER
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label
-from rag_eval.retrieval import FUSION, TOKENIZER
+from rag_eval.retrieval import FULL_TEXT, FUSION, LANCEDB_RERANKER, TOKENIZER
+from rag_eval.stores import INDEX
 
 PAGE = Path(__file__).with_name("reference.md")
-KINDS = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
+SECTION_KINDS = tuple(one.kind for one in SECTIONS.values())
+KINDS = (LOADER, TRUTH_SOURCE, *SECTION_KINDS, FUSION, TOKENIZER, INDEX, FULL_TEXT, LANCEDB_RERANKER)
 
 PLACES = {
     "loader": "`loaders`, by suffix or pattern",
     TRUTH_SOURCE.name: "`ground_truth`",
     FUSION.name: "`fusion` of the retriever `hybrid`",
     TOKENIZER.name: "`tokenizer` of the retriever `bm25`",
+    INDEX.name: "`index` of the retriever `lancedb` and of the store `lancedb`",
+    FULL_TEXT.name: "`fts` of the retriever `lancedb`",
+    LANCEDB_RERANKER.name: "`reranker` of the retriever `lancedb`",
 }
 
 EXIT_CODES = """\
@@ -70,7 +75,8 @@ def page() -> str:
         BENCHMARK,
     ]
     for kind in KINDS:
-        sections += [f"## {kind.name.capitalize().replace('-', ' ')}s", *part_sections(kind)]
+        ending = "es" if kind.name.endswith("x") else "s"
+        sections += [f"## {kind.name[0].upper()}{kind.name[1:].replace('-', ' ')}{ending}", *part_sections(kind)]
     sections += [
         "## Metrics",
         table(("metric", "what it is"), metric_rows()),

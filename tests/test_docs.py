@@ -198,7 +198,7 @@ class Overlap:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("retrieval.md", 3), ("sweeps.md", 1), ("integrations.md", 1), ("documents.md", 1)]
+    ("page", "count"), [("retrieval.md", 4), ("sweeps.md", 1), ("integrations.md", 1), ("documents.md", 1)]
 )
 def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(OWN)
@@ -226,7 +226,7 @@ def test_every_part_of_the_page_on_parts_runs_in_its_benchmark(tmp_path: Path) -
     for one in config.configurations():
         rows = workspace.read_table(evaluate(workspace, one, inputs).scores.table).to_pylist()
         found[one.name] = sum(row["value"] for row in rows if row["metric"] == "found_anything")
-    assert len(found) == 4 * 3 + 1
+    assert len(found) == 4 * 4 + 1
     assert found.pop("my_parts:search") == 1  # it knows one of the two answers
     assert set(found.values()) == {2}
 

@@ -38,7 +38,7 @@ FULL_TEXT = Kind("full-text index", {"fts": "rag_eval.retrieval.lancedb_search:F
 """The full-text index of LanceDB."""
 
 LANCEDB_RERANKER = Kind(
-    "reranker of LanceDB",
+    "LanceDB reranker",
     {
         "none": None,
         "rrf": "rag_eval.retrieval.lancedb_search:RRFReranker",

@@ -33,7 +33,8 @@ class RRFReranker:
     k: Annotated[Count, Field(description="The constant that is added to every rank.")] = 60
 
     def make(self) -> "Reranker":
-        return lance_module("rerankers").RRFReranker(K=self.k)
+        made: Reranker = lance_module("rerankers").RRFReranker(K=self.k)
+        return made
 
 
 @part
@@ -44,7 +45,8 @@ class LinearReranker:
     fill: Annotated[StrictFloat, Field(description="The distance of a row that only one search found.")] = 1.0
 
     def make(self) -> "Reranker":
-        return lance_module("rerankers").LinearCombinationReranker(weight=self.weight, fill=self.fill)
+        made: Reranker = lance_module("rerankers").LinearCombinationReranker(weight=self.weight, fill=self.fill)
+        return made
 
 
 @part
@@ -54,7 +56,8 @@ class MRRReranker:
     weight: Annotated[StrictFloat, Field(ge=0, le=1, description="The weight of the vector search.")] = 0.5
 
     def make(self) -> "Reranker":
-        return lance_module("rerankers").MRRReranker(weight_vector=self.weight, weight_fts=1 - self.weight)
+        made: Reranker = lance_module("rerankers").MRRReranker(weight_vector=self.weight, weight_fts=1 - self.weight)
+        return made
 
 
 @part

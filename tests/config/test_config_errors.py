@@ -88,14 +88,15 @@ WRONG_SETTINGS = {
     "stores: shelf": f"stores: there is no store 'shelf': use one of lancedb, memory, chroma{OWN}",
     "stores: {type: lancedb, index: [none, hnws]}": (
         "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-flat, ivf-sq, "
-        " ivf-pq, ivf-rq, hnsw-flat, hnsw, hnsw-pq"
+        "ivf-pq, ivf-rq, hnsw-flat, hnsw, hnsw-pq"
     ),
     "rerankers: [null]": (
         "rerankers[0]: expected a reranker, by name or with settings, found nothing: "
         "use one of none, lexical, maxsim, cohere, cross-encoder"
     ),
     "retrieval: [vector, bm52]": (
-        f"retrieval[1]: there is no retriever 'bm52' (did you mean bm25?): use one of vector, bm25, hybrid{OWN}"
+        "retrieval[1]: there is no retriever 'bm52' (did you mean bm25?): use one of vector, bm25, hybrid, "
+        f"lancedb{OWN}"
     ),
     "evaluation_type: tokens": ("evaluation_type: expected 'chunk-level' or 'token-level', found the text 'tokens'"),
     "k: 0": "k: expected a number of at least 1, found 0",
