@@ -206,6 +206,8 @@ def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path
     found = blocks(ROOT / "docs" / page, "yaml")
     assert len(found) >= count
     for text in found:
+        if "table: docs" in text:  # it reads the table: tests/retrieval/test_lancedb_table.py has one
+            continue
         (tmp_path / "benchmark.yaml").write_text(text)
         assert len(load_config(tmp_path / "benchmark.yaml").configurations()) > 1
 

@@ -238,7 +238,7 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
 
 
 def check_limit(retrieval: object, k: int) -> None:
-    """Raise ``ConfigurationError`` if a search engine is asked for fewer hits than ``k``."""
+    """Raise ``ConfigurationError`` if an engine or a system is asked for fewer hits than ``k``."""
     limit = getattr(retrieval, "limit", None)
     if isinstance(limit, int) and limit < k:
         raise ConfigurationError(f"{label(retrieval)} finds {limit} hits and the largest k is {k}: raise its limit")
@@ -401,8 +401,8 @@ class BenchmarkConfig(Settings):
             check_level(self.evaluation_type, self.returns)
             for selection in self.selection:
                 check_fetch_k(selection, _deepest(dict(self)))
-            for retrieval in self.retrieval:
-                check_limit(retrieval, _deepest(dict(self)))
+            for searched in (*self.retrieval, *self.system):
+                check_limit(searched, _deepest(dict(self)))
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         for key, section in SECTIONS.items():

@@ -374,7 +374,8 @@ def _is_list(parameter: inspect.Parameter) -> bool:
 
 def _located(setting: Setting, value: object, place: Place) -> object:
     """Return the value of a setting; a path in a file is relative to the folder of the file."""
-    return place.folder / value if setting.is_path and place.file and isinstance(value, str) and value else value
+    is_path = setting.is_path and place.file and isinstance(value, str) and value and "://" not in value
+    return place.folder / str(value) if is_path else value
 
 
 def first_line(documented: Callable[..., object] | None) -> str:

@@ -319,4 +319,4 @@ def ask_system(
         if hasattr(system, "index"):
             system.index(corpus)
         hits, effort = timed(queries, ask)
-    return Retrieved({"retrieved": hits}), effort
+    return Retrieved({"retrieved": hits}), effort.model_copy(update={"fallbacks": getattr(system, "fallbacks", {})})

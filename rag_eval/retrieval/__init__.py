@@ -63,7 +63,11 @@ RETRIEVER = Kind(
 
 SYSTEM = Kind(
     "system",
-    {"http": "rag_eval.retrieval.http:HttpSystem", "hits": "rag_eval.retrieval.recorded_hits:RecordedHits"},
+    {
+        "http": "rag_eval.retrieval.http:HttpSystem",
+        "hits": "rag_eval.retrieval.recorded_hits:RecordedHits",
+        "lancedb": "rag_eval.retrieval.lancedb_table:LanceDBTable",
+    },
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignSystem",
 )
 """Whole retrieval systems, which take documents and answer queries."""

@@ -159,7 +159,7 @@ INDEX_HITS_AT_ONCE = 2**22
 
 def lance_module(name: str = "") -> Any:
     """Import LanceDB or one of its modules; it logs a warning for every query otherwise."""
-    os.environ.setdefault("LANCE_LOG", "error")
+    os.environ.setdefault("LANCEDB_LOG", "error")
     return import_module(f"lancedb.{name}".rstrip("."))
 
 
