@@ -1,1 +1,1 @@
-"""Prefect flows: the pipeline's sentences."""
+"""Prefect flows, each of which reads as a list of the pipeline's tasks."""

@@ -24,10 +24,10 @@ from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
 from rag_eval.formatting import slug
 
 TAG = "rag-eval"
-"""The tag of everything that rag-eval creates on a server."""
+"""Tag of everything that rag-eval creates on a server."""
 
 SHARED = "project:"
-"""The tag of what the projects of a server share; no project has this name."""
+"""Tag of what the projects of a server share; no project has this name."""
 
 HEARTBEAT, RECOVERED = "prefect.flow-run.heartbeat", "rag-eval.recovered"
 FAILED = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut")}
@@ -50,7 +50,7 @@ def project_tag(project: str) -> str:
 
 M = TypeVar("M", bound=BaseModel)
 PAGE = 200
-"""The most objects in one answer of a server."""
+"""Maximum number of objects in one answer of a server."""
 
 
 def find_all(client: SyncPrefectClient, what: str, kind: type[M], criteria: Mapping[str, object]) -> list[M]:
@@ -78,10 +78,10 @@ def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
 
 
 def keep_automations(client: SyncPrefectClient, tag: str, wanted: Sequence[AutomationCore]) -> None:
-    """Replace the automations with a tag by these: create, update by name, or delete."""
+    """Make these the only automations with the tag: create, update by name, or delete."""
     ids = {automation.name: automation.id for automation in automations_of(client, tag)}
     for automation in wanted:
-        # Validated from data, because the client sends only fields that were set, and drops types of actions otherwise.
+        # Validate from data: the client sends only fields that were set, and otherwise drops the types of actions.
         data = automation.model_dump(mode="json", exclude={"owner_resource"})
         tagged = AutomationCore.model_validate(data | {"tags": [TAG, tag]})
         if automation.name in ids:
@@ -102,7 +102,7 @@ def run_on(trigger: dict[str, Any], name: str, deployment: UUID, resource: str) 
 def crash_dead_runs(seconds: float) -> AutomationCore:
     """Return the automation that marks runs without a heartbeat as crashed, because other runs wait for them.
 
-    It matches the names of our flows: subflow runs have no tags when they begin.
+    It matches the names of our flows, because subflow runs have no tags when they start.
     """
     flow: dict[str, str | list[str]] = {"prefect.resource.role": "flow", "prefect.resource.name": f"{TAG}-*"}
     message = f"no heartbeat for {seconds:.0f} seconds: its worker or machine has ended"
@@ -126,7 +126,7 @@ def notify_of_failures(project: str, actions: Sequence[SendNotification]) -> Aut
 def _on_runs(
     related: dict[str, str | list[str]], events: set[str], seconds: float = 0, after: Iterable[str] = ()
 ) -> EventTrigger:
-    """Trigger on one of the events or, given seconds, on none of them for so long after one of ``after``."""
+    """Trigger on one of the events or, given seconds, on their absence for that long after one of ``after``."""
     return EventTrigger(
         match={"prefect.resource.id": "prefect.flow-run.*"},
         match_related=related,
@@ -143,7 +143,7 @@ def _tagged(project: str) -> dict[str, str | list[str]]:
     return {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{project_tag(project)}"}
 
 
-# Prefect templates. The verdict of a recovered run is in its event, that of others in their state.
+# Prefect templates. The verdict of a recovered run is in its event, that of other runs in their state.
 VERDICT = "(event.payload.verdict or flow_run.state.message or '')|replace('Flow run encountered an exception: ', '')"
 BECAME = f"('recovered' if event.event == '{RECOVERED}' else flow_run.state.name)"
 TOOK_TOO_LONG = "'took too long and was cancelled'"
@@ -165,7 +165,7 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
             block_id = find_block(client, kind, name, "notify")
         else:
             address = notification_address(target)
-            if not address.startswith("mailto"):  # without a subject
+            if not address.startswith("mailto"):  # these have no subject
                 title, text = "", f"{{{{ ({subject}) ~ '\\n' ~ ({body}) }}}}"
             # Prefect's block for any Apprise address. Its webhook block loses messages that are sent at once, and its
             # custom notification block quotes the address in errors.
@@ -196,7 +196,7 @@ def notification_address(variable: str) -> str:
 
 
 def block_prefix(project: str) -> str:
-    """Return the prefix of the blocks of a project; no project has two dashes in its name."""
+    """Return the prefix of a project's blocks; no project name contains two dashes."""
     return f"rag-eval--{project}--"
 
 

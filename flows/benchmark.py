@@ -58,7 +58,7 @@ def benchmark(
         results = evaluate_all(choice.configurations, inputs, workspace, recorder, subflow_runner)
         outcome = conclude(workspace, config, recorder, sources, inputs, choice, results, reanchor)
         report(workspace, config.ground_truth, outcome)
-        if config.langsmith_dataset is not None:  # a failure to publish does not fail the run
+        if config.langsmith_dataset is not None:  # a publishing failure does not fail the run
             publish_run(workspace, outcome, config.langsmith_dataset, return_state=True)
     return checked(workspace, outcome)
 
@@ -83,7 +83,7 @@ def evaluate(
 ) -> list[ConfigurationOutcome]:
     """Run the subflow of one chunking, or of one whole system."""
     subflow = evaluate_chunking if chunking.system is None else evaluate_system
-    # Eager: otherwise Prefect stores the results of the subflow's tasks only when this task ends.
+    # Wait here: otherwise Prefect stores the results of the subflow's tasks only when this task ends.
     with transaction(commit_mode=CommitMode.EAGER):
         return subflow.with_options(task_runner=runner)(chunking, inputs, workspace, recorder)
 
@@ -122,7 +122,7 @@ def evaluate_chunking(
 def evaluate_system(
     chunking: Chunking, inputs: BenchmarkInputs, workspace: Workspace, recorder: StepRecorder
 ) -> list[ConfigurationOutcome]:
-    """Ask a whole retrieval system, and score what it returns."""
+    """Query a whole retrieval system, and score what it returns."""
     documents, truth, system = inputs.documents, inputs.truth, chunking.system
     hits = ask_system.submit(
         system, documents, truth.queries, inputs.evaluation_type, inputs.depth.candidates, workspace

@@ -1,4 +1,4 @@
-"""The benchmark for deployments: a file and a few plain settings, so that a run can be started from a form."""
+"""Run a benchmark from a deployment: a file and a few plain settings, so that a run can be started from a form."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,9 +33,9 @@ AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 
 
 def cancel_superseded_runs() -> int:
-    """Cancel runs of this deployment that are due, were started automatically, and have the same parameters.
+    """Cancel waiting runs of this deployment that were started automatically and have the same parameters.
 
-    This run starts after the changes that they were started for, and so covers them. Return how many were cancelled; 0
+    This run starts after the changes that triggered them, and so covers them. Returns how many were cancelled; 0
     outside a deployment.
     """
     if deployment.id is None:
@@ -44,7 +44,7 @@ def cancel_superseded_runs() -> int:
     with get_client(sync_client=True) as client:
         scheduled = find_runs(client, StateType.SCHEDULED, sort="EXPECTED_START_TIME_ASC", deployment=deployment.id)
         due = [run for run in scheduled if run.expected_start_time and run.expected_start_time <= datetime.now(UTC)]
-        # As stored on the server: at run time, the flow's defaults are added.
+        # Parameters as stored on the server: at run time, the flow's defaults are added.
         parameters = _parameters(client.read_flow_run(UUID(flow_run.id)))
         automatic = [run for run in due if run.created_by is not None and run.created_by.type in AUTOMATIC]
         same = [run for run in automatic if _parameters(run) == parameters]
@@ -64,7 +64,7 @@ MAX_ATTEMPTS = 4
 def schedule_retry(error: RagEvalError, minutes: float) -> str:
     """Schedule a run of the same deployment that continues from the cached results, each time three times as late.
 
-    Return the error with the time of the retry. There is no retry outside a deployment, after ``MAX_ATTEMPTS``, or
+    Returns the error with the time of the retry. There is no retry outside a deployment, after ``MAX_ATTEMPTS``, or
     with 0 ``minutes``.
     """
     attempt = next((int(tag.removeprefix(ATTEMPT)) for tag in flow_run.tags if tag.startswith(ATTEMPT)), 1)
@@ -83,7 +83,7 @@ def schedule_retry(error: RagEvalError, minutes: float) -> str:
 
 
 def emit_recovery(verdict: str) -> None:
-    """Emit an event if the last run of this deployment failed: this one did not."""
+    """Emit an event if the previous run of this deployment failed and this one did not."""
     if deployment.id is None:
         return
     ended = (StateType.COMPLETED, StateType.FAILED, StateType.CRASHED)

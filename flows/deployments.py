@@ -54,7 +54,7 @@ from rag_eval.types.ids import text_sha256
 
 CORPUS_CHANGED = "corpus.changed"
 MOST_NAMES = 100
-"""The most names of documents of each kind in an event; the counts are complete."""
+"""Maximum number of document names of each kind in an event; the counts are complete."""
 
 
 def corpus_resource(corpus: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
 
 
 PREFECT_FILE = Path(flows.__file__).parents[1] / "deployments" / "prefect.yaml"
-"""Beside the packages, in a checkout and in an installation."""
+"""Deployment file beside the packages, in a checkout and in an installation."""
 
 
 def read_deployments() -> list[dict[str, Any]]:
@@ -99,11 +99,11 @@ def work_pool() -> str:
 class Project:
     """A benchmark to deploy; its paths are on the machines that run it, in ``folder``.
 
-    ``parameters`` (those that a flow has), ``cron`` and ``pool`` override ``prefect.yaml``. ``environment`` is added to
-    that of the runs; ``secrets`` are variables that runs get from Secret blocks. ``notify`` are the targets of
-    notifications. A run is cancelled after ``time_limit`` seconds, and crashed after ``dead_after`` seconds without a
-    heartbeat. With ``job_template``, the base job template of a Kubernetes work pool, runs are Kubernetes jobs, else
-    processes of a worker.
+    ``parameters`` (as far as a flow has them), ``cron`` and ``pool`` override ``prefect.yaml``. ``environment`` is
+    added to the environment of the runs; ``secrets`` are variables that runs get from Secret blocks. ``notify`` lists
+    the targets of notifications. A run is cancelled after ``time_limit`` seconds, and crashed after ``dead_after``
+    seconds without a heartbeat. With ``job_template``, the base job template of a Kubernetes work pool, runs are
+    Kubernetes jobs, else processes of a worker.
     """
 
     name: str
@@ -198,7 +198,7 @@ def _check_origin(deployment: DeploymentResponse, project: Project) -> None:
 
 def _deployment(spec: dict[str, Any], project: Project, pool: str, environment: Mapping[str, str]) -> RunnerDeployment:
     """Return a deployment of ``prefect.yaml`` with the parameters, the schedule and the environment of a project."""
-    import_module(spec["entrypoint"].rpartition(".")[0])  # Prefect would look in the current folder first
+    import_module(spec["entrypoint"].rpartition(".")[0])  # otherwise Prefect would look in the current folder first
     accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
     limit = spec.get("concurrency_limit")
     deployment = RunnerDeployment.from_entrypoint(

@@ -16,10 +16,10 @@ from tasks.artifacts import best_effort
 from tasks.current_folder import enter_project_folder
 
 
-# The experiment stores finished samples itself, so that a retry continues it.
+# The experiment stores finished samples itself, so a retry continues it.
 @task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
 def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
-    """Run the experiments of a file with so many concurrent calls; 0: as in the file."""
+    """Run the experiments of a file with at most this many concurrent calls; 0: as in the file."""
     return run_file(Path(file), Session(concurrency=concurrency or None, raises=False))
 
 
@@ -31,7 +31,7 @@ def experiment(
 
     Args:
         file: A Python file on the worker's machine, such as answers.py.
-        concurrency: The most concurrent calls. 0: as in the file.
+        concurrency: Maximum number of concurrent calls. 0: as in the file.
         fail_under: Minimum averages as metric=value, such as ExactMatch=0.8.
     """
     enter_project_folder()

@@ -47,7 +47,7 @@ def generate(
         model: The model that writes questions; the worker needs OPENAI_API_KEY in its environment.
         queries: A file of real questions to find answers for, instead of writing questions.
         queries_per_doc: The number of questions for each document.
-        max_cost: The most US dollars to spend; the next run continues. 0: no limit.
+        max_cost: Maximum cost in US dollars; the next run continues. 0: no limit.
         cross_document: The total number of questions that need several documents.
         unanswerable: The total number of questions that no document answers.
         base_url: The address of another server with OpenAI's API.

@@ -31,12 +31,12 @@ from tasks.embed import count_texts
 
 
 def guide_configurations(config: BenchmarkConfig) -> list[Configuration]:
-    """Return the cheap configurations that a guided sweep evaluates first; none for a full sweep."""
+    """Return the cheap configurations that a guided sweep evaluates first; empty for a full sweep."""
     return list({guide.name: guide for guide in _guides(config).values()}.values())
 
 
 def _guides(config: BenchmarkConfig) -> dict[str, Configuration]:
-    """Return the configuration that stands in for each configuration with an embedder, by the name of the latter."""
+    """Return the stand-in of each configuration with an embedder, by the name of the latter."""
     if config.search == "full":
         return {}
     by_local = is_local_guide(config)

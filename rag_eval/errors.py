@@ -1,4 +1,4 @@
-"""The errors that the library raises, and helpers that collect and show them.
+"""Errors that the library raises, and helpers that collect and show them.
 
 ::
 
@@ -170,7 +170,7 @@ class ExperimentFailedError(RagEvalError):
 
 
 def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
-    """Quote a text for a message: escaped, on one line, and cut to ``limit`` characters."""
+    """Quote a text for a message: escaped, on one line, and at most ``limit`` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return repr(cut)
 
@@ -187,7 +187,7 @@ def as_sentence(error: BaseException) -> str:
 
 
 MOST = 20
-"""The number of mistakes to show."""
+"""Number of mistakes to show."""
 
 
 class Faults:

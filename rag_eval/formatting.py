@@ -69,20 +69,20 @@ def asked(answerable: int, unanswerable: int) -> str:
 
 
 def basis(questions: int, units: int, unit: str, whose: str = "") -> str:
-    """Describe the sample that a test is based on: the answerable questions and the documents they are about."""
+    """Describe the sample behind a test: the answerable questions and the documents they are about."""
     about = counted(units, "documents") if unit == "documents" else "too few documents to generalise to others"
     return f"{counted(questions, 'questions')} with an answer{whose}, about {about}"
 
 
 MOST = 8
-"""The number of names that a message lists."""
+"""Number of names that a message lists."""
 
 MOST_COMPARED = 100
-"""The number of characters of a wrong name that are compared with the allowed ones."""
+"""Number of characters of a wrong name that are compared with the allowed names."""
 
 
 def choices(allowed: Iterable[str], written: object = "", separator: str = ", ") -> str:
-    """Return ``use one of`` the allowed names: of many, those closest to what was written.
+    """Return ``use one of`` with the allowed names; if there are many, those closest to what was written.
 
     Args:
         allowed: The names to choose from.

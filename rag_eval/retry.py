@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 STORAGE_RETRIES = 2
 STAGE_DELAYS = (5.0, 30.0)
-"""Seconds to wait before a task is run again, for services that are away for longer than their own retries take."""
+"""Seconds to wait before a task is run again, for outages that outlast the clients' own retries."""
 
 PASSING_STATUSES = frozenset({408, 409, 425, 429})
 """HTTP statuses below 500 after which a retry can succeed: timeout, conflict, too early, too many requests."""
@@ -120,7 +120,7 @@ BRIEF = RetryPolicy(max_retries=2, backoff=0.5, give_up_after=15.0)
 """For the end of a run, which can be published later."""
 
 ONCE = RetryPolicy(max_retries=0)
-"""For clients that retry by themselves."""
+"""For clients that retry themselves."""
 
 
 def status_may_pass(status: int) -> bool:

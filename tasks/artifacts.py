@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from rag_eval.generation.candidates import GenerationReport
 
 LARGEST_REPORT = 200_000
-"""The most characters of a report to send to the server; the run's folder has the whole report."""
+"""Maximum number of characters of a report sent to the server; the run's folder has the whole report."""
 
 logger = logging.getLogger("rag_eval.tasks")
 
 
 @contextmanager
 def log_errors(what: str) -> Iterator[None]:
-    """Log errors raised in the block and continue: an error in presenting results must not fail hours of work."""
+    """Log errors raised in the block and continue: a failure to present results must not fail hours of work."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
@@ -97,7 +97,7 @@ def show_generation(report: "GenerationReport | None") -> None:
 @task(name="upload", task_run_name="upload to {dataset}", cache_policy=NO_CACHE)
 def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
     """Send a token-level ground-truth file to a LangSmith dataset."""
-    from rag_eval.generation.generator import uploaded  # here: most runs upload nothing
+    from rag_eval.generation.generator import uploaded  # imported here, because most runs upload nothing
 
     upload = uploaded(dataset, read_token_level(truth))
     if upload.state == "sent":
@@ -108,7 +108,7 @@ def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
 
 
 def link_to(workspace: Workspace, path: Path) -> str:
-    """Return the address of a file of a run: below ``RAG_EVAL_RUNS_URL`` if that is set, else of the file or object."""
+    """Return the address of a file of a run: below ``RAG_EVAL_RUNS_URL`` if set, else of the file or object itself."""
     name = path.relative_to(workspace.runs).as_posix()
     if served := os.environ.get("RAG_EVAL_RUNS_URL"):
         return f"{served}/{name}"
@@ -116,11 +116,11 @@ def link_to(workspace: Workspace, path: Path) -> str:
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
-    """Show the report as an artifact of this run, and log the best configuration and the place of the report."""
+    """Show the report as an artifact of this run, and log the best configuration and where the report is."""
     file = workspace.runs / outcome.run / MARKDOWN_FILE
     report = file.read_text(encoding="utf-8") if file.is_file() else ""
     computed, cached = outcome.work()
-    # A page of a server cannot link to a file.
+    # A page on a server cannot link to a local file.
     link = link_to(workspace, page_of(workspace, outcome))
     where = f"[Every question and its text]({link}), stored in" if link.startswith("http") else "Stored in"
     folder = f"{workspace.address}/runs/{outcome.run}"
@@ -137,8 +137,8 @@ def check_gate(
 ) -> str:
     """Show the verdict of the gate and the trend as an artifact of this run, and return the verdict.
 
-    Without a baseline, and with other documents or questions where ``allow_different`` is not set, the reason takes the
-    place of the verdict.
+    Without a baseline, or if documents or questions differ and ``allow_different`` is not set, the artifact shows the
+    reason instead of a verdict.
 
     Raises:
         GateFailedError: The gate fails.
@@ -169,7 +169,7 @@ def check_gate(
 @task(cache_policy=NO_CACHE, persist_result=False)
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
     """Publish a run to a LangSmith dataset, and log what could not be sent."""
-    from rag_eval.results import publishing  # here: most runs publish nothing
+    from rag_eval.results import publishing  # imported here, because most runs publish nothing
 
     for reason in publishing.publish_run(workspace, outcome, [dataset], BRIEF):
         get_run_logger().warning("not published: %s; rag-eval publish %s sends it", reason, outcome.run)

@@ -1,4 +1,4 @@
-"""Prefect's cache for our tasks: the cache key of a step, the storage of results, and the locks on them.
+"""Implement Prefect's cache for our tasks: the cache key of a step, the storage of results, and the locks on them.
 
 A stored result is data, whoever wrote it. Its file in the workspace holds one of our references and nothing else: it
 names no serializer and no class, so that reading it runs no code. The record that Prefect reads is built from it.
@@ -42,7 +42,7 @@ NOTHING = "null"
 class LockFiles(LockManager):
     """Locks on files of the workspace, which the system releases when their holder is killed.
 
-    Prefect's timeouts are ignored: whoever needs a result waits until it is computed.
+    Prefect's timeouts are ignored: a task run that needs a result waits until it is computed.
     """
 
     def acquire_lock(
@@ -62,7 +62,7 @@ class LockFiles(LockManager):
         return await asyncio.to_thread(self.acquire_lock, key, holder)
 
     def release_lock(self, key: str, holder: str) -> None:
-        """Release the lock, if it is held: Prefect releases it again when the transaction around a task ends."""
+        """Release the lock if it is held; Prefect releases it again when the transaction around a task ends."""
         if (lock := _held.pop((key, holder), None)) is not None:
             lock.__exit__(None, None, None)
 
@@ -89,7 +89,7 @@ class LockFiles(LockManager):
 
 
 _held: dict[tuple[str, str], AbstractContextManager[None]] = {}
-# Outside the lock manager, which Prefect copies and pickles.
+# Kept outside the lock manager, which Prefect copies and pickles.
 
 
 def _lock_file(key: str) -> Path:
@@ -147,11 +147,11 @@ class ReferenceSerializer(Serializer):
     type: str = SERIALIZER
 
     def dumps(self, obj: Result | BaseException) -> bytes:
-        """Return a reference as JSON; null for the exception of a task, which is not stored."""
+        """Return a reference as JSON; null for a task's exception, which is not stored."""
         return NOTHING.encode() if isinstance(obj, BaseException) else RESULT.dump_json(obj)
 
     def loads(self, blob: bytes) -> Result:
-        """Return the reference of a JSON text; raises ``ValidationError`` on anything else."""
+        """Return the reference in a JSON text; raises ``ValidationError`` on anything else."""
         return RESULT.validate_json(blob, strict=True)
 
 
@@ -180,7 +180,7 @@ class WorkspaceResults(WritableFileSystem):
         """Return the workspace."""
         return Workspace.at(self.address)
 
-    # Prefect passes _sync to get a result that is not a coroutine.
+    # Prefect passes _sync to get a result instead of a coroutine.
     def read_path(self, path: str, _sync: bool = True) -> bytes:  # type: ignore[override]
         """Return the stored result of a cache key as Prefect's record.
 
@@ -220,7 +220,7 @@ class WorkspaceResults(WritableFileSystem):
             logger.warning("the result %s is not cached: %s", path, error)
 
     def _resolve_path(self, path: str) -> None:
-        """Return None, which tells Prefect in the processes of Dask and Ray that a cache key is not a path."""
+        """Return None, which tells Prefect in Dask and Ray processes that a cache key is not a path."""
 
     def _read(self, key: str) -> StoredResult:
         workspace = self.workspace
@@ -235,12 +235,12 @@ class WorkspaceResults(WritableFileSystem):
         if stored is None or problem is not None:
             logger.warning("%s: the task runs again", problem)
             if workspace.contains(file.parent):
-                with suppress(OSError):  # in a workspace that is read-only
+                with suppress(OSError):  # fails in a read-only workspace
                     remove(file)
             raise ArtifactError(str(problem))
         for used in (*(workspace.root / ref.uri for ref in files if workspace.is_here(ref)), file):
-            with suppress(OSError):  # in a workspace that is read-only
-                touch(used)  # what was used recently is not pruned
+            with suppress(OSError):  # fails in a read-only workspace
+                touch(used)  # recently used results are not pruned
         return stored
 
 
@@ -250,7 +250,7 @@ def result_file(workspace: Workspace, key: str) -> Path:
 
 
 def _parsed(workspace: Workspace, file: Path, key: str) -> StoredResult | None:
-    """Return a stored result; None if the file is not one, is outside the workspace, or is of another key."""
+    """Return a stored result; None if the file is not one, is outside the workspace, or belongs to another key."""
     if not workspace.contains(file) or not file.is_file():
         return None
     try:

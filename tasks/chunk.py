@@ -49,8 +49,7 @@ def add_context(chunks: ChunksRef, documents: TableRef, context: Any, workspace:
 def hits_to_fetch(chunks: Sequence[PrefectFuture[ChunksRef]], chunker: AnyChunker, depth: SearchDepth) -> int:
     """Wait for the chunks, and return how many hits to fetch from them.
 
-    Raises:
-        ConfigurationError: There is no chunk to search.
+    Raises: ConfigurationError: There are no chunks to search.
     """
     shards = [future.result() for future in chunks]
     if not any(shard.rows for shard in shards):

@@ -48,7 +48,7 @@ class ConfigurationRuns:
     scores: PrefectFuture[ScoresRef]
     cut: Futures = ()
     chunks: Futures = ()
-    """The chunks with their context; the same as ``cut`` without a context."""
+    """Chunks with their context; the same as ``cut`` without a context."""
     vectors: Futures = ()
     rankings: Sequence[RankingFutures] = ()
 
@@ -88,7 +88,7 @@ def outcomes_of(runs: Sequence[ConfigurationRuns], recorder: StepRecorder, queri
     """Wait for the task runs of configurations, and return their outcomes.
 
     Raises:
-        EvaluationFailedError: Some configurations failed; it has the outcomes of the others.
+        EvaluationFailedError: Some configurations failed; the error has the outcomes of the others.
     """
     outcomes: list[ConfigurationOutcome] = []
     failures: dict[str, ConfigurationFailure] = {}
@@ -109,7 +109,7 @@ def first_error(futures: Futures) -> BaseException | None:
     for future in futures:
         future.wait()
         if not future.state.is_completed():
-            error = future.result(raise_on_failure=False)  # not of the state, which is awaited in an event loop
+            error = future.result(raise_on_failure=False)  # not from the state, which is awaited in an event loop
             first = error if isinstance(error, BaseException) else RagEvalError(str(future.state.message))
             if not isinstance(first, UpstreamTaskError):
                 return first
@@ -124,7 +124,7 @@ def failure_of(configuration: Configuration, error: BaseException) -> Configurat
 
 
 class Gathered(NamedTuple):
-    """The outcomes of configurations, in the order given, and the failures by name."""
+    """Outcomes of configurations, in the order given, and failures by name."""
 
     outcomes: list[ConfigurationOutcome]
     failures: dict[str, ConfigurationFailure]

@@ -24,8 +24,8 @@ def find_documents(
 
     Args:
         folder: The folder of the documents.
-        glob: Which of its files are documents.
-        loaders: What reads which files, by suffix or pattern.
+        glob: Patterns of the files that are documents.
+        loaders: Loaders by suffix or pattern.
         shards: The number of shards; by default it follows the size of the corpus.
 
     Returns:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from prefect.settings.base import PrefectBaseSettings
 
 OPT_IN = "RAG_EVAL_PREFECT_SETTINGS_HERE"
-"""The environment variable that, set to 1, lets Prefect read settings in the current folder."""
+"""Environment variable that, set to 1, lets Prefect read settings in the current folder."""
 
 SETTINGS = "prefect.settings.models.root"
-"""The module that imports all classes of settings; Prefect uses none of them before it is imported."""
+"""Module that imports all settings classes; Prefect uses none of them before it is imported."""
 
 
 def reads_settings_here() -> bool:
@@ -51,7 +51,7 @@ def enter_project_folder() -> None:
     folder = os.environ.pop(PROJECT_FOLDER, None)
     if folder is not None:
         ignore_settings_here()
-        os.environ["PYTHONSAFEPATH"] = "1"  # for the processes of task runners, which start here
+        os.environ["PYTHONSAFEPATH"] = "1"  # for the processes of task runners, which start in this folder
         os.chdir(folder)
 
 

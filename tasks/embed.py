@@ -16,7 +16,7 @@ def embed(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableR
 
     Args:
         chunks: The shard, from ``chunk``.
-        embedder: What turns texts into vectors.
+        embedder: The embedder.
         workspace: Where tables are read and written, with a cache of vectors.
 
     Returns:

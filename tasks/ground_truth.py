@@ -18,13 +18,13 @@ from tasks.network import RETRIES
 
 @task(cache_policy=NO_CACHE, tags=["ground-truth"], task_run_name="pull {source.title}", **RETRIES)
 def pull_ground_truth(source: Any, level: EvaluationType, workspace: Workspace) -> Observation:
-    """Read the digest of a source of ground truth, and pull what a service holds.
+    """Read the digest of a source of ground truth, and pull its content if it is a service.
 
     What was pulled is stored in the workspace, for runs that cannot reach the service.
 
     Args:
         source: The source, as a benchmark file names it: a file, a LangSmith dataset, or a model that writes questions.
-        level: Whether it holds spans or chunk ids.
+        level: Whether it has spans or chunk ids.
         workspace: Where to store what was pulled.
     """
     return steps.observe(workspace, source, level)
@@ -103,11 +103,11 @@ def ground_truth(
     loaded = [
         load_ground_truth(observation, documents, level, workspace, reanchor, alone) for observation in observations
     ]
-    # The digest of a source that grows is not that of the questions read from it.
+    # The digest of a growing source is not that of the questions read from it.
     is_known = all(observation.is_cacheable for observation in observations)
     source = source_digest([observation.digest for observation in observations]) if is_known else None
     truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, workspace, source)
-    if copies == "exact" and level == "token-level":  # chunks of one text have one id
+    if copies == "exact" and level == "token-level":  # chunks with the same text share one id
         places = find_copies.map(documents, unmapped(truth), unmapped(workspace))
         truth = join_copies(truth, places.result(), workspace, source)
     return truth

@@ -54,7 +54,7 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspac
 
     Args:
         chunks: The shard, from ``chunk``.
-        tokenizer: What gives the words of a text.
+        tokenizer: The tokenizer.
         workspace: Where tables are read and written.
     """
     return steps.index_words.run(workspace, chunks, tokenizer)
@@ -62,19 +62,19 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, workspace: Workspac
 
 @task(**cached(steps.sum_words), tags=["index"], task_run_name="sum words")
 def sum_words(chunks: list[ChunksRef], postings: list[TableRef], workspace: Workspace) -> TableRef:
-    """Count in how many chunks of the corpus each word is."""
+    """Count the chunks of the corpus that contain each word."""
     return steps.sum_words.run(workspace, chunks, postings)
 
 
 @task(**cached(steps.sum_vectors), tags=["index"], task_run_name="sum vectors")
 def sum_vectors(chunks: ChunksRef, vectors: TableRef, workspace: Workspace) -> TableRef:
-    """Sum the vectors of one shard, to compute z-scores of any query from the sums."""
+    """Sum the vectors of one shard; z-scores of any query follow from the sums."""
     return steps.sum_vectors.run(workspace, chunks, vectors)
 
 
 Futures = list[PrefectFuture[Any]]
 IndexFutures = dict[str, Any]
-"""An index by the names of its parts: futures, or lists with a future for each shard."""
+"""An index by the names of its parts: futures, or lists with one future per shard."""
 
 
 def build_index(

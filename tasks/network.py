@@ -13,7 +13,7 @@ from rag_eval.retry import STAGE_DELAYS
 
 
 def is_retried(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Return whether to retry: after an outage of a service, not after a refused request or a bug."""
+    """Return whether to retry: after an outage of a service, but not after a refused request or a bug."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, Exception) and is_outage(error)
 

@@ -19,7 +19,7 @@ from tasks.index import IndexFutures, index_shards
 from tasks.network import RETRIES, named_by
 
 IndexRefs = Mapping[str, Any]
-"""What a retriever searches, by name: references, or lists of them with one for each shard."""
+"""What a retriever searches, by name: references, or lists with one reference per shard."""
 
 
 @task(**cached(search_steps.prepare_queries), **RETRIES, tags=["retrieve"], task_run_name="prepare queries")
@@ -30,7 +30,7 @@ def prepare_queries(
 
     Args:
         queries: The queries of the ground truth.
-        rewriter: Gives the texts to search instead of a query; None to search the query itself.
+        rewriter: Returns the texts to search instead of a query; None to search the query itself.
         selection: The filters; None without filters.
         documents: All documents, for their metadata.
         workspace: Where tables are read and written.
@@ -68,7 +68,7 @@ def search(
 
 
 class RankingFutures(TypedDict):
-    """The task runs of one retriever: the hits from each part of the index, the index and the prepared queries."""
+    """Task runs of one retriever: the hits from each part of the index, the index and the prepared queries."""
 
     name: str
     hits: list[PrefectFuture[TableRef]]
@@ -80,7 +80,7 @@ class RankingFutures(TypedDict):
 def search_index(
     settings: SearchSettings, index: IndexFutures, queries: PrefectFuture[QueriesRef], workspace: Workspace
 ) -> RankingFutures:
-    """Submit the search of an index: a task for each part of it that is searched separately."""
+    """Submit the search of an index, with one task for each part that is searched separately."""
     parts = index_shards(settings.index, index)
     shards = len(parts) if len(parts) > 1 else None
     embedder, store, depth = settings.index.embedder, settings.store, settings.depth
@@ -118,14 +118,14 @@ def retrieve(
 def ask_system(
     system: Any, documents: list[TableRef], queries: TableRef, level: EvaluationType, depth: int, workspace: Workspace
 ) -> HitsRef:
-    """Ask a whole retrieval system every query.
+    """Query a whole retrieval system with every query.
 
     Args:
         system: The system, which indexes the documents by itself if it takes them.
         documents: All documents.
         queries: The queries of the ground truth.
         level: Whether spans or chunk ids are scored.
-        depth: How many hits to ask for.
+        depth: How many hits to request.
         workspace: Where tables are read and written.
     """
     return retrieve_steps.ask_system.run(workspace, system, documents, queries, level, depth)

@@ -20,14 +20,14 @@ DASK_ADDRESS, RAY_ADDRESS = "DASK_SCHEDULER_ADDRESS", "RAY_ADDRESS"
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class InputFuture(PrefectConcurrentFuture[Any]):
     """The future of a task run that is never Running.
 
-    Prefect takes an input that is Running for the parent of a task, and its graph hides the task in the parent.
+    Prefect treats an input that is Running as the parent of a task, and hides the task in it in the graph.
     """
 
     @property
@@ -89,9 +89,11 @@ def _dask() -> Iterator[TaskRunner[Any]]:
         threads_per_worker=1,
         host="127.0.0.1",
         dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # for metrics; the default port may be taken
+        scheduler_kwargs={
+            "dashboard_address": "127.0.0.1:0"
+        },  # port for metrics, because the default port may be taken
         silence_logs=logging.CRITICAL,
-        security=True,  # with its own certificates, so that no other user of this machine can send it tasks
+        security=True,  # uses its own certificates, so that no other user of this machine can send it tasks
     )
     with cluster:
         address, security = cluster.scheduler_address, {"security": cluster.security}
@@ -108,6 +110,6 @@ def _check_cluster(address: str) -> None:
 
 
 def _ray() -> TaskRunner[Any]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage statistics
     runner: TaskRunner[Any] = import_module("prefect_ray").RayTaskRunner(address=os.environ.get(RAY_ADDRESS))
     return runner

@@ -73,7 +73,7 @@ def test_metadata_that_json_would_change_is_refused(value: object) -> None:
 
 def test_a_table_of_another_shape_is_refused_by_column() -> None:
     table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
-    with pytest.raises(TableError, match=r"missing \['sha256'\], superfluous \[\]"):
+    with pytest.raises(TableError, match=r"missing \['sha256'\], unexpected \[\]"):
         t.documents_from_table(table.drop_columns(["sha256"]))
     with pytest.raises(TableError, match="column 'content' of the documents table is string, it needs large_string"):
         t.documents_from_table(table.set_column(1, "content", table.column("content").cast(pa.string())))
@@ -92,7 +92,7 @@ def test_a_document_with_a_wrong_sha256_is_refused() -> None:
 def test_truth_of_an_unknown_query_is_refused() -> None:
     doc = Document(DocumentId("a.md"), "text")
     tables = t.truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
-    with pytest.raises(TableError, match="names 1 queries that are not there, first 'query_"):
+    with pytest.raises(TableError, match="names 1 unknown queries, first 'query_"):
         t.truth_from_tables(t.TruthTables(tables.queries.slice(0, 0), tables.answers), TokenLevelGroundTruth)
 
 
@@ -131,10 +131,10 @@ def test_a_place_that_does_not_fit_its_text_is_refused(start: int, end: int) -> 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("c", "a.md", 2**70, 0, "x"), "column 'start' is of int64, a value does not fit"),
-        (("c", "a.md", "0", 0, "x"), "column 'start' is of int64, a value does not fit"),
-        (("c", "\ud800", 0, 0, "x"), "column 'doc_id' is of string, a value does not fit"),
-        (("c", None, 0, 0, "x"), "column 'doc_id' needs a value in every row, 1 rows have none"),
+        (("c", "a.md", 2**70, 0, "x"), "column 'start' is of type int64, and a value does not fit"),
+        (("c", "a.md", "0", 0, "x"), "column 'start' is of type int64, and a value does not fit"),
+        (("c", "\ud800", 0, 0, "x"), "column 'doc_id' is of type string, and a value does not fit"),
+        (("c", None, 0, 0, "x"), "column 'doc_id' needs a value in every row, but 1 rows have none"),
     ],
 )
 def test_a_value_that_its_column_cannot_hold_is_refused(row: tuple[object, ...], message: str) -> None:
@@ -146,7 +146,7 @@ def test_metadata_nested_too_deep_is_refused() -> None:
     nested: list[object] = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(TableError, match=r"metadata of document 'a\.md' cannot be kept as JSON"):
+    with pytest.raises(TableError, match=r"metadata of document 'a\.md' cannot be stored as JSON"):
         t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text", {"key": nested})]))
 
 

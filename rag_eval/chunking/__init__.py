@@ -1,4 +1,4 @@
-"""Cut texts into chunks. A chunker is added with its own file and a line here."""
+"""Cut texts into chunks. To add a chunker, write its file and register it here."""
 
 from rag_eval.parts import Kind
 
@@ -27,4 +27,4 @@ CONTEXT = Kind(
     foreign="rag_eval.chunking.context:ForeignContext",
     nothing="Chunks are searched as they are.",
 )
-"""What is embedded and indexed around a chunk."""
+"""Built-in contexts: text that is embedded and indexed together with a chunk."""

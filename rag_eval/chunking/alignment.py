@@ -27,13 +27,13 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class AlignedText:
-    """The aligned form of a source, with the origin of each of its characters."""
+    """The aligned form of a source, and where each of its characters comes from."""
 
     form: str
     source_index: NDArray[np.int64]
-    """For each character of the form, the place of the source character that it comes from."""
+    """For each character of the form, the index of its character in the source."""
     form_index: NDArray[np.int64]
-    """For each place in the source, and its end, the number of characters of the form before it."""
+    """For each index in the source, and its end, the number of characters of the form before it."""
 
     @classmethod
     def of(cls, source: str) -> "AlignedText":
@@ -61,7 +61,7 @@ class AlignedText:
         )
 
     def span(self, first: int, after: int) -> Cut:
-        """Return the range of the source that ``form[first:after]`` comes from, in whole characters."""
+        """Return the range of the source that ``form[first:after]`` comes from, extended to whole characters."""
         places = self.source_index[first:after]
         return int(places.min()), int(places.max()) + 1
 

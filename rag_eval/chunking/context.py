@@ -24,23 +24,26 @@ SEPARATOR = ": "
 
 @dataclass(frozen=True)
 class CutDocument:
-    """A document and its chunks in reading order: their texts and, at token level, their places."""
+    """A document and its chunks in reading order: their texts and, at token level, their positions."""
 
     document: Document
     texts: Sequence[str]
     places: Sequence[tuple[int, int] | None]
     chunks: Sequence[Chunk | PositionAwareChunk] = ()
-    """The chunks as objects, for functions of users."""
+    """The chunks as objects, to pass to users' functions."""
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the place of a chunk. Without one, it is that of the first occurrence of its text, or the start."""
+        """Return the position of a chunk.
+
+        Without positions, return the first occurrence of its text, or else the start of the document.
+        """
         text, content = self.texts[number], self.document.content
         start = max(0, content.find(text))
         return self.places[number] or (start, min(len(content), start + len(text)))
 
 
 class ChunkContext(Protocol):
-    """Decides what is searched for each chunk."""
+    """Decides which text is searched for each chunk."""
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return the searched text of every chunk of every document."""
@@ -48,7 +51,7 @@ class ChunkContext(Protocol):
 
 @part
 class HeadingContext:
-    """Puts the title of the document and the headings above a chunk before it, without a model."""
+    """Puts the document title and the headings above a chunk before it, without a model."""
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         return [self._of(cut) for cut in documents]
@@ -64,9 +67,9 @@ class HeadingContext:
 
 @part
 class NeighbourContext:
-    """Puts the chunks before and after around a chunk."""
+    """Puts the neighbouring chunks before and after a chunk."""
 
-    count: Annotated[Count, Shown, Field(description="The number of chunks on each side.")] = 1
+    count: Annotated[Count, Shown, Field(description="Number of chunks on each side.")] = 1
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         return [
@@ -80,7 +83,7 @@ class NeighbourContext:
 
 @part
 class WrittenContext(TextWriter):
-    """Puts one or two sentences before a chunk, in which a model describes its place in the document.
+    """Puts one or two sentences by a model before a chunk, which describe its place in the document.
 
     The model sees the chunk and ``around`` characters of the document around it. Chunks for which it gives no usable
     answer are searched as they are, and counted.
@@ -88,9 +91,7 @@ class WrittenContext(TextWriter):
 
     prompt = "context"
 
-    around: Annotated[Count, Field(description="The number of characters of the document that the model sees.")] = (
-        20_000
-    )
+    around: Annotated[Count, Field(description="Number of characters of the document that the model sees.")] = 20_000
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return the searched text of every chunk. Raises as ``Answers.of``."""

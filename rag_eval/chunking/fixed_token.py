@@ -1,7 +1,7 @@
 """Chunks of a fixed number of tokens.
 
-The text is encoded once, the ends of the tokens are mapped to code points, and the source is sliced there. Nothing is
-decoded, so chunks are always exact. An end inside a code point moves left to its start.
+The text is encoded once, the ends of the tokens are mapped to code points, and the source is sliced there. No token is
+decoded, so chunks are always exact. An end inside a code point moves left to the start of that code point.
 """
 
 from typing import Annotated
@@ -19,16 +19,14 @@ from rag_eval.tokens import check_encoding, token_ends
 class FixedTokenChunker(BuiltInChunker):
     """Windows of ``tokens_per_chunk`` tokens that overlap by ``chunk_overlap`` tokens. Whitespace is kept.
 
-    The last window ends with the text and may be shorter. Windows that become empty, or lie inside another one, because
-    ends move left are dropped.
+    The last window ends with the text and may be shorter. Ends that move left can make a window empty or put it inside
+    another one; such windows are dropped.
     """
 
     packages = ("tiktoken",)
 
-    tokens_per_chunk: Annotated[Count, Shown, Field(description="The number of tokens of a chunk.")] = 100
-    chunk_overlap: Annotated[
-        Whole, Shown, Field(description="The number of tokens shared with the previous chunk.")
-    ] = 0
+    tokens_per_chunk: Annotated[Count, Shown, Field(description="Number of tokens per chunk.")] = 100
+    chunk_overlap: Annotated[Whole, Shown, Field(description="Number of tokens shared with the previous chunk.")] = 0
     encoding: Encoding = "cl100k_base"
 
     def __post_init__(self) -> None:

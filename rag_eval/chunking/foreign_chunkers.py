@@ -52,7 +52,7 @@ def _takes_offsets(source: object) -> bool:
 
 
 def _llama_index_nodes(source: Any, text: str) -> list[str]:
-    """Return only the texts: LlamaIndex states the position of another occurrence if a text repeats."""
+    """Return the texts only, because LlamaIndex states the wrong position if a text repeats."""
     document = importlib.import_module("llama_index.core.schema").Document(text=text)
     return [node.text for node in source.get_nodes_from_documents([document])]
 
@@ -77,17 +77,17 @@ SHAPES: tuple[tuple[Callable[[object], bool], Callable[[Any, str], Any]], ...] =
     (_takes_offsets, _semchunk_pieces),
     (callable, lambda source, text: source(text)),
 )
-"""How to recognise an object, and how to get the chunks of a text from it. The first match applies."""
+"""How to recognise an object, and how to get chunks from it. The first match applies."""
 
 _RECORDED = ("start_index", "split_idx_start")
-"""The metadata keys of LangChain and Haystack for the start of a chunk."""
+"""The metadata keys in which LangChain and Haystack record the start of a chunk."""
 
 
 class ForeignChunker(Foreign):
     """A chunker that is not built in, as a part.
 
-    Objects are named by their class and settings, functions by their module and name, unless ``name`` is given, for
-    lambdas and closures. Raises ``ConfigurationError`` if the object is not a chunker.
+    Objects are named by their class and settings, and functions by their module and name. Pass ``name`` for lambdas and
+    closures. Raises ``ConfigurationError`` if the object is not a chunker.
     """
 
     kind = "chunker"
@@ -133,7 +133,7 @@ def _is_offset(value: object) -> TypeGuard[int]:
 
 
 class ForeignPositionAwareChunker(Foreign):
-    """A chunker that is not built in and returns chunks with positions. They are checked."""
+    """A chunker that is not built in and returns chunks with positions, which are checked."""
 
     kind = "chunker"
 

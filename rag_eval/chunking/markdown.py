@@ -1,4 +1,4 @@
-"""The structure of Markdown texts: their blocks and headings, and chunks along them."""
+"""Parse Markdown into blocks and headings, and cut chunks along them."""
 
 import re
 from bisect import bisect_right
@@ -59,7 +59,7 @@ class _Line:
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Return the blocks of a text in order. Only whitespace is outside of them."""
+    """Return the blocks of a text in order. Only whitespace lies outside of them."""
     reader = _Reader(text)
     at = reader.front_matter()
     while at < len(reader.lines):
@@ -79,7 +79,7 @@ def front_matter(text: str) -> str:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = [_Line(m.start(), m.end(), m[0].rstrip("\r\n")) for m in _LINE.finditer(text)]
-        # Ignore a byte-order mark, unless it is the only character of the line.
+        # Ignore a byte-order mark, unless the line has nothing else.
         if text.startswith("\ufeff") and (rest := self.lines[0].text[1:]).strip():
             self.lines[0] = _Line(0, self.lines[0].end, rest)
         self.blocks: list[Block] = []
@@ -103,7 +103,7 @@ class _Reader:
         return at + 1
 
     def _read_heading(self, at: int) -> bool:
-        """Read a line that is a heading or underlines one. Return whether it is."""
+        """Read a line that is a heading or underlines one. Return whether it was one."""
         text = self.lines[at].text
         if heading := _ATX.match(text):
             self.close(at)
@@ -149,9 +149,9 @@ class _Reader:
         )
 
     def _verbatim(self, line: _Line) -> Callable[[_Line, bool], bool] | None:
-        """Return what recognises the last line of the fenced code or raw HTML that a line opens, or None.
+        """Return a function that recognises the last line of the fenced code or raw HTML opened by a line, or None.
 
-        It takes a line and whether it is the first one.
+        The function takes a line and whether it is the first one.
         """
         if (fence := _FENCE.match(line.text)) and (self.in_list or not line.indented):
             marker = fence[2] or fence[3]
@@ -228,14 +228,14 @@ class Outline:
         return min(first, start), max(after, end)
 
     def _filled(self, start: int, end: int) -> tuple[int, int]:
-        """Return the place without the whitespace around it, or unchanged if it has nothing else."""
+        """Return the range without surrounding whitespace, or unchanged if it has nothing else."""
         first, last = trim(self._document.content, start, end)
         return (first, last) if first < last else (start, end)
 
 
 @part
 class MarkdownChunker(BuiltInChunker):
-    """Sections cut into chunks of at most ``max_chunk_size`` characters, along their blocks.
+    """Split sections into chunks of at most ``max_chunk_size`` characters, at block boundaries.
 
     A chunk never crosses a heading, but a heading without text stays with the deeper heading that follows. Fenced code,
     tables, list items and paragraphs are kept whole if they fit, and grouped up to the size. Longer ones are cut at
@@ -245,7 +245,7 @@ class MarkdownChunker(BuiltInChunker):
     The metadata of a chunk has the headings above it: ``{"headings": ["Title", "Section"]}``.
     """
 
-    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    max_chunk_size: Annotated[Count, Shown, Field(description="Maximum number of characters per chunk.")] = 1000
 
     def cuts(self, text: str) -> list[Cut]:
         return [cut for _, cuts in self._cut_sections(text) for cut in cuts]

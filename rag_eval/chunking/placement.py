@@ -1,4 +1,4 @@
-"""Find the positions of the pieces of any chunker in the source."""
+"""Find the positions of any chunker's pieces in the source."""
 
 import re
 import warnings
@@ -25,10 +25,11 @@ def count_characters(text: str) -> int:
 
 
 def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) -> list[Cut | None]:
-    """Return the place of every piece in the source, in order, or None, by the rule in docs/notebook.md.
+    """Return the position of every piece in the source, in order, or None, by the rule in docs/notebook.md.
 
-    ``allowance`` is how many characters the searches may read together. When it is used up, pieces are found only next
-    to the previous one. The default is enough for hundreds of misses in any document, and never quadratic.
+    ``allowance`` is the number of characters that all searches together may read. When it is used up, pieces are found
+    only next to the previous one. The default is enough for hundreds of misses in any document and keeps the time
+    linear.
     """
     pieces = list(pieces)
     allowance = max(1_000_000_000, 200 * len(source)) if allowance is None else allowance
@@ -36,14 +37,14 @@ def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) ->
     if sum(map(len, texts)) <= len(source):
         placer = _Placer(source, allowance)
         cuts = [placer.place(piece) for piece in pieces]
-        # Whitespace that the chunker dropped may hide an overlap, so count the other characters.
+        # Whitespace that the chunker dropped may hide an overlap, so count only the other characters.
         if _is_whole(source, texts, cuts) or sum(map(count_characters, texts)) <= count_characters(source):
             return cuts
     return _OverlapPlacer(source, pieces, allowance).place_all()
 
 
 def _is_whole(source: str, texts: list[str], cuts: list[Cut | None]) -> bool:
-    """Return whether every text has an exact place after the previous one, and every word is covered."""
+    """Return whether every text has an exact position after the previous one, and every word is covered."""
     last, covered = -1, 0
     for text, cut in zip(texts, cuts, strict=True):
         if cut is None or cut[0] <= last or source[covered : cut[0]].strip() or source[slice(*cut)] != text:
@@ -54,7 +55,7 @@ def _is_whole(source: str, texts: list[str], cuts: list[Cut | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A possible place of a piece, given a possible place of the previous one.
+    """A possible position of a piece, given a possible position of the previous one.
 
     ``covered`` is the end of the covered part of the source and ``reach`` the start of the next word. ``cost`` is the
     sum of the squares of the overlaps, which is lowest for even overlaps.
@@ -68,7 +69,7 @@ class _State:
     before: "_State | None" = None
 
     def start_after(self, length: int) -> int:
-        """Return the lowest start of a next piece of this length. A longer piece may start at the same place."""
+        """Return the lowest start of a next piece of this length. A longer piece may start there too."""
         return self.start + (self.start + length <= self.end)
 
     def cost_of_next(self, start: int) -> int:
@@ -79,12 +80,12 @@ class _State:
 class _OverlapPlacer:
     """Places overlapping pieces together: without gaps if possible, and then as evenly as possible.
 
-    A piece can follow another one if it starts after its start, with only whitespace uncovered between them. The
-    possible places of the pieces stay open until only one is left, or the next piece has none.
+    A piece can follow another one if it starts later and only whitespace between them stays uncovered. All possible
+    positions are kept until only one is left, or until the next piece has none.
     """
 
     MOST_STATES = 16
-    """The number of possible places to keep: in repetitive text, those nearest to an even division."""
+    """The number of possible positions to keep: in repetitive text, those nearest to an even division."""
 
     def __init__(self, source: str, pieces: list[Piece], allowance: int) -> None:
         self.source = source
@@ -108,7 +109,7 @@ class _OverlapPlacer:
         return self.cuts
 
     def _settle(self, at_end: bool = False) -> None:
-        """Choose the places of the open pieces; at the end of the document, so that most of it is covered."""
+        """Choose the positions of the undecided pieces; at the end of the document, cover as much of it as possible."""
         best = max(self.states, key=lambda state: (state.reach if at_end else 0, -state.cost, state.start))
         self.states = [replace(best, cost=0, before=None)]
         cuts: list[Cut] = []
@@ -120,7 +121,7 @@ class _OverlapPlacer:
             self.placer.previous, self.placer.skipped_since = cuts[0], 0
 
     def _following(self, index: int) -> list[_State]:
-        """Return the possible places of a piece after those of the previous one."""
+        """Return the possible positions of a piece after those of the previous one."""
         length, following = len(self.pieces[index].text), []
         for start in self._starts(index):
             fitting = [state for state in self.states if state.start_after(length) <= start <= state.reach]
@@ -132,7 +133,7 @@ class _OverlapPlacer:
         return following
 
     def _starts(self, index: int) -> list[int]:
-        """Return where a piece may start; of many places, those nearest to an even division of the overlap."""
+        """Return where a piece may start; of many positions, those nearest to an even division of the overlap."""
         piece, states = self.pieces[index], self.states
         if not piece.text or piece.claim_holds(self.source):
             return [piece.claimed_start or 0] if piece.text else []
@@ -163,7 +164,7 @@ class _Placer:
         self._blank: Cut = (-1, -1)
 
     def place(self, piece: Piece) -> Cut | None:
-        """Return the place of the next piece, or None."""
+        """Return the position of the next piece, or None."""
         if piece.claim_holds(self.source):
             start = piece.claimed_start or 0
             self.previous = (start, start + len(piece.text))
@@ -183,7 +184,7 @@ class _Placer:
         return word
 
     def find_all(self, text: str, first: int, last: int, most: int) -> list[int]:
-        """Return where the text starts from ``first`` to ``last``, at most ``most`` places."""
+        """Return the occurrences of the text that start from ``first`` to ``last``, at most ``most``."""
         if self.allowance <= 0:
             first = max(first, last - _near(text))
         starts: list[int] = []
@@ -197,7 +198,7 @@ class _Placer:
         return starts
 
     def find_last(self, text: str, begin: int, stop: int, most: int) -> list[int]:
-        """Return the last places that start in ``[begin, stop)``, at most ``most``, in order."""
+        """Return the last occurrences that start in ``[begin, stop)``, at most ``most``, in order."""
         if self.allowance <= 0:
             begin = max(begin, stop - _near(text))
         # Search mirrored text, because rfind can be quadratic and find is not.
@@ -209,7 +210,7 @@ class _Placer:
         return starts[::-1]
 
     def _search(self, text: str) -> Cut | None:
-        """Return the nearest place: exact before aligned, and new text before overlapping text."""
+        """Return the nearest occurrence: exact before aligned, and new text before overlapping text."""
         form = aligned_form(text)
         start = self._continuing(text)
         if start < 0:
@@ -234,7 +235,7 @@ class _Placer:
         return start if start >= previous_end and self.source.startswith(text, start) else -1
 
     def _overlapping(self, text: str) -> int:
-        """Return the place nearest to the previous end if one starts inside the previous chunk, or -1."""
+        """Return the occurrence nearest to the previous end if one starts inside the previous chunk, else -1."""
         previous_start, previous_end = self.previous
         last = self.find_last(text, previous_start + 1, previous_end, 1)
         if not last:
@@ -244,7 +245,7 @@ class _Placer:
         return after if after >= 0 else last[0]
 
     def _elsewhere(self, text: str) -> int:
-        """Return the first place near the previous end, else the only one in the source, or -1."""
+        """Return the first occurrence near the previous end, else the only one in the source, or -1."""
         previous_end = self.previous[1]
         stop = previous_end + self.skipped_since + _near(text) + len(text)
         start = self._find(self.source, text, previous_end, stop)
@@ -253,7 +254,7 @@ class _Placer:
     def _aligned_continuing(self, text: str, form: str) -> Cut | None:
         """Return the range that continues at the previous end, in aligned form, or None."""
         end = self.previous[1]
-        # For most pieces, a few characters show that they differ from what follows.
+        # For most pieces, the first few characters already differ.
         glimpse = aligned_form(self.source[end : end + _GLIMPSE])[: min(_GLIMPSE // 8, len(form))]
         window = self.source[end : end + _near(text)]
         if not form.startswith(glimpse) or not aligned_form(window).startswith(form):
@@ -285,7 +286,10 @@ class _Placer:
         return self._aligned.span(first, first + len(form)) if first >= 0 else None
 
     def _only_place(self, haystack: str, text: str, stop: int) -> int:
-        """Return the only place of the text before ``stop``, or -1 if there are none, several, or no allowance."""
+        """Return the only occurrence of the text before ``stop``.
+
+        Returns -1 if there is none or several, or if the allowance is used up.
+        """
         if self.allowance <= 0:
             return -1
         place = self._find(haystack, text, 0, stop)
@@ -298,7 +302,7 @@ class _Placer:
 
 
 def _near(text: str) -> int:
-    """Return how far from the previous end a piece may be, with room for much more whitespace than it has."""
+    """Return how far from the previous end a piece may be, allowing for much more whitespace than it has."""
     return 4 * len(text) + 1000
 
 

@@ -1,9 +1,9 @@
-"""Recursive splitting in characters or tokens, with the cuts of LangChain's splitter at exact places.
+"""Split recursively by characters or tokens, with the cuts of LangChain's splitter at exact positions.
 
-A text is split at the first separator that it contains, pieces that are too long at the next separator, and neighbours
-are joined up to the size. With sizes in tokens, the length of a piece is its number of tokens when encoded alone,
-places are sums of these lengths, and pieces are joined in the same way. The text is encoded only once: the tokens of a
-paragraph, line or word are read off that encoding.
+A text is split at the first separator that it contains. Pieces that are too long are split at the next separator, and
+neighbours are joined up to the size. With sizes in tokens, the length of a piece is its number of tokens when encoded
+alone, positions are sums of these lengths, and pieces are joined in the same way. The text is encoded only once: the
+tokens of a paragraph, line or word are read off that encoding.
 """
 
 import re
@@ -31,12 +31,12 @@ CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
 Separators = Annotated[
     Sequence[str],
     GetPydanticSchema(lambda _, handler: handler(tuple[StrictStr, ...])),
-    Field(min_length=1, description="Where to split, in the order to try."),
+    Field(min_length=1, description="Separators to split at, in the order to try."),
 ]
 
 
 Window = tuple[int, int, bool]
-"""``(start, end, oversize)``: pieces joined into a chunk or, if oversize, a single piece that fills a chunk."""
+"""``(start, end, oversize)``: pieces joined into a chunk or, if oversize, one piece that is a chunk by itself."""
 
 Windows = Callable[[str, int, int], Iterable[Window]]
 """A function of ``(separator, start, end)`` that returns the windows over the pieces of ``text[start:end]``."""
@@ -45,9 +45,9 @@ Windows = Callable[[str, int, int], Iterable[Window]]
 def split(text: str, start: int, end: int, separators: Sequence[str], windows: Windows, cuts: list[Cut]) -> None:
     """Append the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
 
-    The first separator that the text contains splits it, and those after it its pieces that are too long. Pieces that
-    no separator can split are appended as they are. A cut that starts where the previous one does contains it and
-    replaces it. Whitespace alone is dropped.
+    The text is split at the first separator that it contains, and pieces that are too long at the separators after it.
+    Pieces that no separator can split are appended unchanged. A cut that starts where the previous one does contains it
+    and replaces it. Whitespace alone is dropped.
     """
     ranks = (rank for rank, separator in enumerate(separators) if text.find(separator, start, end) >= 0)
     rank = next(ranks, len(separators) - 1)  # an empty separator is always found
@@ -73,7 +73,7 @@ class Borders:
     end: int
 
     def around(self, low: int, high: int) -> tuple[int, int]:
-        """Return the last border in ``[low, high)``, or -1, and the first one from ``high`` on, or the end."""
+        """Return the last border in ``[low, high)`` or -1, and the first border at or after ``high``, or the end."""
         following = bisect_left(self.places, high)
         last = self.places[following - 1] if following else -1
         return last if last >= low else -1, self.places[following] if following < len(self.places) else self.end
@@ -127,11 +127,11 @@ def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> I
 
 @part
 class RecursiveCharacterChunker(BuiltInChunker):
-    """Chunks of at most ``chunk_size`` characters, cut at the coarsest possible separator.
+    """Split text into chunks of at most ``chunk_size`` characters, at the coarsest possible separator.
 
     The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings:
     separators stay at the start of the piece that they precede, chunks are stripped, and a piece that no separator can
-    split is kept whatever its length. There are two rare differences:
+    split is kept, however long it is. There are two rare differences:
 
     - Of two LangChain chunks that start at the same place, only the longer one, which contains the other, is kept. This
       happens if the overlap contains all of a chunk but the whitespace before it.
@@ -140,12 +140,12 @@ class RecursiveCharacterChunker(BuiltInChunker):
     The default ``chunk_overlap`` is 200, or a quarter of ``chunk_size`` if that is less.
     """
 
-    chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    chunk_size: Annotated[Count, Shown, Field(description="Maximum number of characters per chunk.")] = 1000
     chunk_overlap: Annotated[
         OptionalWhole,
         Shown,
         Field(
-            description="The maximum number of characters shared with the previous chunk; "
+            description="Maximum number of characters shared with the previous chunk; "
             "null: 200, or a quarter of `chunk_size` if that is less."
         ),
     ] = None
@@ -168,18 +168,18 @@ class RecursiveCharacterChunker(BuiltInChunker):
 
 @part
 class RecursiveTokenChunker(BuiltInChunker):
-    """Chunks of pieces with at most ``chunk_size`` tokens together, cut at the coarsest possible separator.
+    """Split text into chunks of about ``chunk_size`` tokens at most, at the coarsest possible separator.
 
     The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the number of tokens as
-    its length function, with the differences of ``RecursiveCharacterChunker``. Tokens are counted for each piece alone:
-    a whole chunk usually has fewer, and sometimes a few more. Special tokens are treated as text.
+    its length function, with the differences of ``RecursiveCharacterChunker``. Tokens are counted for each piece alone
+    and added up: a whole chunk usually has fewer, and sometimes a few more. Special tokens are treated as text.
     """
 
     packages = ("tiktoken",)
 
-    chunk_size: Annotated[Count, Shown, Field(description="The maximum number of tokens of a chunk.")] = 400
+    chunk_size: Annotated[Count, Shown, Field(description="Maximum number of tokens per chunk.")] = 400
     chunk_overlap: Annotated[
-        Whole, Shown, Field(description="The maximum number of tokens shared with the previous chunk.")
+        Whole, Shown, Field(description="Maximum number of tokens shared with the previous chunk.")
     ] = 0
     separators: Separators = DEFAULT_SEPARATORS
     encoding: Encoding = "cl100k_base"

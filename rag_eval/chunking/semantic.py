@@ -18,10 +18,10 @@ from rag_eval.parts import PartOf, Shown, part
 from rag_eval.parts.part_settings import Count, OptionalCount, Whole
 
 UnitVectors = NDArray[np.float64]
-"""A matrix with a vector of length 1 in each row, or of length 0 if the embedder returned zeros."""
+"""A matrix with one vector of length 1 per row; length 0 if the embedder returned zeros."""
 
 
-Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="The embedder that compares the texts.")]
+Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="Embedder that compares the texts.")]
 
 
 def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVectors:
@@ -44,7 +44,7 @@ _DECIMALS = 6
 
 @part
 class SemanticChunker(BuiltInChunker):
-    """Sentences grouped until the topic changes.
+    """Group sentences until the topic changes.
 
     Each sentence is embedded together with ``window`` sentences on either side. The distance between neighbours is 1 -
     cosine similarity. A chunk ends after every sentence whose distance to the next exceeds the
@@ -59,12 +59,14 @@ class SemanticChunker(BuiltInChunker):
     breakpoint_percentile: Annotated[
         StrictFloat,
         Shown,
-        Field(ge=0, le=100, description="The percentile of the distances above which a chunk ends."),
+        Field(ge=0, le=100, description="Percentile of the distances above which a chunk ends."),
     ] = 95.0
-    window: Annotated[Whole, Field(description="The number of sentences on either side to embed with each.")] = 1
-    max_chunk_size: Annotated[OptionalCount, Field(description="The maximum number of characters; null: no limit.")] = (
-        None
-    )
+    window: Annotated[
+        Whole, Field(description="Number of sentences on either side that are embedded with each sentence.")
+    ] = 1
+    max_chunk_size: Annotated[
+        OptionalCount, Field(description="Maximum number of characters per chunk; null: no limit.")
+    ] = None
 
     def cuts(self, text: str) -> list[Cut]:
         sentences = sentence_cuts(text)
@@ -92,20 +94,20 @@ class SemanticChunker(BuiltInChunker):
 
 
 def neighbour_distances(vectors: UnitVectors) -> NDArray[np.float64]:
-    """Return 1 - cosine similarity of each row to the next: 1 next to a zero vector, 0 between two of them."""
+    """Return 1 - cosine similarity of each row to the next; 1 if one of them is zero, 0 if both are."""
     distances: NDArray[np.float64] = 1.0 - np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
     is_zero = np.all(vectors == 0.0, axis=1)
     distances[is_zero[:-1] & is_zero[1:]] = 0.0
     return distances.round(_DECIMALS)
 
 
-# Groupings within this difference are equally good, because floating-point sums are that imprecise.
+# Floating-point sums are imprecise: groupings within this difference count as equally good.
 _TOLERANCE = 1e-9
 
 
 @part
 class ClusterSemanticChunker(BuiltInChunker):
-    """Consecutive pieces grouped so that the pieces of a chunk are as similar as possible.
+    """Group consecutive pieces so that the pieces of a chunk are as similar as possible.
 
     The text is cut into pieces of at most ``piece_size`` characters, in whole sentences where they fit. Consecutive
     pieces are grouped into chunks of at most ``max_chunk_size`` characters so that the sum, over all pairs of pieces in
@@ -121,10 +123,10 @@ class ClusterSemanticChunker(BuiltInChunker):
     """
 
     embedder: Judge = field(default_factory=LocalEmbedder)
-    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    max_chunk_size: Annotated[Count, Shown, Field(description="Maximum number of characters per chunk.")] = 1000
     piece_size: Annotated[
         OptionalCount,
-        Field(description="The maximum number of characters of a piece; null: a fifth of max_chunk_size."),
+        Field(description="Maximum number of characters per piece; null: a fifth of max_chunk_size."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -167,13 +169,13 @@ def mean_similarity(vectors: UnitVectors) -> float:
 
 
 def best_grouping(vectors: UnitVectors, pieces: list[Cut], max_size: int) -> list[tuple[int, int]]:
-    """Return the groups ``[first, after)`` of consecutive pieces with the largest total worth, none above ``max_size``.
+    """Return the groups ``[first, after)`` of consecutive pieces with the largest total value, none above ``max_size``.
 
-    The worth of a group is the sum of (similarity - mean similarity) over its pairs, 0 for a single piece. With best(j)
-    as the largest total worth of the first j pieces,
+    The value of a group is the sum of (similarity - mean similarity) over its pairs, 0 for a single piece. With best(j)
+    as the largest total value of the first j pieces,
 
-        best(j) = max over i of best(i) + worth(i, j)
-        worth(i, j) = worth(i, j - 1) + sum over i <= a < j - 1 of (similarity(a, j - 1) - mean)
+        best(j) = max over i of best(i) + worth(i, j) worth(i, j) = worth(i, j - 1) + sum over i <= a < j - 1 of
+        (similarity(a, j - 1) - mean)
 
     for all i for which the pieces i to j fit the size. The time is O(pieces × pieces in a group). A single piece is
     always allowed, even if it is larger than ``max_size``.

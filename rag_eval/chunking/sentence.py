@@ -1,4 +1,4 @@
-"""Sentences, and chunks of whole sentences."""
+"""Split text into sentences, and make chunks of whole sentences."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ def trim(text: str, start: int, end: int) -> Cut:
 def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
     """Cut ``[start, end)`` into trimmed pieces of at most ``size`` characters: at line ends, else between words.
 
-    Words longer than ``size`` are cut inside. Whitespace alone has no pieces.
+    Words longer than ``size`` are cut. Whitespace alone gives no pieces.
     """
     start, end = trim(text, start, end)
     if end - start <= size:
@@ -120,16 +120,16 @@ def sentence_cuts(text: str) -> list[Cut]:
 
 @part
 class SentenceChunker(BuiltInChunker):
-    """Whole sentences, as many as fit in ``max_chunk_size`` characters.
+    """Group whole sentences, as many as fit in ``max_chunk_size`` characters.
 
     The limit is always kept: longer sentences are cut at line ends, then between words, then inside a word. Each chunk
     starts with the last ``sentence_overlap`` sentences of the previous one, as long as a new sentence fits too.
     ``sentence_cuts`` defines sentences.
     """
 
-    max_chunk_size: Annotated[Count, Shown, Field(description="The maximum number of characters of a chunk.")] = 1000
+    max_chunk_size: Annotated[Count, Shown, Field(description="Maximum number of characters per chunk.")] = 1000
     sentence_overlap: Annotated[
-        Whole, Shown, Field(description="The number of sentences shared with the previous chunk.")
+        Whole, Shown, Field(description="Number of sentences shared with the previous chunk.")
     ] = 0
 
     def cuts(self, text: str) -> list[Cut]:

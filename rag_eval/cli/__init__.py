@@ -1,6 +1,6 @@
-"""The command line: starts the flows and shows what they found."""
+"""Command line: start the flows and show their results."""
 
 import os
 
-# Threads that multiplied something sleep at once: by default they turn in circles for a while, in case there is more.
+# By default, idle threads of matrix multiplications spin for a while instead of sleeping.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")

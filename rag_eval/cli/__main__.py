@@ -1,4 +1,4 @@
-"""``python -m rag_eval.cli``: the command line where its script is not on the path."""
+"""Run the command line as ``python -m rag_eval.cli``, where its script is not on the path."""
 
 from rag_eval.cli.main import main
 

@@ -87,7 +87,10 @@ def _as_data(comparison: "RunComparison", queries: int) -> dict[str, object]:
 
 
 def _print_comparison(console: Console, comparison: "RunComparison", *, is_named: bool) -> None:
-    """Print what changed by the first metric and significantly by the others; for named configurations everything."""
+    """Print what changed by the first metric, and significant changes by the others.
+
+    Named configurations are printed completely.
+    """
     from rag_eval.reports.against import left_out_sentences
 
     first, *others = comparison.metrics
@@ -219,7 +222,7 @@ def gate(
     if as_json:
         print_json(console, asdict(result) | {"passed": result.passed, "warning": result.warning})
     else:
-        token = secrets.token_hex(16)  # nothing printed here may be taken for a workflow command
+        token = secrets.token_hex(16)  # a tool must not read this output as workflow commands
         if github:
             typer.echo(f"::stop-commands::{token}")
         _print_gate(console, result)

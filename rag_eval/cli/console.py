@@ -30,7 +30,10 @@ def print_table(
     caption: str | None = None,
     fixed: str = "",
 ) -> None:
-    """Print texts verbatim; ``columns`` maps headings to whether they hold numbers, ``fixed`` is one not to wrap."""
+    """Print texts verbatim.
+
+    ``columns`` maps each heading to whether its values are numbers; ``fixed`` is a heading that never wraps.
+    """
     heading = Text(visible(title)) if title else None
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
     table.caption, table.caption_justify = caption, "left"
@@ -51,7 +54,7 @@ OURS = ("rag_eval", "prefect.task_runs", "prefect.flow_runs")
 
 
 class Notes(logging.Handler):
-    """Print our warnings as notes above a live display; failures are reported as errors elsewhere."""
+    """Print our warnings as notes above a live display. Failures are reported elsewhere, as errors."""
 
     def __init__(self, console: Console, said: Collection[str]) -> None:
         super().__init__(logging.WARNING)
@@ -66,9 +69,9 @@ class Notes(logging.Handler):
 
 
 def print_notes(console: Console, said: Collection[str] = ()) -> None:
-    """Print our warnings as notes, except those already ``said``, and no other log messages.
+    """Print our warnings as notes, except those in ``said``, and hide all other log messages.
 
-    Call it before Prefect is imported. With ``--debug`` Prefect logs as configured.
+    Call this before Prefect is imported. With ``--debug``, Prefect logs as configured.
     """
     if not os.environ.get("RAG_EVAL_DEBUG"):
         logging.getLogger().addHandler(Notes(console, said))

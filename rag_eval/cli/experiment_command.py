@@ -128,7 +128,7 @@ def watch(
     command += [word for text in fail_under or [] for word in ("--fail-under", text)]
     command += ["--output-dir", str(output_dir)] if output_dir else []
     folder = file.absolute().parent
-    logging.getLogger("watchfiles").setLevel(logging.ERROR)  # it notes that it was stopped
+    logging.getLogger("watchfiles").setLevel(logging.ERROR)  # watchfiles logs that it was stopped
     say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
     with leaving("finished samples are saved"):
         watchfiles.run_process(folder, target=shlex.join(command), watch_filter=watchfiles.PythonFilter())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rag_eval.generation.growing import GeneratedTruth, Growing
 
 FINISH_SECONDS = 30.0
-"""How long a stopped command waits for answers that are under way and will be paid."""
+"""How long a stopped command waits for answers that are under way, because they are charged anyway."""
 SPELLED = {
     "personas": "persona",
     "difficulties": "difficulty",
@@ -34,7 +34,7 @@ SPELLED = {
     "prices.input": "input-price",
     "prices.output": "output-price",
 }
-"""The options with another name than their setting."""
+"""Options whose name differs from that of their setting."""
 
 
 def generate(
@@ -142,7 +142,7 @@ def generate(
         return
     _print_estimate(console, estimate, model)
     if estimate.calls > estimate.cached:
-        source.client.connect()  # fails on a missing key before anybody is asked to pay
+        source.client.connect()  # fails on a missing key before the user is asked to confirm the cost
         if not yes and sys.stdin.isatty() and console.is_terminal:
             typer.confirm("Continue?", abort=True, err=True)
     write_atomically(workspace.root / ".gitignore", b"*\n")
@@ -166,7 +166,7 @@ def generate(
 
 
 def _check_output(output: Path, *, extend: bool, overwrite: bool, dry_run: bool) -> None:
-    """Raise ``ConfigurationError`` if the options would replace a file that nobody gave up."""
+    """Raise ``ConfigurationError`` if the output file exists and neither ``--extend`` nor ``--overwrite`` is given."""
     if extend and overwrite:
         raise ConfigurationError("--extend and --overwrite exclude each other: give one of them")
     if output.exists() and not (extend or overwrite or dry_run):
@@ -190,7 +190,7 @@ def _progress_bar(console: Console) -> "Progress":
 
 
 def note_unread_files(console: Console, folder: Path, documents: Corpus) -> None:
-    """Print how many files in a folder could be documents and do not match the default pattern."""
+    """Print how many files in a folder could be documents but do not match the default pattern."""
     from rag_eval.cli.init_command import PROSE
 
     names = [path.relative_to(folder) for path in folder.glob("**/*") if path.suffix in PROSE and path.is_file()]
@@ -206,7 +206,7 @@ def note_unread_files(console: Console, folder: Path, documents: Corpus) -> None
 
 
 def chosen_source(settings: Mapping[str, Any], invented: Mapping[str, Any], others: Sequence[str]) -> "GeneratedTruth":
-    """Return the source with these settings; raise ``ConfigurationError`` naming the option of the first mistake."""
+    """Return the source with these settings; raise ``ConfigurationError`` naming the first invalid option."""
     from rag_eval.generation.growing import GeneratedTruth
     from rag_eval.generation.settings import FilterOptions, GenerationOptions
 
@@ -252,7 +252,7 @@ def _print_estimate(console: Console, estimate: "GenerationEstimate", model: str
     if as_json:
         print_json(console, {"estimate": estimate.model_dump()})
         return
-    cached = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
+    cached = f", {estimate.cached:,} of them already answered" if estimate.cached else ""
     cost = "at an unknown price" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
     questions = f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')}"
     tokens = f"about {estimate.input_tokens:,} tokens to read and {estimate.output_tokens:,} to write"

@@ -1,4 +1,4 @@
-"""``rag-eval init``: write a benchmark file that fits a folder."""
+"""Write a benchmark file that fits a folder: ``rag-eval init``."""
 
 import json
 import os
@@ -31,14 +31,15 @@ CODE = (".py", ".js", ".ts", ".tsx", ".jsx", ".java", ".kt", ".go", ".rs", ".c",
 # fmt: on
 USUAL_TRUTH = ("truth.jsonl", "ground_truth.jsonl", "ground-truth.jsonl")
 SAMPLED_CHARACTERS = 20_000
-"""The part of a document from which its number of tokens is estimated."""
+"""Number of characters of a document from which its number of tokens is estimated."""
 SHOWN = 3
 SHORT, TINY = 2_000, 150
-"""Median characters of documents that need smaller chunks, and of documents that are one chunk each."""
+"""Median document lengths in characters: below ``SHORT`` smaller chunks are used, below ``TINY`` one per document."""
 LITTLE, MUCH = 1_000, 2_000_000
-"""Below so many tokens any context holds much of the text; above, a guided search pays."""
+"""Corpus sizes in tokens: below ``LITTLE`` any context holds much of the text; above ``MUCH`` a guided search pays off.
+"""
 MUCH_SHARE = 0.2
-"""Prose, or code, is searched if it is at least this share of the text."""
+"""Prose, or code, is included if it makes up at least this share of the text."""
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Survey:
     faults: list[RagEvalError] = field(default_factory=list)
     not_utf8: list[str] = field(default_factory=list)
     first: str = ""
-    """The name of the first document."""
+    """The name of the first document found."""
 
     def add(self, name: Path, text: str) -> None:
         """Count a document."""
@@ -77,7 +78,7 @@ class Survey:
 
     @property
     def stopping(self) -> str:
-        """Which documents would stop a run because they are not UTF-8; empty if none."""
+        """Name the documents that would stop a run because they are not UTF-8; empty if there are none."""
         names = [visible(name) for name in self.not_utf8 if Path(name).suffix in self.used]
         more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
         advice = "not UTF-8, which stops rag-eval run: convert to UTF-8 or remove"
@@ -85,7 +86,7 @@ class Survey:
 
     @property
     def budget(self) -> int:
-        """A fifth of the tokens, but enough for one small document."""
+        """Return a fifth of the tokens, but enough for one small document."""
         budget = max(1, self.tokens // 5, min(50, self.tokens // len(self.lengths)))
         return budget if budget < 50 else budget // 10 * 10
 
@@ -119,7 +120,7 @@ def survey_folder(folder: Path) -> Survey:
         present = ", ".join(f"{count:,} {suffix}" for suffix, count in survey.left_out.most_common(5))
         reasons = "".join(f"; {fault}" for fault in survey.faults[:SHOWN])
         raise ConfigurationError(
-            f"no file in {str(folder)!r} can be a document ({present}): convert them to .md or .txt{reasons}"
+            f"no file in {str(folder)!r} can be read as a document ({present}): convert them to .md or .txt{reasons}"
         )
     survey.tokens = round(survey.tokens * sum(survey.lengths) / sampled)
     return survey
@@ -138,10 +139,10 @@ def _read(path: Path, name: Path, survey: Survey) -> str:
 
 
 def find_truth(folder: Path, chosen: Path | None) -> tuple[Path, int | None]:
-    """Return the ground truth for a folder and its number of questions; None if the file is still to be written.
+    """Return the ground truth for a folder and its number of questions; None if the file does not exist yet.
 
-    Without a ``chosen`` file it is one with a usual name in or beside the folder that is about its documents. Raises
-    ``GroundTruthError`` if a chosen file cannot be read.
+    Unless a file is ``chosen``, look for one with a usual name in or beside the folder that is about its documents.
+    Raises ``GroundTruthError`` if a chosen file cannot be read.
     """
     from rag_eval.ground_truth.review.session import DocumentFolder
     from rag_eval.ground_truth.truth_files import read_token_level
@@ -230,7 +231,7 @@ def benchmark_text(survey: Survey, corpus: str, truth: str, questions: int | Non
 
 
 def _notes(survey: Survey) -> Iterator[str]:
-    """Yield which files are not read, and which would stop a run."""
+    """Yield notes on files that are not read or would stop a run."""
     if survey.left_out:
         unread = ", ".join(f"{count:,} {visible(suffix)}" for suffix, count in survey.left_out.most_common(8))
         others = [suffix for suffix in survey.left_out if suffix not in survey.used]

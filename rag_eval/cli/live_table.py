@@ -26,7 +26,7 @@ MARKS = {"Cached": ("=", "cyan"), "Completed": ("✓", "green"), "Running": ("�
 OTHERS = ("·", "yellow")
 LEGEND = "… running   ✓ computed   = cached   · waiting or retrying   ✗ failed"
 WHOLE_RUN = "all"
-"""The row of tasks that all chunkings share."""
+"""Name of the row of tasks that all chunkings share."""
 
 
 class StepRun(NamedTuple):
@@ -38,7 +38,7 @@ class StepRun(NamedTuple):
 
 
 class LiveTable:
-    """The number of task runs in each state, per chunking and step, no larger than the terminal."""
+    """The number of task runs in each state, per chunking and step, fitted to the terminal."""
 
     def __init__(self, configurations: int, clock: Callable[[], float] = monotonic) -> None:
         self._count, self._clock, self._began = configurations, clock, clock()
@@ -74,8 +74,8 @@ def _cell(states: Counter[str]) -> Text:
 class RunFollower:
     """Follows a benchmark run; ``notice`` is a state hook of its flows.
 
-    On a terminal it shows their task runs; elsewhere it prints a line for each finished chunking. It prints the page of
-    a run on a server that lasts.
+    On a terminal it shows their task runs; elsewhere it prints a line for each finished chunking. If the server keeps
+    running, it also prints the address of the run's page.
     """
 
     def __init__(self, console: Console, configurations: int, *, has_page: bool = False) -> None:
@@ -90,7 +90,7 @@ class RunFollower:
         return _unseen, ()
 
     def notice(self, flow: object, flow_run: "FlowRun", state: "State[object]") -> None:
-        """Record that a flow run has started or ended."""
+        """Record the start or end of a flow run."""
         is_subflow = flow_run.parent_task_run_id is not None
         name = visible(flow_run.name)
         self._rows[flow_run.id] = name if is_subflow else WHOLE_RUN
@@ -112,7 +112,7 @@ class RunFollower:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the table during the block, on a terminal."""
+        """Show the table while the block runs, if the output is a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -148,7 +148,7 @@ class RunFollower:
         return sorted(found, key=lambda run: (STEPS.index(run.step), order.index(run.row)))
 
     def cancel(self) -> None:
-        """Cancel the run on the server, which may be gone: wait no longer than ``CANCEL_SECONDS``."""
+        """Cancel the run on the server, waiting at most ``CANCEL_SECONDS`` in case the server is gone."""
         from prefect.client.orchestration import get_client
         from prefect.states import Cancelled
 

@@ -1,4 +1,4 @@
-"""``rag-eval``: registers the commands, which import slow modules when they run.
+"""Register the commands of ``rag-eval``, which import slow modules only when they run.
 
 Exit codes: 0 success, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
 """
@@ -35,10 +35,10 @@ EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
 
 
 class Commands(TyperGroup):
-    """The commands of an app; their help shows ``--port PORT`` and ``--json``, not the Python types of values."""
+    """The commands of an app, with help that shows ``--port PORT`` and ``--json`` instead of Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters of the group, after naming the values of its commands' parameters."""
+        """Return the parameters of the group, and name the values of its commands' parameters."""
         parameters = super().get_params(ctx)
         of_commands = [parameter for command in self.commands.values() for parameter in command.get_params(ctx)]
         for parameter in [*parameters, *of_commands]:
@@ -85,7 +85,7 @@ app.add_typer(truth_app, name="truth", cls=Commands, rich_help_panel=EVALUATE)
 app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=EVALUATE)
 
 GARBAGE = 100_000, 20, 100
-"""Thresholds of the garbage collector: imported modules stay, and scanning them is a tenth of a short command."""
+"""Garbage collector thresholds: imported modules stay, and scanning them takes a tenth of a short command."""
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def main() -> None:
         _print_errors(f"stopped; {stop.consequence}")
         leave(stop.exit_code)
     except RagEvalError as error:
-        # Each configuration has its own reason; a full disk is the reason of them all.
+        # Each configuration fails for its own reason, except on a full disk.
         fault = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
         _print_errors(*shown_sentences(error), *([fault] if fault else []))
         leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
@@ -115,5 +115,5 @@ def _print_errors(*sentences: str) -> None:
     if os.environ.get("RAG_EVAL_DEBUG"):
         console.print_exception()
     for sentence in sentences:
-        # Not wrapped in a file or a pipe, so that other programs read one line.
+        # Do not wrap in a file or a pipe, so that other programs read one line.
         console.print(Text(f"rag-eval: {visible(sentence)}", style="red"), soft_wrap=not console.is_terminal)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.types.documents import Corpus
 else:
-    Workspace = object  # imported by the commands that use one, because it is slow to import
+    Workspace = object  # imported only by the commands that need it, because it is slow to import
 
 
 def _workspace_at(place: str) -> Workspace:
@@ -42,7 +42,7 @@ BaseUrlOption = Annotated[
     str | None, typer.Option(help="URL of an OpenAI-compatible server.", show_default="OPENAI_BASE_URL")
 ]
 MaxCostOption = Annotated[
-    float | None, typer.Option(help="Stop before spending more US dollars than this; answers so far are kept.")
+    float | None, typer.Option(help="Stop before spending more than this many US dollars; answers so far are kept.")
 ]
 InputPriceOption = Annotated[
     float | None, typer.Option(help="US dollars per million input tokens, for a model with no known price.")
@@ -90,14 +90,14 @@ SecretOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="VARIABLE",
-        help="Environment variable that runs take from a Prefect Secret block, such as OPENAI_API_KEY from the block "
+        help="Environment variable to set from a Prefect Secret block, such as OPENAI_API_KEY from the block "
         "openai-api-key; repeatable.",
     ),
 ]
 
 
 def documents_at(corpus: Path, glob: list[str]) -> tuple[Path, str | list[str], dict[str, Any]]:
-    """Return the folder, patterns and loaders of documents; a benchmark file has its own."""
+    """Return the folder, patterns and loaders of documents, from a folder or a benchmark file."""
     from rag_eval.config.loading import load_config
 
     if not corpus.is_file():

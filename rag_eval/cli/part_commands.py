@@ -23,7 +23,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 def parts(
     kind: Annotated[
         str | None,
-        typer.Argument(help="Kind, such as chunker or metric, or key of a benchmark file.", show_default="all"),
+        typer.Argument(help="Kind, such as chunker or metric, or a key of a benchmark file.", show_default="all"),
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of benchmark files, for editors.")

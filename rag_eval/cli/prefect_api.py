@@ -1,4 +1,4 @@
-"""Find the Prefect API for a command: the configured one, else that of a running ``rag-eval up``, else a temporary one.
+"""Find the Prefect API for a command: a configured one, a running ``rag-eval up``, or a temporary server.
 
 ``rag-eval run`` enters ``prefect_api`` first, checks the benchmark while a temporary server starts, and imports Prefect
 after ``wait``. ``deploy`` and ``watch`` need a server that outlives them: ``use_lasting_server``.
@@ -89,7 +89,7 @@ class LastingServer:
     is_temporary: ClassVar[bool] = False
 
     def use(self) -> None:
-        """Point Prefect in this process and its children to the server."""
+        """Point Prefect to the server, in this process and its children."""
         server = known_server_at(self.address)
         use_server(self.address, server.key if server else None)
 
@@ -103,7 +103,7 @@ class LastingServer:
         return shown
 
     def trouble(self) -> ServiceError | None:
-        """Return None: another process is responsible for this server."""
+        """Return None, because this server is not a child process."""
         return None
 
 
@@ -134,16 +134,16 @@ def running_up(workspace: "Workspace") -> LastingServer | None:
 
 
 class TemporaryServer:
-    """A Prefect server for one command, on the database of ``rag-eval up`` and behind the same gate and a key.
+    """A Prefect server for one command, with the same database, gate and kind of key as ``rag-eval up``.
 
-    Its runs appear in the UI of the next ``rag-eval up``. It exits with this process, even if that is killed.
+    Its runs appear in the UI of the next ``rag-eval up``. It exits with this process, even if this process is killed.
     """
 
     is_temporary: ClassVar[bool] = True
 
     def __init__(self, workspace: "Workspace") -> None:
         home = prefect_home(workspace)
-        running_temporary_servers(home)  # removes the logs of killed ones
+        running_temporary_servers(home)  # remove the logs of killed servers
         self._has_answered: bool | None = None  # nobody has waited for it yet
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -160,14 +160,14 @@ class TemporaryServer:
         return self._api
 
     def trouble(self) -> ServiceError | None:
-        """Return why the server ended by itself; None while it runs."""
+        """Return why the server has ended unexpectedly; None while it runs."""
         return self._process.failure()
 
     def stop(self) -> None:
-        """Stop the server once everything this process sent is in the database; keep the log of one that failed."""
+        """Stop the server once everything sent by this process is in the database; keep the log of a failed server."""
         has_failed = self._has_answered is False or self._process.failure() is not None
         if self._has_answered and not has_failed:
-            if worker := sys.modules.get("prefect.events.worker"):  # events record the task runs
+            if worker := sys.modules.get("prefect.events.worker"):  # task runs are recorded from events
                 for name in ("APILogWorker", "EventsWorker"):
                     logging.getLogger(name).setLevel(logging.ERROR)  # no warning that the queues are not empty yet
                 worker.EventsWorker.drain_all(timeout=STOP_SECONDS)

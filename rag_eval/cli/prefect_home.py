@@ -1,10 +1,11 @@
-"""Where a Prefect server of ours keeps its files and its key, and the settings that start it and point Prefect to it.
+"""Manage the files, key and settings of the Prefect servers that rag-eval starts.
 
-Prefect runs what ``logging.yml``, profiles and deployments in its home tell it to. A workspace may come from anybody,
-so the home is never in it but among the user's own files.
+Prefect executes what ``logging.yml``, profiles and deployments in its home say. A workspace may come from anybody, so
+the home is among the user's own files and never in the workspace.
 
-A server of ours accepts only requests with its key, which is new at each start. The key is in the environment of our
-processes and, for commands that look for a running ``rag-eval up``, in a file that only the user can read.
+A server that rag-eval starts accepts only requests with its key, which is new at each start. The key is in the
+environment of our processes and, for commands that look for a running ``rag-eval up``, in a file that only the user can
+read.
 """
 
 import os
@@ -62,7 +63,7 @@ TEMPORARY = {
     )
 } | {
     "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
-    # Both, or Prefect notes that blocks are registered, and the next `rag-eval up` never registers them.
+    # Set both: otherwise Prefect notes that blocks are registered, and the next `rag-eval up` never registers them.
     "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
     "PREFECT_SERVER_UI_ENABLED": "false",
@@ -89,7 +90,7 @@ def prefect_home(workspace: "Workspace") -> Path:
 
 
 def running_temporary_servers(home: Path) -> list[int]:
-    """Return the processes with temporary servers in a home; remove the logs of those that were killed."""
+    """Return the processes that run temporary servers in a home; remove the logs of killed servers."""
     processes = []
     for log in home.glob("temporary-server-*.log"):
         process = int(log.stem.rpartition("-")[2])
@@ -109,7 +110,7 @@ class KnownServer(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key, which follows the ``#`` of the sign-in address."""
+        """The key, which is the part of the sign-in address after ``#``."""
         return self.sign_in.rpartition("#")[2]
 
 
@@ -120,7 +121,7 @@ def key_file(port: int) -> Path:
 
 @contextmanager
 def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[None]:
-    """Keep the sign-in address and the homes of a server in a locked file during the block."""
+    """Store the sign-in address and the homes of a server in a locked file while the block runs."""
     file = key_file(port)
     write_secret(file, "\n".join([sign_in, *map(str, homes)]))
     with wait_for_lock(file.with_suffix(".lock")):
@@ -131,27 +132,27 @@ def kept_key(port: int, sign_in: str, homes: Iterable[Path] = ()) -> Iterator[No
 
 
 def known_server(port: int) -> KnownServer | None:
-    """Return the server of the user's running ``rag-eval up`` on a port, if there is one."""
+    """Return the running ``rag-eval up`` of the user on a port, or None."""
     file = key_file(port)
     try:
         sign_in, *homes = file.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
     with try_lock(file.with_suffix(".lock")) as was_killed:
-        if was_killed:  # anybody may listen on the port now
+        if was_killed:  # somebody else may listen on the port now
             file.unlink(missing_ok=True)
             return None
     return KnownServer(port, sign_in, frozenset(homes))
 
 
 def known_servers() -> list[KnownServer]:
-    """Return the servers of all running ``rag-eval up`` of this user, by port."""
+    """Return the servers of all ``rag-eval up`` commands that this user is running, by port."""
     ports = sorted(int(path.name) for path in key_file(0).parent.glob("*") if path.name.isdecimal())
     return [server for server in map(known_server, ports) if server is not None]
 
 
 def known_server_at(api: str) -> KnownServer | None:
-    """Return the server of the user's running ``rag-eval up`` at an address, if there is one."""
+    """Return the running ``rag-eval up`` of the user at an address, or None."""
     try:
         address = urlsplit(api)
         return known_server(address.port or 80) if address.hostname in LOOPBACK else None
@@ -170,7 +171,7 @@ def write_secret(file: Path, text: str) -> None:
 
 
 def runs_token(home: Path) -> str:
-    """Return the secret part of the address of reports, which stays the same because run pages link to it."""
+    """Return the secret part of the addresses of reports. It never changes, because run pages link to it."""
     file = home / "runs.token"
     if not file.exists():
         write_secret(file, secrets.token_urlsafe(32))
@@ -178,7 +179,7 @@ def runs_token(home: Path) -> str:
 
 
 def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
-    """Point Prefect in this process and its children to a server of ours; return the settings that start it."""
+    """Point Prefect, in this process and its children, to our own server; return the server's settings."""
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
@@ -190,7 +191,7 @@ def use_own_server(home: Path, api: str, key: str) -> dict[str, str]:
 
 
 def use_server(api: str, key: str | None, **settings: str) -> None:
-    """Point Prefect in this process and its children to a server; log little unless the environment says otherwise."""
+    """Point Prefect to a server, in this process and its children; log little unless the environment says otherwise."""
     settings["PREFECT_API_URL"] = api
     if key is not None:
         settings["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"

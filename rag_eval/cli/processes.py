@@ -1,4 +1,4 @@
-"""Child processes of a command, and how a command stops: on Ctrl-C, on ``kill``, or when a child has ended.
+"""Start and stop child processes, and stop a command on Ctrl-C, on ``kill``, or when a child has ended.
 
 Work that may hang, such as a flow whose server is gone, runs in a thread while the main thread waits. If the wait ends
 first, the process exits without the thread: everything finished has been saved by then.
@@ -53,7 +53,7 @@ def end_all(processes: list[psutil.Process]) -> None:
 
 
 class ChildProcess(subprocess.Popen[bytes]):
-    """A process in one of the ``ROLES`` of ``server``, with its output in a log; it exits when its parent does."""
+    """A child process named by its role in ``ROLES``, with its output in a log. It exits when its parent does."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ChildProcess(subprocess.Popen[bytes]):
             )
 
     def failure(self) -> ServiceError | None:
-        """Return why the process ended by itself; None while it runs."""
+        """Return why the process has ended unexpectedly; None while it runs."""
         code = self.poll()
         if code is None:
             return None
@@ -98,7 +98,7 @@ class ChildProcess(subprocess.Popen[bytes]):
 
     def stop(self) -> None:
         """Terminate the process and everything in its session; kill what does not stop in time."""
-        end_all(descendants(self.pid))  # first, so that a worker can report what becomes of its runs
+        end_all(descendants(self.pid))  # stop it first, so that a worker can report the state of its runs
         self.terminate()
         try:
             self.wait(STOP_SECONDS)
@@ -119,7 +119,7 @@ def _session(process: int) -> int | None:
 
 
 def last_words(log: Path) -> str:
-    """Return the last line of a log that names an error, else its last line; empty if there is none."""
+    """Return the last line of a log that names an error, else its last line, or an empty text."""
     try:
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
@@ -130,7 +130,7 @@ def last_words(log: Path) -> str:
 
 
 class Stopped(SystemExit):
-    """SIGINT or SIGTERM arrived; ``consequence`` says what becomes of the work."""
+    """Raised on SIGINT or SIGTERM; ``consequence`` says what happens to the work."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -152,7 +152,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def leaving(consequence: str) -> Iterator[None]:
-    """Set what is printed when the block is stopped."""
+    """Set the message that is printed if the block is stopped."""
     try:
         yield
     except Stopped as stop:
@@ -162,9 +162,9 @@ def leaving(consequence: str) -> Iterator[None]:
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` inside the block on a signal, and ``Stopped`` out of it.
+    """Raise ``KeyboardInterrupt`` inside the block on a signal, and ``Stopped`` outside of it.
 
-    For asyncio, which cancels its tasks in order on ``KeyboardInterrupt``.
+    asyncio cancels its tasks in order on ``KeyboardInterrupt``.
     """
     received: list[int] = []
 
@@ -188,7 +188,7 @@ _left_behind = threading.Event()
 
 
 def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lambda: None) -> R:
-    """Run ``work`` in a thread and return its result; raise ``Stopped`` or what ``trouble`` returns without waiting."""
+    """Run ``work`` in a thread and return its result; on ``Stopped`` or ``trouble``, raise without waiting for it."""
     outcome: Future[R] = Future()
 
     def do() -> None:
@@ -208,10 +208,10 @@ def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lam
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; at once and with all children if work was left behind."""
+    """Exit; if work is still running, exit at once and end all child processes."""
     if not _left_behind.is_set():
         sys.exit(code)
-    for process in descendants(os.getpid()):  # a task runner's, which may ignore SIGTERM
+    for process in descendants(os.getpid()):  # processes of a task runner may ignore SIGTERM
         with suppress(psutil.NoSuchProcess):
             process.kill()
     sys.stdout.flush()

@@ -30,7 +30,7 @@ def publish(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Run: latest, or the start of its name; or the JSON file of an experiment, or a folder of them.",
+            help="Run (latest, or the start of its name), JSON file of an experiment, or folder of such files.",
         ),
     ] = "latest",
     dataset: Annotated[
@@ -62,7 +62,7 @@ def _publish_run(workspace: "Workspace", run: str, dataset: str | None, *, as_js
     if not datasets:
         raise ConfigurationError(f"the benchmark of run {outcome.run} has no LangSmith dataset: give --dataset")
     with leaving(CONSEQUENCE), Console(stderr=True).status("Sending …"):
-        # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+        # Use a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
         reasons = watched(lambda: publish_run(workspace, outcome, datasets))
     publications = [entry for entry in read_publications(workspace, outcome.run) if entry.dataset in datasets]
     if as_json:

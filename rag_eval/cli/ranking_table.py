@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 MAY_BE_BEST = "≈"
 NAME_CELLS = 34
-"""The width that names keep on a narrow terminal, at the cost of columns."""
+"""Width kept for names on a narrow terminal; columns are dropped instead."""
 
 
 def print_result(
     outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, objective: str | None = None
 ) -> None:
-    """Print the ranking (by ``objective`` if given), the verdict, and where the run is kept and published; or JSON.
+    """Print the ranking (by ``objective`` if given), the verdict, and the locations of the run; or JSON.
 
     Raises ``ConfigurationError`` if nothing was measured by the objective.
     """
@@ -71,7 +71,7 @@ def print_result(
 
 
 def _print_failures(console: Console, outcome: BenchmarkOutcome) -> None:
-    """Print the reason of each failure once, with the first configuration that it concerns."""
+    """Print each distinct reason of a failure once, with the first configuration that failed for it."""
     by_reason: dict[str, list[str]] = {}
     for name, failure in outcome.failures.items():
         by_reason.setdefault(failure.reason, []).append(name)
@@ -82,7 +82,7 @@ def _print_failures(console: Console, outcome: BenchmarkOutcome) -> None:
 
 
 def _known_publications(workspace: Workspace, outcome: BenchmarkOutcome) -> "list[Publication]":
-    """Return where a run was published; print an error in that record, and go on without it."""
+    """Return where a run was published. If the record cannot be read, print the error."""
     if not workspace.fetch_newest(workspace.runs / outcome.run / PUBLISHED).exists():
         return []
     from rag_eval.results.publishing import read_publications
@@ -117,7 +117,7 @@ def _print_verdict(console: Console, verdict: RunVerdict) -> None:
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
-    """Return the ranking as a table with as many columns as fit beside the names; mark possible bests."""
+    """Return the ranking as a table with as many columns as fit; mark configurations that may be the best."""
     place, name, *every = ranking.shown_in("terminal", "wide")
     labels = [place.text(row) for row in ranking.rows]
     longest = max(map(len, labels))
@@ -127,7 +127,7 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     shown, room = _fitting(every, ranking, width - longest - marked - 1, least)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
-    # Names wrap and are never cut: the end may be all that differs between two.
+    # Wrap names instead of cutting them: two names may differ only at the end.
     table.add_column(name.title, overflow="fold", max_width=max(room, least))
     for column in shown:
         style = "bold" if column.kind == "score" else None
@@ -143,7 +143,7 @@ def _fitting(
 ) -> tuple[list[RankingColumn], int]:
     """Return the columns that leave at least ``least`` cells for names, and the room that is left.
 
-    The score, the number of chunks and the context at the cut of the ranking are never left out.
+    The score, the number of chunks, and the context at the cut that ranks are never left out.
     """
     cut = split_name(ranking.metric)[1]
     needed = [

@@ -20,7 +20,7 @@ from rag_eval.formatting import counted, interval, number, signed
 if TYPE_CHECKING:
     from rag_eval.results.history import History
 
-# A run's name up to the second, or to the microsecond, is usually unique.
+# The name of a run is usually unique up to the second, or else to the microsecond.
 NAME_LENGTHS = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
 
 
@@ -56,7 +56,7 @@ def report(
     from rag_eval.results.runs import read_run
 
     if output is not None:
-        is_markdown(output)  # raises an error about the name before anything is computed
+        is_markdown(output)  # raise an error about the name before anything is computed
     outcome = read_run(workspace, run)
     before = read_run(workspace, against, outcome) if against is not None else None
     built = build_report(workspace, outcome, against=before, allow_different=allow_different)
@@ -142,7 +142,7 @@ def history(
 
 
 def _differing_marks(runs: "History") -> list[str]:
-    """Return which of benchmark, data and grid differ between the runs; not grid if each benchmark has only one."""
+    """Return which of benchmark, data and grid differ between the runs; the grid only if a benchmark has several."""
     marks = {name: {getattr(entry, name) for entry in runs.entries} for name in ("benchmark", "data", "grid")}
     if len({(entry.benchmark, entry.grid) for entry in runs.entries}) == len(marks["benchmark"]) > 1:
         del marks["grid"]
@@ -180,7 +180,7 @@ def _short_name(run: str, runs: list[str]) -> str:
 
 
 def _days(text: str) -> float:
-    """Parse a number of days; the next option may be in its place."""
+    """Parse a number of days. If the value is missing, the next option takes its place."""
     with suppress(ValueError):
         if (days := float(text)) >= 0:
             return days

@@ -39,7 +39,7 @@ def run(
         bool, typer.Option("--refresh", envvar="PREFECT_TASKS_REFRESH_CACHE", help="Recompute everything.")
     ] = False,
     reanchor: Annotated[
-        bool, typer.Option("--reanchor", help="Follow spans to where their text moved in changed documents.")
+        bool, typer.Option("--reanchor", help="Move spans to where their text is now in changed documents.")
     ] = False,
     publish_to: Annotated[
         str | None, typer.Option("--publish", metavar="DATASET", help="Publish the run to this LangSmith dataset.")
@@ -157,7 +157,7 @@ def validate(
     from rag_eval.config.loading import chosen_benchmark
 
     chosen = chosen_benchmark(config, corpus, truth, glob, search=search)
-    # Without a workspace the notes name every document that is left out.
+    # Without a workspace, the notes name every document that is left out.
     checked = check_files(chosen, workspace if estimate else None, file=config)
     names = [configuration.name for configuration in chosen.configurations()]
     notes = [*checked.notes, *chosen.notices()]
@@ -324,7 +324,7 @@ def _check_selections(
     file: Path | None,
     faults: Faults,
 ) -> list[str]:
-    """Describe which documents the filters of a benchmark select; add mistakes in them to the faults."""
+    """Describe which documents the filters of a benchmark select, and add invalid filters to the faults."""
     from rag_eval.retrieval.selection import where_in_words
 
     notes = []

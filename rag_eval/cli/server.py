@@ -1,4 +1,4 @@
-"""The child processes of commands: a Prefect server behind a gate, and a worker."""
+"""Run the child processes of commands: a Prefect server behind a gate, and a worker."""
 
 import asyncio
 import gc
@@ -35,9 +35,9 @@ PAUSES, UNAVAILABLE = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8), 503
 
 
 class RepeatedRequests:
-    """The app, with requests repeated that it answers with 503, as Prefect does while its database is locked.
+    """Middleware that repeats requests answered with 503, as Prefect does while its database is locked.
 
-    Prefect's client repeats them itself; the dashboard does not.
+    Prefect's own client repeats them; the dashboard does not.
     """
 
     def __init__(self, app: "ASGIApp", pauses: tuple[float, ...] = PAUSES) -> None:
@@ -60,7 +60,7 @@ class RepeatedRequests:
     async def _answer(
         self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
     ) -> bool:
-        """Give the request to the app, and send its answer unless that is 503 and another attempt follows."""
+        """Pass the request to the app, and send its answer unless it is a 503 and another attempt follows."""
         messages, refused = iter(request), False
 
         async def replay() -> "Message":
@@ -81,7 +81,7 @@ class RepeatedRequests:
 
 
 class OrderlyLifespan(LifespanOn):
-    """Start the app while no other server migrates its database, and stop it once all events are recorded."""
+    """Starts the app while no other server migrates its database, and stops it once all events are recorded."""
 
     async def startup(self) -> None:
         """Start the app; two servers that migrate one database at once would fail."""
@@ -89,7 +89,7 @@ class OrderlyLifespan(LifespanOn):
             await super().startup()
 
     async def shutdown(self) -> None:
-        """Stop the app after Prefect's services have taken every event; they drop the rest."""
+        """Stop the app once Prefect's services have taken every event; they would drop the rest."""
         from prefect.server.utilities.messaging.memory import METRICS
 
         events, before, changed = METRICS["events"], -1, time.monotonic()
@@ -101,10 +101,10 @@ class OrderlyLifespan(LifespanOn):
 
 
 class RunPages(StaticFiles):
-    """Serve report files from a sandboxed origin, so that their scripts cannot call the API at the same address."""
+    """Serves report files from a sandboxed origin, so that their scripts cannot call the API at the same address."""
 
     async def check_config(self) -> None:
-        """Accept a folder that the first run creates."""
+        """Accept a folder that does not exist yet: the first run creates it."""
 
     async def get_response(self, path: str, scope: "Scope") -> "Response":
         """Return a file of a run."""
@@ -122,7 +122,7 @@ def serve(host: str, port: str, *runs: str) -> None:
     for name, _, folder in (run.partition("=") for run in runs):
         pages = RunPages(directory=folder, check_dir=False)
         app.router.routes.insert(0, Mount(f"{RUNS_PATH}/{os.environ[RUNS_TOKEN]}/{name}", app=pages))
-    with socket.socket() as listener:  # bound only: clients are refused until the app has started
+    with socket.socket() as listener:  # only bound: connections are refused until the app has started
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, int(port)))
         _serve(app, listener)
@@ -134,7 +134,7 @@ def serve_temporarily(listener: str) -> None:
 
 
 def _create_app() -> "FastAPI":
-    gc.disable()  # the import makes 400,000 objects that all stay: collecting would be a fifth of the start
+    gc.disable()  # the import creates 400,000 objects that stay; collecting garbage would take a fifth of the start
     from prefect.server.api.server import create_app
 
     return create_app()
@@ -152,10 +152,10 @@ def _serve(app: "FastAPI", listener: socket.socket) -> None:
 
 
 def _collect_garbage() -> None:
-    """Collect garbage in this thread, because the event loop must not.
+    """Collect garbage in this thread instead of the event loop.
 
-    Collecting an SQLite cursor waits for its connection, which may wait, up to a minute, for a transaction of another
-    connection that only the event loop can end.
+    Collecting an SQLite cursor waits for its connection. That connection may wait for up to a minute for a transaction
+    that only the event loop can end.
     """
     for turn in itertools.count():
         time.sleep(COLLECT_SECONDS)

@@ -1,8 +1,8 @@
-"""Restrict a Prefect server of ours to programs with its key, and to its own pages in the user's browser.
+"""Restrict our Prefect servers to programs with the key, and to their own pages in the user's browser.
 
-Every web page that the user opens can reach a server on loopback, and so can every user of the machine.
-``LoopbackGate`` refuses other pages, whatever they send; the key (see ``prefect_home``) keeps out other users. Pages of
-the server may call no other: Prefect's dashboard would contact a statistics service even with statistics off.
+Every web page that the user opens, and every user of the machine, can reach a server on loopback. ``LoopbackGate``
+refuses requests of other pages; the key (see ``prefect_home``) keeps out other users. The server's pages may contact no
+other server: Prefect's dashboard would contact a statistics service even with statistics off.
 """
 
 import base64
@@ -28,10 +28,10 @@ OWN_CONTENT = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; for
 
 
 class LoopbackGate:
-    """The app behind a check of every request: those that a page of another origin may have sent get 403.
+    """Middleware that checks every request and answers 403 to those that a page of another origin may have sent.
 
     Only loopback names are accepted as Host, which prevents DNS rebinding. A link on any page may open a page here, but
-    not in a frame and not below /api. Websockets are refused alike.
+    not in a frame and not below /api. Websockets are checked alike.
     """
 
     def __init__(self, app: "ASGIApp") -> None:
@@ -56,7 +56,7 @@ class LoopbackGate:
 
 
 def is_own(scope: "Scope") -> bool:
-    """Tell whether a request comes from a program, the address bar, a page of this server, or a link to one."""
+    """Return whether a request comes from a program, the address bar, a page of this server, or a link to one."""
     headers = Headers(scope=scope)
     hosts, origins, sites = (headers.getlist(name) for name in ("host", "origin", "sec-fetch-site"))
     if len(hosts) != 1 or not OWN_HOST.fullmatch(hosts[0]):
@@ -72,7 +72,7 @@ def _is_followed_link(scope: "Scope", headers: Headers) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and is_page and not in_api
 
 
-# Browsers do not send the part after #. A key that the server refuses does not replace a stored one.
+# Browsers do not send the part after #. A refused key does not replace a stored one.
 SCRIPT = f"""
 const token = btoa("{USER}:" + location.hash.slice(1));
 history.replaceState(null, "", location.pathname);
@@ -82,7 +82,7 @@ fetch("/api/admin/version", {{headers: {{Authorization: "Basic " + token}}}}).th
     location.replace("/");
   }} else {{
     document.body.textContent =
-      "This address is of an earlier start: open the latest one that rag-eval up printed.";
+      "This address is out of date: open the one that rag-eval up printed last.";
   }}
 }});
 """
@@ -97,5 +97,5 @@ SIGN_IN_HEADERS = {
 
 
 def sign_in(request: "Request") -> "Response":
-    """Return the page that stores the key from its address for the dashboard, and opens the dashboard."""
+    """Return a page that stores the key from its address for the dashboard, and then opens the dashboard."""
     return HTMLResponse(SIGN_IN_PAGE, headers=SIGN_IN_HEADERS)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS, BUSY_SECONDS, DAY_SECONDS = 5.0, 600.0, 86_400.0
 OWN_DEAD_SECONDS = 90.0
-"""Without a heartbeat for this long a run counts as crashed, on a server that never stops without its worker."""
+"""Seconds without a heartbeat after which a run counts as crashed, on a server that always stops with its worker."""
 WORKER_SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
     "PREFECT_WORKER_QUERY_SECONDS": "2",  # so that a run starts soon after it is requested
@@ -87,7 +87,7 @@ class Benchmark:
         time_limit: float,
         secrets: Sequence[str] | None,
     ) -> "Project":
-        """Return what a Prefect server stores of the benchmark in the current folder; ``time_limit`` is in hours."""
+        """Return the record of the benchmark that a Prefect server stores; ``time_limit`` is in hours."""
         from flows.deployments import Project
 
         given = {"benchmark_file": None if self.file is None else str(self.file), "workspace": self.place, **parameters}
@@ -106,8 +106,8 @@ class Benchmark:
 def chosen_benchmarks(files: Sequence[Path | None], place: str) -> list[Benchmark]:
     """Return the benchmarks of files, each with its own workspace.
 
-    A single benchmark uses the workspace ``place``. Several have folders in it, named like them; without
-    ``--workspace`` each has the default workspace beside its file. Raises ``ConfigurationError`` if two would share a
+    A single benchmark uses the workspace ``place``. Several benchmarks use folders in it with their names; without
+    ``--workspace``, each uses the default workspace beside its file. Raises ``ConfigurationError`` if two would share a
     name or a workspace.
     """
     benchmarks: list[Benchmark] = []
@@ -165,16 +165,16 @@ def up(
     children: list[ChildProcess] = []
     ended = "server, worker and watcher have ended; finished work is saved"
     with try_lock(home / "up.lock") as is_free, leaving(ended), ExitStack() as stack:
-        if not is_free:  # two would stop each other's runs
+        if not is_free:  # two services would stop each other's runs
             raise ConfigurationError(
                 f"rag-eval up already runs in {own.address!r}: stop it, or use another --workspace"
             )
         try:
             with console.status("Starting …"):
                 api, runs_url = start_server(children, stack, home, benchmarks, port)
-                from flows.deployments import deploy  # Prefect reads its settings when it is imported
+                from flows.deployments import deploy  # Prefect reads its settings on import
 
-                if runs_url is not None and not running_temporary_servers(home):  # whose runs are not abandoned
+                if runs_url is not None and not running_temporary_servers(home):  # its runs are not abandoned
                     crash_abandoned_runs()
                 deployed = []
                 for benchmark in benchmarks:
@@ -197,10 +197,10 @@ def up(
 def start_server(
     children: list[ChildProcess], stack: ExitStack, home: Path, benchmarks: Sequence[Benchmark], port: int
 ) -> tuple[str, str | None]:
-    """Use the configured Prefect server or the user's one on the port, else start one that also serves the reports.
+    """Use the configured Prefect server or a running one on the port, else start one that also serves the reports.
 
-    Returns its address, and the address of the reports if it was started here. Its key is in a file until ``stack``
-    closes. Raises ``ServiceError`` if it does not start, ``ConfigurationError`` if the port is in use.
+    Returns its address, and the address of the reports if it was started here. Its key stays in a file until ``stack``
+    closes. Raises ``ServiceError`` if the server does not start, and ``ConfigurationError`` if the port is in use.
     """
     from rag_eval.cli.prefect_api import LastingServer, answers, configured_api
 
@@ -230,7 +230,7 @@ def start_server(
 
 
 def crash_abandoned_runs() -> None:
-    """Mark runs as crashed that the server still counts as running: their workers ended, and others wait for them."""
+    """Mark runs as crashed that the server still counts as running although their workers have ended."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.objects import StateType
     from prefect.states import Crashed
@@ -245,7 +245,7 @@ def crash_abandoned_runs() -> None:
 
 
 def start_worker(children: list[ChildProcess], home: Path) -> None:
-    """Start a worker and wait until the server knows it."""
+    """Start a worker and wait until it is registered at the server."""
     from prefect.client.orchestration import get_client
 
     from flows.deployments import work_pool
@@ -280,27 +280,27 @@ def _print_addresses(
 
 
 def tidy_daily(workspace: "Workspace", days: float, console: Console) -> None:
-    """Every day, while no run is under way, delete what was unused for this many days (0: nothing)."""
+    """Once a day, while no run is active, delete what has not been used for this many days (0: nothing)."""
     from rag_eval.results.housekeeping import prune
 
     while days:
         try:
             if removed := prune(workspace, days):
                 sizes = ", ".join(f"{holding.kind} {decimal(holding.size)}" for holding in removed)
-                _say_with_time(console, f"removed what was unused for {days:g} days: {sizes}")
+                _say_with_time(console, f"removed files unused for {days:g} days: {sizes}")
             time.sleep(DAY_SECONDS)
         except ConfigurationError:
-            time.sleep(BUSY_SECONDS)  # a run is under way
+            time.sleep(BUSY_SECONDS)  # a run is active
         except RagEvalError as error:
             _say_with_time(console, f"nothing was removed: {error}")
             time.sleep(DAY_SECONDS)
 
 
 def check_as_its_runs_do(benchmark: Benchmark, console: Console) -> None:
-    """Check the files of a benchmark, with its ground truth re-anchored as in its runs.
+    """Check the files of a benchmark as its runs do, with re-anchored ground truth.
 
-    After a first run, mistakes in documents or ground truth are printed rather than raised: somebody may be editing
-    them, and the other benchmarks can run.
+    After the first run, mistakes in documents or ground truth are printed and not raised: somebody may be editing them,
+    and the other benchmarks can still run.
     """
     from rag_eval.cli.run_commands import check_files
     from rag_eval.results.runs import run_names
@@ -311,11 +311,11 @@ def check_as_its_runs_do(benchmark: Benchmark, console: Console) -> None:
     except (CorpusError, GroundTruthError) as error:
         if not run_names(workspace):
             raise
-        say(console, f"rag-eval: {benchmark.name}: {error}; its runs fail until that is corrected", "yellow")
+        say(console, f"rag-eval: {benchmark.name}: {error}; its runs fail until this is corrected", "yellow")
 
 
 def attend(children: Sequence[ChildProcess], benchmarks: Sequence[Benchmark], console: Console) -> None:
-    """Emit changes of the benchmarks' documents until a child process or a watcher ends; raise why it did."""
+    """Emit changes of the benchmarks' documents until a child process or a watcher ends, and raise the reason."""
     from rag_eval.results.runs import documents_of_newest
 
     ended: list[ServiceError] = []
@@ -359,7 +359,7 @@ def watch(
 
 
 def emit_changes(corpus: CorpusWatch, console: Console) -> None:
-    """Emit ``corpus.changed`` for every change, and again later if the server does not accept it.
+    """Emit ``corpus.changed`` for every change; try again later if the server does not accept it.
 
     Raises ``CorpusFolderError`` if the folder disappears.
     """
@@ -404,7 +404,7 @@ def deploy(
     ] = None,
     pool: Annotated[str | None, typer.Option(help="Work pool.", show_default="rag-eval")] = None,
     kubernetes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Run as Kubernetes jobs with this base job template.")
+        Path | None, typer.Option(metavar="FILE", help="Base job template for running as Kubernetes jobs.")
     ] = None,
     remove: Annotated[
         str | None, typer.Option(metavar="NAME", help="Remove the benchmark of this name from the server instead.")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rag_eval.results.outcome import BenchmarkOutcome
 
 MOST_PLACES, MOST_REMARKS, MOST_FAULTS, MOST_SPANS = 3, 5, 50, 20
-"""How many lines of a kind are printed; --json has all of them."""
+"""How many lines of each kind are printed; --json prints all of them."""
 TruthArgument = Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")]
 DEFAULT_OUTPUT = Path("truth.jsonl")
@@ -54,7 +54,7 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Convert ground truth from another format; exit code 1 if something had to be left out."""
+    """Convert ground truth from another format; exit code 1 if something was left out."""
     from rag_eval.ground_truth.importing.output import write_import
     from rag_eval.services.langsmith_truth import read_langsmith
 
@@ -70,7 +70,7 @@ def import_(
 
 
 def print_summary(console: Console, summary: "ImportSummary") -> None:
-    """Print what was imported, what was left out or corrected, and the next command."""
+    """Print what was imported, left out and corrected, and the next command."""
     noun = "spans" if summary.evaluation_type == "token-level" else "chunk ids"
     unanswerable = f" ({summary.unanswerable:,} unanswerable)" if summary.unanswerable else ""
     verified = ", all matching their documents" if summary.documents else ""
@@ -170,7 +170,7 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
     else:
-        noun, valid = "chunk ids", "to be checked against the chunks by a run"
+        noun, valid = "chunk ids", "which a run checks against its chunks"
     unanswerable = f" ({audit.unanswerable:,} unanswerable)" if audit.unanswerable else ""
     say(console, f"{truth}: {counted(audit.queries, 'queries')}{unanswerable}, {counted(audit.answers, noun)}, {valid}")
     if sum(audit.leakage.values()):
@@ -205,7 +205,8 @@ def reanchor(
     truth: TruthArgument,
     corpus: Annotated[Path, typer.Option(help=options.DOCUMENTS)],
     old: Annotated[
-        Path | None, typer.Option(help="Folder of the documents that the ground truth was written for.")
+        Path | None,
+        typer.Option(help="Folder with the version of the documents that the ground truth was written for."),
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
@@ -244,7 +245,7 @@ def reanchor(
     else:
         print_reanchoring(console, report, {item.query.id: item.query.text for item in items}, str(truth))
         unwritten = "Nothing to write." if report.is_unchanged else "Nothing was written."
-        written = f"Written to {truth}" + (f"; lost spans are in {lost}" if lost else "")
+        written = f"Written to {truth}" + (f"; the lost spans are in {lost}" if lost else "")
         say(console, written if is_written else unwritten)
     if report.counts["lost"]:
         raise typer.Exit(1)
@@ -285,9 +286,11 @@ def pool(
     run: options.RunArgument = "latest",
     output: OutputOption = Path("truth.judged.jsonl"),
     k: Annotated[int, typer.Option(min=1, help="Number of hits of each configuration to pool.")] = 5,
-    sample: Annotated[int, typer.Option(min=0, help="Mark this many random passages for people to judge.")] = 0,
+    sample: Annotated[
+        int, typer.Option(min=0, help="Mark this many randomly chosen passages for people to judge.")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample.")] = 0,
-    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="Model that grades every pooled passage.")] = None,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="Model to grade every pooled passage.")] = None,
     base_url: options.BaseUrlOption = None,
     max_cost: options.MaxCostOption = None,
     input_price: options.InputPriceOption = None,

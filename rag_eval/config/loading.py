@@ -29,7 +29,7 @@ LISTS = ("k", "notify")
 
 
 def read_yaml(path: Path) -> tuple[dict[Any, Any], dict[str, int]]:
-    """Return the mapping in a YAML file, and the line of every value by its path, such as ``chunkers[0].type``.
+    """Return the mapping in a YAML file, and the line of each value by its path, such as ``chunkers[0].type``.
 
     Raises ``ConfigurationError`` with file and line if the file is missing, too large, or not a mapping in plain YAML.
     """
@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> tuple[dict[Any, Any], dict[str, int]]:
             f"{name}, line {line}: invalid YAML: the character {chr(error.character)!r} is not allowed"
         ) from None
     except ValueError:
-        raise ConfigurationError(f"{name}: a number is too long or a date does not exist: correct it") from None
+        raise ConfigurationError(f"{name}: a number has too many digits or a date does not exist: correct it") from None
     except RecursionError:
         raise ConfigurationError(f"{name}: lists and mappings are nested too deeply: flatten them") from None
     if not isinstance(data, dict):
@@ -87,7 +87,7 @@ def _read_bytes(path: Path) -> bytes:
 def _note_lines(node: yaml.Node, place: Place, lines: dict[str, int], seen: set[int]) -> None:
     """Note the line of every value below a node; refuse aliases, and keys that occur twice in a mapping."""
     if id(node) in seen:  # a few hundred bytes of aliases can stand for billions of values
-        raise ConfigurationError(f"{place.file}, {place.path}: aliases are not supported: write the values out")
+        raise ConfigurationError(f"{place.file}, {place.path}: aliases are not supported: repeat the values instead")
     seen.add(id(node))
     inside = []
     if isinstance(node, yaml.SequenceNode):
@@ -106,7 +106,7 @@ def _note_lines(node: yaml.Node, place: Place, lines: dict[str, int], seen: set[
 
 
 def _check_scalars(data: object, name: str) -> None:
-    """Refuse values that settings cannot be stored with: half surrogate pairs, and integers beyond 64 bits."""
+    """Refuse values that settings cannot hold: half surrogate pairs, and integers beyond 64 bits."""
     if isinstance(data, dict | list):
         for inside in (*data, *data.values()) if isinstance(data, dict) else data:
             _check_scalars(inside, name)
@@ -123,7 +123,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     may stand for a list of one.
 
     Raises:
-        ConfigurationError: Something is wrong; the message has the file, the path in it, and the line. All further
+        ConfigurationError: The file is invalid. The message has the file, the path in it, and the line; further
             mistakes are in its notes.
     """
     path = Path(path)
@@ -137,7 +137,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
             settings[key] = _read_value(key, value, root.key(key), faults)
-    if settings.get("metrics") == [] != data["metrics"]:  # all of them are invalid, which is noted
+    if settings.get("metrics") == [] != data["metrics"]:  # if all parts are invalid, that is already noted
         del settings["metrics"]
     try:
         config = BenchmarkConfig.model_validate(settings)
@@ -145,7 +145,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
         has_faults = bool(faults)
         for fault in error.errors():
             steps = fault["loc"]
-            # Not mistakes: sections without their invalid parts, and defaults that need an invalid setting.
+            # These follow from other mistakes: sections without invalid parts, and defaults of an invalid setting.
             is_noted = steps[0] in data and steps[0] in (*SECTIONS, "ground_truth") if steps else has_faults
             if not is_noted and fault["type"] != "default_factory_not_called":
                 # A single value in the file may stand for a list.
@@ -156,7 +156,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
 
 
 def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
-    """Return the value of a key for the model: parts from their grids, single values as lists, paths resolved."""
+    """Prepare the value of a key for the model: parts from their grids, single values as lists, resolved paths."""
     if key in SECTIONS:
         return _read_parts(key, value, place, faults)
     if key == "metrics":
@@ -173,7 +173,7 @@ def _read_value(key: str, value: Any, place: Place, faults: Faults) -> Any:
 
 
 def _listed(value: object, place: Place) -> list[tuple[object, Place]]:
-    """Return the entries of a list, or a single value, each with its place."""
+    """Return the entries of a list, or a single value as the only entry, each with its place."""
     if not isinstance(value, list):
         return [(value, place)]
     return [(item, place.item(number)) for number, item in enumerate(value)]
@@ -191,7 +191,7 @@ def _read_parts(key: str, value: Any, place: Place, faults: Faults) -> list[Any]
 
 
 def _read_metric(value: Any, place: Place, faults: Faults) -> list[Any]:
-    """Return the metrics of one entry: a name as it is, a ``module:Name`` with its settings as a grid."""
+    """Return the metrics of an entry: a name unchanged, or a ``module:Name`` with its settings as a grid."""
     if isinstance(value, str) and not is_reference(value):
         return [value]
     with faults.noted():

@@ -63,7 +63,7 @@ def check_runner(name: str) -> None:
 
 MOST_SHARDS = 4_096
 MAX_CONFIGURATIONS = 1_000
-"""A larger grid is taken for a mistake."""
+"""Largest grid; a larger one is probably a mistake."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PartSection:
     beside: bool = False
 
     def listed(self) -> Any:
-        """Return the field of a benchmark that lists such parts."""
+        """Return the name of the field of a benchmark that lists such parts."""
         if self.default is None:
             return Field(default_factory=list, description=self.description)
         return Field(default_factory=lambda: [self.kind.make(self.default)], min_length=1, description=self.description)
@@ -104,33 +104,33 @@ class PartSection:
 
 
 SECTIONS = {
-    "chunkers": PartSection("chunker", CHUNKER, "How documents are split; required unless there is a system."),
+    "chunkers": PartSection("chunker", CHUNKER, "How to split documents; required unless there is a system."),
     "context": PartSection(
         "context", CONTEXT, "Context that is searched with a chunk but not returned.", default="none", plain="none"
     ),
-    "retrieval": PartSection("retrieval", RETRIEVER, "How chunks are found.", default="vector"),
+    "retrieval": PartSection("retrieval", RETRIEVER, "How to find chunks.", default="vector"),
     "embedders": PartSection(
         "embedder", EMBEDDER, "What computes vectors of texts.", default="local", plain="local", used_by=uses_vectors
     ),
     "stores": PartSection(
         "store",
         STORE,
-        "What searches vectors. Later runs reuse the indexes of LanceDB, and the hits of other stores.",
+        "Where to search vectors. Later runs reuse the indexes of LanceDB, and the hits of other stores.",
         default="lancedb",
         plain="lancedb exact",
         used_by=searches_by_vector,
     ),
     "queries": PartSection(
-        "queries", REWRITER, "How a question is rewritten before the search.", default="as-asked", plain="none"
+        "queries", REWRITER, "How to rewrite a question before the search.", default="as-asked", plain="none"
     ),
     "selection": PartSection(
-        "selection", SELECTION, "Which documents are searched, and which hits are kept.", default="none", plain="none"
+        "selection", SELECTION, "Which documents to search, and which hits to keep.", default="none", plain="none"
     ),
-    "rerankers": PartSection("reranker", RERANKER, "What reorders the chunks found.", default="none", plain="none"),
-    "returns": PartSection("returns", PASSAGE, "What is returned for a hit, and scored.", default="hit", plain="none"),
+    "rerankers": PartSection("reranker", RERANKER, "How to reorder the chunks found.", default="none", plain="none"),
+    "returns": PartSection("returns", PASSAGE, "What to return for a hit, and to score.", default="hit", plain="none"),
     "system": PartSection("system", SYSTEM, "Whole retrieval systems, ranked beside the configurations.", beside=True),
 }
-"""The sections by key, in the order of the grid: the first changes slowest."""
+"""The sections by key, in the order of the grid: the first one varies slowest."""
 
 AXES = [section for section in SECTIONS.values() if not section.beside]
 MODE = AXES.index(SECTIONS["retrieval"])
@@ -214,7 +214,7 @@ class Configuration(_Named):
         return self.retrieval.retrievers if isinstance(self.retrieval, HybridSearch) else [self.retrieval]
 
     def record(self) -> ConfigurationRecord:
-        """Return what a run records of it."""
+        """Return the record of this configuration that a run stores."""
         sections = [section for section in AXES if section.has(self.retrieval)]
         if self.system is not None:
             sections = [SECTIONS["system"]]
@@ -224,7 +224,7 @@ class Configuration(_Named):
 
 
 def check_level(level: EvaluationType, returns: Sequence[Any]) -> None:
-    """Raise ``ConfigurationError`` if chunk-level evaluation is to score more than chunks."""
+    """Raise ``ConfigurationError`` if a chunk-level benchmark returns more than chunks."""
     if level == "chunk-level" and any(passage is not None for passage in returns):
         raise ConfigurationError("returns applies to token-level evaluation only, and this is chunk-level: remove it")
 
@@ -245,7 +245,7 @@ def check_limit(retrieval: object, k: int) -> None:
 
 
 def _deepest(data: Mapping[str, Any]) -> int:
-    """Return the largest number of hits that k, the objective or a metric counts."""
+    """Return the largest number of hits that k, the objective or a metric uses."""
     names = [*map(metric_column, data.get("metrics", [])), data.get("objective", "")]
     depths: list[int] = [*data.get("k", [1]), *(split_name(name)[1].hits or 1 for name in names)]
     return max(depths)
@@ -290,16 +290,16 @@ InputPath = Annotated[Path, BeforeValidator(_check_path)]
 class BenchmarkConfig(Settings):
     """Documents, ground truth, and the configurations to compare."""
 
-    corpus: InputPath = Field(description="The folder of documents.")
-    glob: Glob = Field(default="**/*.md", description="Which files are documents; one pattern or several.")
+    corpus: InputPath = Field(description="Folder of documents.")
+    glob: Glob = Field(default="**/*.md", description="Files that are documents; one pattern or several.")
     loaders: dict[StrictStr, Annotated[Any, PartOf(LOADER)]] = Field(
         default={}, description="Loaders by suffix or pattern, such as {.pdf: my_module:MyLoader}."
     )
     ground_truth: TruthSources = Field(
-        description="Sources of questions and their evidence: a file, {langsmith: name}, {generate: {model: …}}, or a "
-        "list of these, which are joined."
+        description="Sources of questions and their evidence: a file, {langsmith: name}, {generate: {model: …}}, or "
+        "a list of sources to join."
     )
-    evaluation_type: EvaluationType = Field(default="token-level", description="Whether spans or chunk ids are scored.")
+    evaluation_type: EvaluationType = Field(default="token-level", description="Whether to score spans or chunk ids.")
     chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()
     context: list[ContextPart] = SECTIONS["context"].listed()
     retrieval: list[RetrieverPart] = SECTIONS["retrieval"].listed()
@@ -316,7 +316,7 @@ class BenchmarkConfig(Settings):
     metrics: list[Metric] = Field(
         default_factory=lambda data: DEFAULT_METRICS[data.get("evaluation_type", "token-level")],
         min_length=1,
-        description="What is measured at every k, or at a cut of its own, such as span_iou@2000tokens; default: "
+        description="Metrics to compute at every k, or at their own cut, such as span_iou@2000tokens; default: "
         "recall, precision, and IoU or F1.",
     )
     budget: StrictInt | None = Field(
@@ -327,14 +327,14 @@ class BenchmarkConfig(Settings):
     )
     objective: Annotated[StrictStr, AfterValidator(check_objective)] = Field(
         default_factory=lambda data: score_name(RecallWithinTokens.label, "tokens", data.get("budget") or BUDGET),
-        description="The metric that ranks configurations, within the budget or at a cut of its own, such as "
-        "span_recall@5; default: recall_within_tokens. Name your own metric without its module.",
+        description="Metric that ranks configurations, within the budget or at its own cut, such as span_recall@5; "
+        "default: recall_within_tokens. Name your own metric without its module.",
     )
     fetch_k: StrictInt | None = Field(
         default=None,
         ge=1,
-        description="How many candidates are selected, fused or reranked, unless a selection has its own fetch_k; "
-        "null: ten times k, at least 50, and as many hits as fill 16,000 tokens, of which no more are reranked.",
+        description="Number of candidates to select, fuse and rerank, unless a selection has its own fetch_k; null: "
+        "ten times k, at least 50, and enough hits to fill 16,000 tokens (these extra hits are not reranked).",
     )
     copies: Annotated[Copies, BeforeValidator(read_copies)] = Field(
         default="exact",
@@ -342,30 +342,30 @@ class BenchmarkConfig(Settings):
     )
     shards: Annotated[StrictInt, Field(ge=1, le=MOST_SHARDS)] | None = Field(
         default=None,
-        description="Number of shards of documents, each cached by itself; null: one per 2 MB, up to 64. Does not "
-        "change results.",
+        description="Number of shards of documents, which are cached separately; null: one per 2 MB, at most 64. "
+        "Does not change results.",
     )
     search: Search = Field(
         default="full",
-        description="Which configurations are evaluated: all (full), or those of the chunkings that a guide ranks "
-        "first before anything is embedded (guided).",
+        description="Configurations to evaluate: all (full), or those of the chunkings that a guide ranks first "
+        "without embeddings (guided).",
     )
     max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
-        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and a full "
-        "one that would exceed it is refused.",
+        description="Most to embed, such as 500,000 tokens or 2.50 USD: a guided search stays below it, and a full "
+        "search that would exceed it is refused.",
     )
     langsmith_dataset: Name | None = Field(
         default=None, description="LangSmith dataset to publish runs to, one experiment per configuration."
     )
     name: Annotated[StrictStr, AfterValidator(_check_name)] | None = Field(
         default=None,
-        description="Name on the Prefect server and of the baseline; null: that of the file, or of its folder if the "
-        "file is benchmark.yaml.",
+        description="Name on the Prefect server and of the baseline; null: the name of the file, or of its folder "
+        "if the file is benchmark.yaml.",
     )
     notify: list[Annotated[StrictStr, AfterValidator(_check_target)]] = Field(
         default_factory=list,
-        description="Who is notified of failed and recovered runs of the service: environment variables with webhook "
+        description="Who is notified when runs of the service fail or recover: environment variables with webhook "
         "or mail addresses, or Prefect notification blocks.",
     )
 
@@ -427,9 +427,9 @@ class BenchmarkConfig(Settings):
         return 1 if self.evaluation_type == "chunk-level" else self.shards
 
     def configurations(self) -> list[Configuration]:
-        """Return every distinct configuration, the first section changing slowest.
+        """Return every distinct configuration; the first section varies slowest.
 
-        Parts that differ only in ``Running`` settings give the same results: the first of them is taken.
+        Of parts that differ only in ``Running`` settings, which do not change results, the first is used.
         """
         axes = [listed if any(map(one.has, self.retrieval)) else [None] for one, listed in self._axes.items()]
         ways: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -455,7 +455,7 @@ PartsData = list[dict[str, Any]]
 
 
 class BenchmarkRecord(Settings):
-    """A benchmark as a run records it: the fields of ``BenchmarkConfig``, read without importing a part."""
+    """A benchmark as a run records it: the fields of ``BenchmarkConfig``, readable without importing any part."""
 
     corpus: Path
     glob: str | list[str]
@@ -487,5 +487,5 @@ class BenchmarkRecord(Settings):
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> "BenchmarkRecord":
-        """Return what a run records of a benchmark."""
+        """Return the record of a benchmark that a run stores."""
         return cls.model_validate(config.model_dump() | {"metrics": list(map(metric_column, config.metrics))})

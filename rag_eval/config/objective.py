@@ -49,8 +49,8 @@ def metric_column(metric: Any) -> str:
 
 
 def _check_metric(given: Any, info: ValidationInfo) -> Any:
-    """Return a built-in metric's name as printed, or a user's metric; raise ``ValueError`` for anything else."""
-    if "evaluation_type" not in info.data:  # it has an error of its own
+    """Return the printed name of a built-in metric, or a user's metric; raise ``ValueError`` for anything else."""
+    if "evaluation_type" not in info.data:  # this has an error of its own
         return given
     level = info.data["evaluation_type"]
     if not isinstance(given, str) or is_reference(given):
@@ -95,7 +95,7 @@ Metric = Annotated[
     PlainSerializer(lambda metric: metric if isinstance(metric, str) else as_data(metric)),
     WithJsonSchema({"type": ["string", "object"]}),
 ]
-"""The name of a built-in metric, or one of a user."""
+"""The name of a built-in metric, or a user's metric."""
 
 
 def measured_by(
@@ -103,7 +103,7 @@ def measured_by(
 ) -> list[Any]:
     """Return the metrics to compute: those listed, the objective, the tokens of its context, and recall by budget.
 
-    Recall is also computed within ``budget``, which need not be the cut of the objective.
+    Recall is also computed within ``budget``, which may differ from the cut of the objective.
     """
     known = set(map(str, requested_metrics(metrics, ks, level)))
     column, cut = split_name(objective)

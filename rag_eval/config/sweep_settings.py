@@ -46,7 +46,7 @@ class SearchRecord(BaseModel):
         estimated: The objective of the configurations that were not evaluated, estimated by their stand-ins.
         tokens: All tokens embedded for the run, cached or not; ``full_tokens`` for the whole grid.
         cost: Their cost in US dollars, None if a price is unknown; ``full_cost`` for the whole grid.
-        notes: Reasons to trust the choice less.
+        notes: Caveats about the choice.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +62,7 @@ class SearchRecord(BaseModel):
 
 
 def total_usage(parts: Iterable[Usage]) -> Usage:
-    """Return the sum; its cost is unknown if that of a part is."""
+    """Return the total usage. Its cost is unknown if that of any part is."""
     listed = list(parts)
     costs = [usage.cost for usage in listed if usage.cost is not None]
     tokens = sum(usage.tokens or 0 for usage in listed)

@@ -91,12 +91,12 @@ TruthSources = Annotated[
     PlainSerializer(_as_data),
     WithJsonSchema({"title": "ground truth"}),  # sources_schema describes it, which imports every source
 ]
-"""The sources of a benchmark; a single file is dumped as its path."""
+"""The sources of a benchmark. A single file is dumped as its path."""
 
 
 def sources_schema() -> Schema:
     """Return the JSON schema of the value of ``ground_truth``."""
-    _, own = own_schemas()  # a text alone is a file
+    _, own = own_schemas()  # a plain text is a file
     forms: list[Schema] = [{"title": "file", "type": "string", "minLength": 1}, own]
     for typed in kind_schema(TRUTH_SOURCE)["anyOf"][1 : 1 + len(TRUTH_SOURCE.types)]:
         name, (first, *_) = typed["title"], [key for key in typed["properties"] if key != "type"]

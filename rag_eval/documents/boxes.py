@@ -1,6 +1,7 @@
-"""Where the characters of a document are on its pages, packed in blocks, of which a lookup unpacks only a few.
+"""Locate the characters of a document on its pages.
 
-Boxes are those of words. If a span starts or ends inside a word, its characters are assumed to be equally wide.
+Boxes are packed in blocks, so that a lookup unpacks only a few. Each box belongs to a word. If a span starts or ends
+inside a word, its characters are assumed to be equally wide.
 """
 
 import zlib
@@ -18,7 +19,7 @@ COLUMNS = 7
 
 
 class Box(NamedTuple):
-    """A box on a page, which is counted from 1: fractions of its width and height, from the top left corner."""
+    """A box on a page, in fractions of its width and height from the top left corner. Pages count from 1."""
 
     page: int
     left: float
@@ -28,7 +29,7 @@ class Box(NamedTuple):
 
 
 class WordBox(NamedTuple):
-    """The box of the characters ``[start, end)``. ``right`` is below ``left`` if they run right to left."""
+    """The box of the characters ``[start, end)``. ``right`` is less than ``left`` if they run right to left."""
 
     start: int
     end: int
@@ -58,7 +59,7 @@ def pack(boxes: Iterable[WordBox] | NDArray[np.float64]) -> bytes:
     blocks, index = [], []
     for first in range(0, len(numbers), BLOCK_RUNS):
         block = numbers[first : first + BLOCK_RUNS]
-        # Differences between neighbours are small, so that their zero bytes are adjacent and compress well.
+        # Store differences of neighbours: they are small, so their zero bytes are adjacent and compress well.
         changes = np.diff(block, axis=0, prepend=np.zeros((1, COLUMNS), np.int32)).T
         packed = zlib.compress(np.ascontiguousarray(changes).view(np.uint8).reshape(-1, 4).T.tobytes())
         index.append((block[0, 0], block[-1, 1], len(block), len(packed)))

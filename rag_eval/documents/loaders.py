@@ -1,6 +1,6 @@
-"""Loaders for HTML pages, Word documents and notebooks: the text that a reader sees.
+"""Load HTML pages, Word documents and notebooks as the text that a reader sees.
 
-Headings are written as in Markdown, so that chunkers and contexts recognise them, and tables row by row.
+Headings are written as in Markdown, so that chunkers and contexts recognise them. Tables are written row by row.
 """
 
 import io
@@ -17,7 +17,7 @@ from rag_eval.errors import UnreadableDocumentError
 from rag_eval.parts import part
 
 MOST_EXPANDED = 200_000_000
-"""The maximum size of an unpacked Word document in bytes."""
+"""Maximum size in bytes of an unpacked Word document."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LoadedText:
 
 
 class Loader(Protocol):
-    """Reads the text of files of a format."""
+    """Reads text from files of one format."""
 
     def load(self, data: bytes) -> LoadedText:
         """Return the text of a file. Raises ``UnreadableDocumentError`` if it has none."""
@@ -46,7 +46,7 @@ _BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))
 
 
 class _Pieces:
-    """A growing text, without blanks at line ends and with at most one empty line between parts."""
+    """A growing text without blanks at line ends and with at most one empty line between parts."""
 
     def __init__(self) -> None:
         self.places: list[tuple[int, str]] = []
@@ -68,7 +68,7 @@ class _Pieces:
         self.add(plain.removeprefix(" ") if self._breaks or ends_blank else plain)
 
     def line(self, breaks: int = 1) -> None:
-        """End the line and, with 2 breaks, leave an empty line."""
+        """End the line; with 2 breaks, also leave an empty line."""
         if self._parts and self._parts[-1] in _BEGINNINGS:
             return  # the item or heading is still empty
         if self._parts and not self._breaks:
@@ -102,7 +102,7 @@ _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGN
 
 def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
     if tag in ("html", "body"):
-        return False  # a script shows such pages
+        return False  # a script reveals such pages
     is_closed = tag == "dialog" and "open" not in attributes
     style = attributes.get("style", "")
     return tag in _SKIPPED or is_closed or "hidden" in attributes or _DISPLAY_NONE.search(style) is not None
@@ -113,7 +113,7 @@ class _Page:
 
     def __init__(self) -> None:
         self.pieces = _Pieces()
-        self._hidden = 0  # the number of open elements from the hidden one on
+        self._hidden = 0  # number of open elements since the hidden one
         self._preformatted = 0
         self._cells = 0
 
@@ -153,7 +153,7 @@ class _Page:
             self.pieces.line()
 
     def _border(self) -> None:
-        """Separate blocks by an empty line. In a table, where a row is one line, separate them by a blank."""
+        """Separate blocks by an empty line or, inside a table row, by a blank."""
         if self._cells:
             self.pieces.words(" ")
         else:
@@ -193,7 +193,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 BINARY = "is not text: it contains binary data"
 _CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
 MOST_CONTROLS = 0.05
-"""The share of control characters above which data is binary."""
+"""Share of control characters above which data counts as binary."""
 
 
 def is_binary(data: bytes) -> bool:

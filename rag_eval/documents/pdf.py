@@ -1,8 +1,8 @@
-"""The text of a PDF in reading order, and the place of each word on its pages.
+"""Read the text of a PDF in reading order, and locate each word on its pages.
 
-A PDF draws glyphs at places, in any order. This module groups glyphs into words; ``rag_eval.documents.reading_order``
-groups words into lines, columns and tables. The size of the body text, which headings exceed, and the headers and
-footers are found by looking at all pages.
+A PDF draws glyphs at positions, in any order. This module groups glyphs into words;
+``rag_eval.documents.reading_order`` groups words into lines, columns and tables. Headings, headers and footers are
+found by comparing all pages.
 """
 
 import ctypes
@@ -31,14 +31,14 @@ from rag_eval.parts import part
 
 MOST_PAGES = 5_000
 MARGIN = 0.12
-"""The share of a page, at its top and bottom, where headers and footers are."""
+"""Share of a page, at its top and bottom, that may hold headers and footers."""
 RUNNING = 3
-"""The number of pages on which a line must recur at the same height to be a header or footer."""
+"""Number of pages on which a line must recur at the same height to count as a header or footer."""
 HEADING = 1.15
-"""The minimum size of a heading, relative to the body text."""
+"""Minimum size of a heading, relative to the body text."""
 LONGEST_HEADING = 200
 MOST_BLANKS = 80
-"""The maximum number of blanks between two words of code, or before them."""
+"""Maximum number of blanks between two words of code, or before the first."""
 MOST_PIXELS = 4_000
 SIZE, BASELINE = (Word._fields.index(name) - 1 for name in ("size", "baseline"))
 """Columns of ``_Page.numbers``."""
@@ -133,7 +133,7 @@ class _Page(NamedTuple):
         return [Word(text, *row) for text, row in zip(self.texts, self.numbers.tolist(), strict=True)]
 
     def without(self, words: list[int]) -> "_Page":
-        """Return the page without the words of these numbers."""
+        """Return the page without the words at these indexes."""
         if not words:
             return self
         gone = set(words)
@@ -195,7 +195,7 @@ def _words(page: Any, text: Any) -> Iterator[Word]:
     has_rtl = bool((((codes >= 0x590) & (codes < 0x900)) | ((codes >= 0xFB1D) & (codes < 0xFF00))).any())
     (xx, xy), (yx, yy), (_, y0) = turn.tolist()
     matrix, x, y = raw.FS_MATRIX(), ctypes.c_double(), ctypes.c_double()
-    is_first = np.r_[True, np.diff(seen) > 1]  # after a glyph that is not visible
+    is_first = np.r_[True, np.diff(seen) > 1]  # the previous glyph is not visible
     is_far = _far(low, high)
     turned = set[int]()
     for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(seen)]):
@@ -243,7 +243,7 @@ def _far(low: Floats, high: Floats) -> NDArray[np.bool_]:
     """Return for each glyph whether it is too far from the previous one to be in the same word."""
     left, right, heights = low[:, 0], high[:, 0], high[:, 1] - low[:, 1]
     middle, higher = (low[:, 1] + high[:, 1]) / 2, np.maximum(heights[1:], heights[:-1])
-    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gaps of text to the right, and to the left
+    ahead, back = left[1:] - right[:-1], left[:-1] - right[1:]  # the gaps of left-to-right and of right-to-left text
     is_near = (np.minimum(np.abs(ahead), np.abs(back)) < 0.3 * higher) | ((ahead < 0) & (back < 0))
     is_far: NDArray[np.bool_] = np.r_[False, ~is_near | (np.abs(np.diff(middle)) > 0.6 * higher)]
     return is_far
@@ -262,14 +262,14 @@ def _shown(page: Any) -> tuple[Floats, Floats]:
     return size, np.array([(corners[1] - corners[0]) / 1000, (corners[2] - corners[0]) / 1000, corners[0]])
 
 
-# What is the same for all pages.
+# Properties of the whole document.
 
 
 def _without_running_lines(pages: list[_Page]) -> list[_Page]:
     """Return the pages without headers, footers and page numbers.
 
-    These are the two outermost lines of a margin if they are no larger than the body text, and recur at the same height
-    on at least ``RUNNING`` pages with the same text except for numbers, or with a number that increases with the pages.
+    These are the two outermost lines of a margin, if no larger than the body text, that recur at the same height on at
+    least ``RUNNING`` pages with the same text except for numbers, or with a number that increases with the pages.
     """
     body = _body_size(pages)
     rows = [
@@ -290,7 +290,7 @@ def _without_running_lines(pages: list[_Page]) -> list[_Page]:
 
 
 def _running_keys(page: _Page, number: int, row: list[int], is_top: bool) -> list[object]:
-    """Return what a header or footer shares with those of other pages: its words, or its distance to a number."""
+    """Return what a header or footer shares with other pages: its words, or its distance to a number."""
     text = " ".join(page.texts[word] for word in row)
     place = is_top, round(float(page.numbers[row[0], BASELINE]) / 3)
     alike = re.sub(r"\d+", "#", "#" if re.fullmatch("[ivxlc]+", text) else text)
@@ -298,7 +298,7 @@ def _running_keys(page: _Page, number: int, row: list[int], is_top: bool) -> lis
 
 
 def _margin_rows(page: _Page) -> Iterator[tuple[bool, list[int]]]:
-    """Yield the two outermost lines of each margin: whether it is the top one, and the numbers of the words."""
+    """Yield the two outermost lines of each margin: whether it is the top margin, and the indexes of the words."""
     if not page.texts:
         return
     heights, sizes = page.numbers[:, BASELINE], page.numbers[:, SIZE]
@@ -336,7 +336,7 @@ _FIRSTS = frozenset(
     ["all", "anti", "cross", "ex", "half", "ill", "multi", "non", "post", "pre", "self", "semi", "well"]
 )
 """Words that are often followed by a hyphen inside a line."""
-_HYPHENATED = re.compile(f"(?<![a-zà-ÿ])([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")  # matches every word once
+_HYPHENATED = re.compile(f"(?<![a-zà-ÿ])([a-zà-ÿ]+){_OPEN}([a-zà-ÿ]+)")  # matches every word exactly once
 
 
 class _Writer:
@@ -351,7 +351,7 @@ class _Writer:
         self._last: Line | None = None
 
     def add_page(self, lines: list[Line], size: tuple[float, float]) -> None:
-        """Add the lines of the next page."""
+        """Append the lines of the next page."""
         page, boxes = len(self._places) + 1, list[tuple[float, ...]]()
         spacings = _spacings(lines)
         for number, line in enumerate(lines):
@@ -391,7 +391,7 @@ class _Writer:
         return boxes
 
     def _level(self, line: Line) -> int:
-        """Return the level of a heading, or 0 for other lines. A heading has letters and is not a paragraph."""
+        """Return the level of a heading, or 0 for other lines. A heading contains letters and is not a paragraph."""
         if line.size < HEADING * self._body or line.is_row or line.words[0].is_turned:
             return 0
         text = str(line)
@@ -401,7 +401,7 @@ class _Writer:
     def _between(self, before: Line, line: Line, spacing: float, *, is_same_page: bool) -> str:
         """Return the text between two lines: a blank if the second continues the first, otherwise line breaks."""
         level, size = self._level(line), max(line.size, before.size)
-        step = line.baseline - before.baseline if is_same_page else -1.0  # back at the top
+        step = line.baseline - before.baseline if is_same_page else -1.0  # the text continues at the top
         is_same_block = is_same_page and before.block == line.block
         if self._level(before) != level:
             return "\n\n"
@@ -414,7 +414,7 @@ class _Writer:
         return _between_text(before, line, is_near, is_next=step < 0 or not is_same_block, is_above=step < 0)
 
     def loaded(self) -> LoadedText:
-        """Return the text, with hyphenated words joined where that is certain."""
+        """Return the text, with hyphenated words joined where this is safe."""
         text, gone = _joined("".join(self._pieces))
         boxes = np.concatenate(self._boxes)
         boxes[:, :2] -= np.searchsorted(gone, boxes[:, :2])
@@ -433,7 +433,7 @@ def _spacings(lines: list[Line]) -> dict[int, float]:
 
 
 def _gap(line: Line, number: int, pitch: float) -> str:
-    """Return the text before a word. In code, which has a pitch, it is as many blanks as there is room for."""
+    """Return the text before a word. In code, which has a pitch, the blanks fill the gap."""
     if number in line.cells:
         return " | "
     if not pitch:
@@ -444,7 +444,7 @@ def _gap(line: Line, number: int, pitch: float) -> str:
 
 
 def _between_text(before: Line, line: Line, is_near: bool, is_next: bool, is_above: bool) -> str:
-    """Return the text between two lines of text. ``is_next`` is whether a column or page may end between them."""
+    """Return the text between two lines of text; ``is_next`` allows a change of column or page between them."""
     first, last = line.words[0].text, before.words[-1].text
     goes_on = first[0].islower() and last[-1] not in ".!?:;"
     if (is_near or is_above or goes_on) and _DIVIDED.search(f"{last}\n{first}"):
@@ -457,7 +457,7 @@ def _between_text(before: Line, line: Line, is_near: bool, is_next: bool, is_abo
 
 
 def _is_wrapped(before: Line, line: Line) -> bool:
-    """Return whether the first word of a line had no room on the line before, which has about the same indent."""
+    """Return whether the first word of a line would not have fitted on the previous one, which has a similar indent."""
     first, last, size = line.words[0], before.words[-1], max(line.size, before.size)
     if before.is_rtl:
         room, indent = last.left - before.left, before.right - before.words[0].right

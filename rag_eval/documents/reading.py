@@ -1,7 +1,7 @@
-"""Read documents: text files as they are, other formats with loaders in a separate process.
+"""Read documents: text files unchanged, other formats with loaders in a separate process.
 
-A parser may hang, crash or exhaust the memory on a malicious file. Therefore one process runs the loaders for all
-threads. It is killed when a file takes too long, and started again for the next one.
+A parser may hang, crash or exhaust the memory on a malicious file. One process therefore runs the loaders for all
+threads. It is killed if a file takes too long, and restarted for the next one.
 """
 
 import atexit
@@ -43,19 +43,19 @@ LOADER = Kind(
     "loader",
     {"text": None} | {name: path for name, (path, _) in LOADERS.items()},
     foreign="rag_eval.documents.reading:ForeignLoader",
-    nothing="The file as it is, which must be UTF-8.",
+    nothing="The unchanged file, which must be UTF-8.",
 )
-"""The kind of parts that read files. Files with other suffixes are read as text."""
+"""The kind of part that reads files. Files with other suffixes are read as text."""
 
 SECONDS = 60.0
-"""The time limit of a loader for a file, plus one second for every ``BYTES_A_SECOND`` of it."""
+"""Time limit of a loader for a file; one second is added for every ``BYTES_A_SECOND`` of it."""
 BYTES_A_SECOND = 100_000
 MEMORY = 2**31
-"""The memory limit of the process in bytes, on systems that support it."""
+"""Memory limit of the process in bytes, on systems that support it."""
 LOOK_SECONDS = 1.0
 SHOWN = 3
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
-"""The environment variables that the process gets. API keys are not among them."""
+"""Environment variables that the process receives. API keys are not among them."""
 
 
 class ForeignLoader(ForeignFunction):
@@ -207,13 +207,13 @@ def _bytes_of(path: Path) -> bytes:
 
 
 class LeftOut:
-    """Collects the files that cannot be read. As a text, it lists the first ones."""
+    """Collects the files that cannot be read. Its text lists the first ones."""
 
     def __init__(self) -> None:
         self.sentences: dict[str, str] = {}
-        """The reasons by the name of the file."""
+        """Reasons by file name."""
         self.unfinished = 0
-        """The number of files that may be readable at another time."""
+        """Number of files that may be readable at another time."""
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -239,7 +239,7 @@ FAULTS = {kind.__name__: kind for kind in (ConfigurationError, UnfinishedDocumen
 
 
 class _Answer(Record):
-    """What the process returns for a file: its text, the picture of a page, or an error."""
+    """Answer of the loader process for a file: its text, the picture of a page, or an error."""
 
     model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -248,7 +248,7 @@ class _Answer(Record):
     boxes: bytes = b""
     picture: bytes = b""
     fault: str = ""
-    """The name of the error."""
+    """Name of the error."""
     reason: str = ""
     is_broken: bool = False
     """Whether the process must be replaced."""
@@ -273,11 +273,11 @@ class _LoaderProcess:
     def ask(self, task: bytes, data: bytes) -> _Answer:
         """Return the answer for a file. Raises as ``load_file``."""
         with self._lock:
-            for _ in range(2):  # the process may have been killed or short of memory for another reason
+            for _ in range(2):  # the process may have been killed or have run out of memory for another reason
                 try:
                     answer = self._answer(task, data)
                 except BaseException:
-                    self.end()  # a late answer would be taken for that of the next file
+                    self.end()  # a late answer would be attributed to the next file
                     raise
                 if not answer.is_broken:
                     break
@@ -322,12 +322,12 @@ class _LoaderProcess:
             # -P keeps modules in the current folder from being imported.
             command = [sys.executable, "-P", "-c", "from rag_eval.documents.reading import serve; serve()"]
             environment = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
-            environment["PYTHONPATH"] = path  # for modules of users
+            environment["PYTHONPATH"] = path  # for users' modules
             self._process = subprocess.Popen(  # noqa: S603  # our own code
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
             )
             if self._process.stdout is not None:
-                self._process.stdout.readline()  # wait until it is ready: the time limit excludes starting
+                self._process.stdout.readline()  # wait until it is ready, so that the time limit excludes starting
         return self._process
 
 
@@ -353,7 +353,7 @@ def _pickled(loader: Loader) -> bytes:
 
 
 def serve() -> None:
-    """Answer the tasks on standard input until it ends, within the limits."""
+    """Answer tasks from standard input until it closes, within the limits."""
     _limit_memory()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -374,7 +374,7 @@ def _end_with(parent: int) -> None:
 
 
 def _answer_to(task: bytes, data: bytes) -> _Answer:
-    """Return the text of a file by a pickled loader, or the picture of a page if the task is JSON."""
+    """Return the text of a file read by a pickled loader, or the picture of a page if the task is JSON."""
     try:
         if task.startswith(b"["):
             from rag_eval.documents.pdf import draw_page
@@ -383,7 +383,7 @@ def _answer_to(task: bytes, data: bytes) -> _Answer:
         return _text_answer(_loader(task).load(data))
     except tuple(FAULTS.values()) as error:
         return _Answer(fault=type(error).__name__, reason=str(error))
-    except MemoryError:  # perhaps because of earlier files, so a new process tries again
+    except MemoryError:  # earlier files may have filled the memory, so a new process tries again
         return _broken(f"takes more than {MEMORY / 2**30:.0f} GB of memory to read")
     except Exception as error:  # noqa: BLE001  # a faulty loader must not end the process
         return _unreadable(f"cannot be read ({as_sentence(error)})")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 GUTTER = 0.8
-"""The minimum width of a gutter, relative to the size of the text."""
+"""Minimum width of a gutter, relative to the size of the text."""
 DEEPEST = 8
 _LABEL = re.compile(r"\W{1,2}|[(\[]?[\dA-Za-z]{1,3}[.):\]]{1,2}")
 """The label of a list item or an equation, which is not a column."""
@@ -45,7 +45,7 @@ class Word(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """Words in reading order. ``cells`` are the numbers of the words that start another cell of a row.
+    """Words in reading order. ``cells`` are the indexes of the words that start a new cell of a row.
 
     ``left`` and ``right`` are the edges of its column, which ``block`` identifies on the page.
     """
@@ -81,7 +81,7 @@ class Line:
 
 
 class Segment(NamedTuple):
-    """Words that a file draws one after the other on a line."""
+    """Words that a file draws consecutively on a line."""
 
     words: list[Word]
     left: float
@@ -108,7 +108,7 @@ def is_right_to_left(letters: Sequence[str]) -> bool:
 
 
 def in_clusters(letters: Iterable[str]) -> list[str]:
-    """Return letters, each with the combining marks that follow it."""
+    """Return each letter together with the combining marks that follow it."""
     clusters: list[str] = []
     for letter in letters:
         if clusters and unicodedata.combining(letter):
@@ -184,7 +184,7 @@ def rows_of(segments: Iterable[OnLine]) -> list[list[OnLine]]:
 
 
 def _in_order(words: list[Word]) -> list[Word]:
-    """Return the words of a line in reading order, with runs in the opposite direction."""
+    """Return the words of a line in reading order, reversing runs in the opposite direction."""
     is_rtl = _is_rtl(words)
     across = sorted(words, key=lambda word: word.left + word.right)
     if is_rtl:
@@ -215,7 +215,7 @@ Part = tuple[str, list[Segment], list[Segment]]
 
 
 def _divided(segments: list[Segment]) -> list[Part] | None:
-    """Return the parts that the best gutter divides, from the top, or None without a gutter."""
+    """Return the parts that the best gutter separates, from the top, or None if there is no gutter."""
     numbers = np.array([(segment.left, segment.right, segment.baseline, segment.size) for segment in segments])
     left, right, height = numbers[:, 0], numbers[:, 1], numbers[:, 2]
     size = float(np.median(numbers[:, 3]))
@@ -227,7 +227,7 @@ def _divided(segments: list[Segment]) -> list[Part] | None:
 
 
 def _gutters(left: Floats, right: Floats, height: Floats, size: float) -> list[float]:
-    """Return where gutters may end, first those that divide the most and are crossed the least."""
+    """Return where gutters may end, sorted by how much they separate and how little crosses them."""
     scored = []
     for place in np.unique(np.round(left / 2) * 2)[1:].tolist():
         if min(np.sum(left >= place - 1.5), np.sum(right <= place - GUTTER * size)) < 2:
@@ -242,7 +242,7 @@ def _gutters(left: Floats, right: Floats, height: Floats, size: float) -> list[f
 
 
 def _parts(segments: list[Segment], sides: NDArray[np.int64], bands: NDArray[np.int64], size: float) -> list[Part]:
-    """Return what a gutter divides, band by band. Neighbouring plain parts are joined."""
+    """Return the parts that a gutter separates, band by band. Neighbouring plain parts are joined."""
     by_band: dict[int, tuple[list[Segment], ...]] = {}
     for segment, side, band in zip(segments, sides.tolist(), bands.tolist(), strict=True):
         by_band.setdefault(band, ([], [], []))[side].append(segment)
@@ -296,17 +296,17 @@ class _Side:
 
     @property
     def fill(self) -> float:
-        """The share of the width that its median row fills."""
+        """Share of the width that its median row fills."""
         return float(np.median(self.rights - self.lefts)) / max(1.0, float(self.rights.max() - self.lefts.min()))
 
     @property
     def length(self) -> float:
-        """The number of characters of its median row."""
+        """Number of characters of its median row."""
         return float(np.median([sum(segment.length for segment in row) for row in self.rows]))
 
     @property
     def flush(self) -> float:
-        """The share of rows that end at the right edge."""
+        """Share of rows that end at the right edge."""
         return float(np.mean(np.abs(self.rights - self.rights.max()) < 1.5))
 
     @property
@@ -343,7 +343,7 @@ def _kind(first: list[Segment], second: list[Segment], size: float) -> str:
 
 
 def _are_beside(left: _Side, right: _Side) -> bool:
-    """Return whether the sides have rows beside each other, and not just the labels of a list."""
+    """Return whether the sides have rows beside each other, and not only the labels of a list."""
     if min(len(left.rows), len(right.rows)) < 2 or left.has_labels or right.has_labels:
         return False
     return bool(left.heights.max() >= right.heights.min() and right.heights.max() >= left.heights.min())

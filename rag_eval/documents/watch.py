@@ -9,14 +9,14 @@ from rag_eval.errors import EmptyCorpusError
 from rag_eval.storage.files import file_sha256, kept_sha256, matching_files
 
 REST_SECONDS = 1.0
-"""The time without changes after which changes are reported."""
+"""Seconds without changes after which changes are reported."""
 LONGEST_SECONDS = 30.0
-"""The time after which changes are reported even if they continue."""
+"""Seconds after which changes are reported even if more arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusChange:
-    """The added, changed and removed documents, by their path in the folder."""
+    """Added, changed and removed documents, by their path in the folder."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -46,7 +46,7 @@ class CorpusWatch:
     def changes(self, stop: threading.Event) -> Iterator[CorpusChange]:
         """Yield the difference from the accepted state whenever changes have settled, until ``stop`` is set.
 
-        Changes that are not accepted are yielded again, together with later ones. Raises ``CorpusFolderError`` if the
+        Changes that are not accepted are yielded again with later ones. Raises ``CorpusFolderError`` if the
         folder was removed.
         """
         from watchfiles import watch

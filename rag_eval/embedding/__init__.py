@@ -1,4 +1,4 @@
-"""Turning texts into vectors; an embedder is added by its file and its line here."""
+"""Turn texts into vectors. To add an embedder, write its file and register it here."""
 
 from rag_eval.parts import Kind
 

@@ -41,16 +41,16 @@ from rag_eval.types.ids import text_sha256
 T = TypeVar("T")
 
 BLOCK = 1_024
-"""How many new vectors of a local embedder are stored at once; those of a remote one are stored as they come."""
+"""How many new vectors of a local embedder are stored at once. Those of a remote one are stored as they arrive."""
 
 UNKNOWN = -1
-"""The number of tokens of a text if it was not counted."""
+"""Number of tokens of a text that was not counted."""
 
 logger = logging.getLogger(__name__)
 
 Tokens = NDArray[np.int32]
 Batches = Callable[[Sequence[str]], Iterable[EmbeddedBatch]]
-"""Embeds texts, in batches as they are ready."""
+"""Embeds texts and yields batches as they are ready."""
 
 
 class VectorRows(KeyedRows):
@@ -76,7 +76,7 @@ class VectorRows(KeyedRows):
         sizes = sorted({_dimension(file) for file in files})
         if sizes and len({*sizes, dimension or sizes[0]}) > 1:
             raise ArtifactError(
-                f"the embedding cache {str(self.folder)!r} is for one model, but met vectors of {sizes[0]} and of "
+                f"the embedding cache {str(self.folder)!r} is for one model, but has vectors of {sizes[0]} and of "
                 f"{sizes[1] if len(sizes) > 1 else dimension} numbers: give embedders of different models different "
                 "names, or remove the folder if the model was replaced"
             )
@@ -97,9 +97,9 @@ class VectorRows(KeyedRows):
         return found, vectors, tokens
 
     def keep(self, digests: Keys, vectors: Vectors, tokens: Tokens | None = None) -> None:
-        """Store vectors, and remove older ones of another dimension, which are of a model that was replaced.
+        """Store vectors, and remove older ones with another dimension, which belong to a replaced model.
 
-        If the disk cannot be written, that is logged and the run continues. Raises ``ArtifactError`` if vectors that
+        If the disk cannot be written, this is logged and the run continues. Raises ``ArtifactError`` if vectors that
         are in use have another dimension.
         """
         self.sized(vectors.shape[1])
@@ -120,19 +120,20 @@ def _dimension(file: RowFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """Of the texts asked for, ``misses`` were embedded and ``hits`` (repeats too) were not."""
+    """Of the requested texts, ``misses`` were embedded and ``hits`` (including repeats) were not."""
 
     hits: int = 0
     misses: int = 0
 
 
 class CachedEmbedder:
-    """An embedder that embeds only texts whose vectors are not in a folder: same name, dimension and vectors.
+    """Wraps an embedder, and embeds only texts whose vectors are not in a folder.
 
-    New vectors are stored in blocks while embedding continues, so that a crash loses one block at most. Vectors of a
-    ``remote`` embedder are stored as they come, and all threads and processes that share the cache take turns to embed,
-    so that no text is paid for twice. With ``made_since``, vectors cached earlier are embedded again. The
-    cache key is the embedder's ``identity`` or ``name``, which must contain every setting that changes vectors.
+    The name, the dimension and the vectors are those of the embedder. New vectors are stored in blocks while embedding
+    continues, so that a crash loses one block at most. Vectors of a ``remote`` embedder are stored as they arrive, and
+    only one of the threads and processes that share the cache embeds at a time, so that no text is paid for twice. With
+    ``made_since``, vectors cached earlier are embedded again. The cache key is the embedder's ``identity`` or ``name``,
+    which must contain every setting that changes vectors.
 
     Raises what the embedder raises; ``ConfigurationError`` if it returns the wrong number or size of vectors, or NaN;
     ``ArtifactError`` if its vectors differ in size from those cached.
@@ -152,9 +153,9 @@ class CachedEmbedder:
             raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for the embedding cache")
         self._embedder = embedder
         self.name = embedder.name
-        """The embedder's."""
+        """The name of the wrapped embedder."""
         self.symmetric = getattr(embedder, "symmetric", False) is True
-        """The embedder's."""
+        """Whether the wrapped embedder is symmetric."""
         self.statistics = CacheStatistics()
         """Hits and misses of all calls so far."""
         self._counting = threading.Lock()
@@ -166,7 +167,7 @@ class CachedEmbedder:
 
     @property
     def dimension(self) -> int:
-        """The embedder's, or that of the cached vectors if the embedder does not know it yet."""
+        """The dimension of the embedder, or of the cached vectors if the embedder does not know it yet."""
         return self.known_dimension or self._embedder.dimension
 
     @property
@@ -176,12 +177,12 @@ class CachedEmbedder:
 
     @property
     def folders(self) -> list[Path]:
-        """The folders of the vectors of texts and, unless it is symmetric, of questions."""
+        """The folders of the vectors of texts and, unless the embedder is symmetric, of questions."""
         return list(dict.fromkeys((self._rows.folder, self._query_rows.folder)))
 
     @property
     def usage(self) -> Usage:
-        """The embedder's: cached vectors cost nothing."""
+        """The usage of the embedder. Cached vectors cost nothing."""
         if isinstance(self._embedder, ReportsUsage):
             return self._embedder.usage
         return Usage(requests=0, texts=self.statistics.misses, tokens=None, cost=None)
@@ -223,7 +224,7 @@ class CachedEmbedder:
         return _in_blocks(embedder.embed, texts)
 
     def _vectors(self, texts: Sequence[str], rows: VectorRows, batches: Batches, lock: str | None = None) -> Vectors:
-        """Return cached vectors, and embed the other texts, each distinct text once.
+        """Return cached vectors, and embed the remaining texts, each distinct text once.
 
         With a ``lock``, and always with a remote embedder, one caller embeds at a time.
         """
@@ -249,7 +250,7 @@ class CachedEmbedder:
         return by_text
 
     def _count(self, texts: int, misses: int, tokens: Tokens | None) -> None:
-        """Count hits and misses, and the tokens of cached texts."""
+        """Record hits and misses, and the tokens of cached texts."""
         with self._counting:
             before = self._cached_tokens
             self._cached_tokens = None if before is None or tokens is None else before + int(tokens.sum())
@@ -277,7 +278,7 @@ class CachedEmbedder:
         return counted
 
     def _embed_missing(self, texts: Sequence[str], digests: Keys, rows: VectorRows, batches: Batches) -> Vectors:
-        """Embed the texts and store their vectors block by block, even if an error ends it."""
+        """Embed the texts and store their vectors block by block, even if an error interrupts it."""
         vectors: Vectors | None = None
         tokens, is_done = np.full(len(texts), UNKNOWN, np.int32), np.zeros(len(texts), bool)
         unsaved: list[int] = []
@@ -291,7 +292,7 @@ class CachedEmbedder:
             unsaved.clear()
             try:
                 counts = self._tokens([texts[place] for place in places], tokens[places])
-            finally:  # paid vectors are stored whatever counting raises
+            finally:  # store paid vectors even if counting raises
                 rows.keep(digests[places], vectors[places], counts)
 
         try:

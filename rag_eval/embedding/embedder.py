@@ -1,4 +1,4 @@
-"""The interface of embedders, what the built-in ones share, and the checks of texts and vectors."""
+"""Define the interface of embedders and the checks of texts and vectors."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an embedder has used since it was created.
+    """Usage of an embedder since it was created.
 
-    ``requests`` counts network calls with retries, ``texts`` those that got a vector, ``tokens`` what the model read,
-    and ``cost`` is in US dollars. Tokens and cost are None if they are not known.
+    ``requests`` counts network calls including retries, ``texts`` the texts that got a vector, and ``tokens`` what the
+    model read. ``cost`` is in US dollars. Tokens and cost are None if unknown.
     """
 
     requests: int
@@ -34,7 +34,7 @@ class Usage:
 
 @runtime_checkable
 class ReportsUsage(Protocol):
-    """An embedder that reports its usage. Optional: an ``Embedder`` need not."""
+    """An embedder that reports its usage, which is optional."""
 
     @property
     def usage(self) -> Usage: ...
@@ -68,11 +68,11 @@ class Embedder(Protocol):
         return np.asarray(self.embed([text])[0], np.float32)
 
 
-_counting = threading.Lock()  # one for all embedders, so that they can be pickled and copied
+_counting = threading.Lock()  # one lock for all embedders, so that they can be pickled and copied
 
 
 class BuiltInEmbedder(ABC):
-    """A built-in embedder: its name is its identity, and it counts its usage, from many threads."""
+    """A built-in embedder: its name is its identity, and it counts its usage across threads."""
 
     _dimension: int | None = None
     _price: float | None = 0.0  # US dollars per million tokens; None if unknown
@@ -108,14 +108,14 @@ class BuiltInEmbedder(ABC):
 
     @property
     def usage(self) -> Usage:
-        """The usage so far; tokens as the service counts them, if it does."""
+        """The usage so far, with the tokens counted by the service if it reports them."""
         price, tokens = self._price, self._used.tokens
         if price is None or (price and tokens is None):
             return replace(self._used, cost=None)
         return replace(self._used, cost=price * (tokens or 0) / 1_000_000)
 
     def _count(self, requests: int = 0, texts: int = 0, tokens: int | None = 0) -> None:
-        """Add to the usage; texts with unknown tokens make the sum unknown."""
+        """Add to the usage; texts with an unknown number of tokens make the sum unknown."""
         with _counting:
             used = self._used
             total = None if tokens is None or used.tokens is None else used.tokens + tokens
@@ -123,7 +123,7 @@ class BuiltInEmbedder(ABC):
 
 
 class EmbeddedBatch(NamedTuple):
-    """The vectors of some of the texts, by their places, and the tokens of each if they were counted."""
+    """The vectors of some of the texts, with their indexes, and the tokens of each if they were counted."""
 
     places: Sequence[int]
     vectors: Vectors
@@ -135,7 +135,7 @@ class BatchEmbedder(BuiltInEmbedder):
 
     @property
     def has_batches(self) -> bool:
-        """Whether ``embed`` is not overridden, so that batches have the same vectors."""
+        """Whether ``embed`` is not overridden, so that batches contain the same vectors."""
         return type(self).embed == BatchEmbedder.embed
 
     @abstractmethod
@@ -143,7 +143,7 @@ class BatchEmbedder(BuiltInEmbedder):
         """Yield the vectors of the texts, in any order."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, in their order; without texts nothing is sent."""
+        """Return the vectors of the texts, in their order. Without texts, nothing is sent."""
         check_texts(texts)
         vectors = np.zeros((len(texts), self.known_dimension or 0), np.float32)
         for batch in self.embed_as_ready(texts):
@@ -154,7 +154,7 @@ class BatchEmbedder(BuiltInEmbedder):
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` unless it is a list of strings, ``TextEncodingError`` on a lone surrogate."""
+    """Raise ``ConfigurationError`` unless it is a list of strings, and ``TextEncodingError`` on a lone surrogate."""
     if isinstance(texts, str) or not hasattr(texts, "__len__"):
         found = "one string" if isinstance(texts, str) else preview(repr(texts))
         raise ConfigurationError(f"the texts to embed are {found}: give a list of strings")

@@ -1,4 +1,4 @@
-"""Embedders of other libraries and of users, recognised by their methods."""
+"""Adapt embedders of other libraries and of users, recognised by their methods."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ ACCEPTED = (
     "(get_text_embedding_batch), a chonkie embedder (embed_batch), a sentence-transformers model (encode) "
     "or a function from a list of texts to vectors"
 )
-# In this order: chonkie's `embed` takes one text.
+# Keep this order: chonkie's `embed` takes one text.
 _TEXTS = ("embed_documents", "get_text_embedding_batch", "embed_batch", "embed", "encode")
 _QUERY = ("embed_query", "get_query_embedding", "encode_query")
 

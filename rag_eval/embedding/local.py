@@ -1,8 +1,8 @@
-"""The default embedder: static word vectors of an installed package, without network or key.
+"""Embed with static word vectors from an installed package: the default, without a network or a key.
 
 A text's vector is the mean of its tokens' vectors, scaled to length 1. The weights (256 dimensions) and the tokenizer
-are files of the package ``wordllama``, which is not imported, because that configures the root logger and may call a
-model hub.
+are files of the package ``wordllama``. It is not imported, because importing it configures the root logger and may call
+a model hub.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BATCH = 256
 MOST_WORDS, LONGEST_WORD = 2**18, 64
-"""How many words are cached with their tokens before the cache is cleared, and of what length."""
+"""How many words are cached with their tokens before the cache is cleared, and the longest word to cache."""
 
 # No token of the vocabulary spans a space, which the model writes as ▁, or a line end: the text between them is split
 # into tokens independently.
@@ -45,7 +45,7 @@ class LocalEmbedder(BatchEmbedder):
 
     @cached_property
     def name(self) -> str:
-        """The model, with the version of the package that has its weights."""
+        """The model, with the version of the package that contains its weights."""
         try:
             return f"wordllama-l2-supercat-256@{version('wordllama')}"
         except PackageNotFoundError:
@@ -60,7 +60,7 @@ class LocalEmbedder(BatchEmbedder):
             vectors = np.zeros((len(ids), self.dimension), np.float32)
             lengths = np.array([len(tokens) for tokens in ids])
             flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
-            # Adds row by row in the order of the tokens: bit for bit the sum of each text alone.
+            # Add rows one by one in the order of the tokens: the sum is the same, bit for bit, as for each text alone.
             counted = csr_array(
                 (np.ones(len(flat), np.float32), flat, np.append(0, np.cumsum(lengths))), (len(ids), len(weights))
             )

@@ -29,21 +29,21 @@ NAMED_IN_ERRORS = 3
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The texts of one request, and their places in the list of all texts."""
+    """The texts of one request, and their indexes in the list of all texts."""
 
     places: list[int]
     texts: list[str]
 
 
 def make_batches(texts: Sequence[str], limits: "OpenAIEmbedder") -> list[Batch]:
-    """Return the texts but empty ones, in their order, in as few batches as the limits allow.
+    """Return the non-empty texts, in their order, in as few batches as the limits allow.
 
     Raises ``ConfigurationError``, naming the texts, if some have too many tokens, and ``TextEncodingError`` on a lone
     surrogate.
     """
     filled = [(place, text) for place, text in enumerate(texts) if text]
     sizes = [len(encode_utf8(text, f"text {place}")) for place, text in filled]
-    # A token has at least one byte: if the bytes fit, the tokens do, and need not be counted.
+    # A token has at least one byte: if the bytes fit, so do the tokens, which need not be counted.
     if sum(sizes) > (limits.max_tokens or sum(sizes)) or max(sizes, default=0) > (limits.max_tokens_per_text or 2**63):
         sizes = [count_tokens(text, limits.encoding) for _, text in filled]
         _check_sizes(filled, sizes, limits)
@@ -75,7 +75,7 @@ def _check_sizes(texts: Sequence[tuple[int, str]], sizes: Sequence[int], limits:
 
 
 class BadAnswerError(ValueError):
-    """An unusable answer, in words that follow "the service …"; nothing in it is quoted."""
+    """An unusable answer, worded to follow "the service …"; nothing in it is quoted."""
 
 
 def read_vectors(answer: object, count: int, dimension: int | None) -> Vectors:
@@ -86,19 +86,19 @@ def read_vectors(answer: object, count: int, dimension: int | None) -> Vectors:
     """
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list):
-        raise BadAnswerError("answered no list of vectors")
+        raise BadAnswerError("returned no list of vectors")
     if len(data) != count:
-        raise BadAnswerError(f"answered {len(data)} vectors for {count} texts")
+        raise BadAnswerError(f"returned {len(data)} vectors for {count} texts")
     items = {item["index"]: item for item in data if isinstance(item, dict) and type(item.get("index")) is int}
     if items.keys() != set(range(count)):
-        raise BadAnswerError(f"numbered the vectors of {count} texts with an index that is missing, twice or too large")
+        raise BadAnswerError(f"returned vectors of {count} texts with an index that is missing, repeated or too large")
     vectors = [_read_vector(items[index].get("embedding"), index) for index in range(count)]
     size = dimension or len(vectors[0])
     for index, vector in enumerate(vectors):
         if len(vector) != size:
-            raise BadAnswerError(f"answered {len(vector)} numbers for item {index}, not {size}")
+            raise BadAnswerError(f"returned {len(vector)} numbers for item {index}, not {size}")
         if not np.isfinite(vector).all():
-            raise BadAnswerError(f"answered NaN or infinite numbers for item {index}")
+            raise BadAnswerError(f"returned NaN or infinite numbers for item {index}")
     return np.stack(vectors)
 
 
@@ -110,14 +110,14 @@ def _read_vector(value: object, index: int) -> Vectors:
             else:
                 vector = np.array(value, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise BadAnswerError(f"answered a vector for item {index} that cannot be read") from None
+        raise BadAnswerError(f"returned a vector for item {index} that cannot be read") from None
     if vector.ndim != 1 or not len(vector):
-        raise BadAnswerError(f"answered a vector of shape {vector.shape} for item {index}")
+        raise BadAnswerError(f"returned a vector of shape {vector.shape} for item {index}")
     return vector
 
 
 def read_tokens(answer: object) -> int | None:
-    """Return the number of tokens that the service read; None if it does not say."""
+    """Return the number of tokens that the service read, or None if it does not report it."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     counts = [usage.get(field) for field in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     return next((count for count in counts if type(count) is int and count > 0), None)
@@ -150,28 +150,32 @@ class OpenAIEmbedder(BatchEmbedder):
 
     symmetric = True
     remote = True
-    cost = "by the token, as price_per_million_tokens says"
+    cost = "by the token, at price_per_million_tokens"
 
-    model: Annotated[Name, Shown, Field(description="The model's name.")] = "text-embedding-3-small"
+    model: Annotated[Name, Shown, Field(description="Name of the model.")] = "text-embedding-3-small"
     _: KW_ONLY
-    dimensions: Annotated[OptionalCount, Field(description="The number of dimensions to request; null: all.")] = None
+    dimensions: Annotated[OptionalCount, Field(description="Number of dimensions to request; null: all.")] = None
     base_url: Annotated[
         Address | None,
-        Field(description="The address of the service, without credentials; null: OPENAI_BASE_URL, else OpenAI's."),
+        Field(description="Address of the service, without credentials; null: OPENAI_BASE_URL, else OpenAI's."),
     ] = None
     api_key: Annotated[Secret, PythonOnly] = None
-    max_texts: Annotated[Count, Running, Field(description="The most texts of one request.")] = 2_048
-    max_tokens: Annotated[OptionalCount, Running, Field(description="The most tokens of one request.")] = 300_000
-    max_tokens_per_text: Annotated[OptionalCount, Running, Field(description="The most tokens of one text.")] = 8_192
-    encoding: Annotated[Name, Running, Field(description="The tiktoken encoding that counts tokens.")] = "cl100k_base"
-    encoding_format: Annotated[EncodingFormat, Running, Field(description="float for servers without base64.")] = (
-        "base64"
+    max_texts: Annotated[Count, Running, Field(description="Maximum number of texts per request.")] = 2_048
+    max_tokens: Annotated[OptionalCount, Running, Field(description="Maximum number of tokens per request.")] = 300_000
+    max_tokens_per_text: Annotated[OptionalCount, Running, Field(description="Maximum number of tokens per text.")] = (
+        8_192
     )
-    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 60.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 5
+    encoding: Annotated[Name, Running, Field(description="Tiktoken encoding to count tokens with.")] = "cl100k_base"
+    encoding_format: Annotated[
+        EncodingFormat, Running, Field(description="Encoding of the vectors; use float for servers without base64.")
+    ] = "base64"
+    concurrency: Annotated[Count, Running, Field(description="Maximum number of concurrent requests.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Timeout of a request in seconds.")] = 60.0
+    max_retries: Annotated[Whole, Running, Field(description="Maximum number of retries of a request.")] = 5
     price_per_million_tokens: Annotated[
-        StrictFloat | None, Running, Field(ge=0, description="US dollars; null: OpenAI's list price if it is known.")
+        StrictFloat | None,
+        Running,
+        Field(ge=0, description="Price in US dollars; null: OpenAI's list price, if known."),
     ] = None
     retries: Annotated[RetryPolicy | None, PythonOnly] = None
 
@@ -180,7 +184,7 @@ class OpenAIEmbedder(BatchEmbedder):
         most, longest = self.max_tokens, self.max_tokens_per_text
         if most is not None and longest is not None and longest > most:
             raise ConfigurationError(
-                f"max_tokens_per_text is {longest:,} and max_tokens {most:,}: a text may not be longer than a request"
+                f"max_tokens_per_text is {longest:,} and max_tokens {most:,}: a text must not be longer than a request"
             )
         self._retries = self.retries or RetryPolicy(max_retries=self.max_retries)
         self._client = OpenAIClient(self.base_url, revealed(self.api_key), self.timeout)
@@ -196,7 +200,7 @@ class OpenAIEmbedder(BatchEmbedder):
 
     @property
     def name(self) -> str:
-        """The model and its dimension, and the server if it is not OpenAI's."""
+        """The model and its dimension, and the server unless it is OpenAI's."""
         name = self.model if self._known is None else f"{self.model}/{self._known}"
         return name if self._client.server == DEFAULT_HOST else f"{name}@{self._client.server}"
 
@@ -206,7 +210,7 @@ class OpenAIEmbedder(BatchEmbedder):
         if self._dimension is None:
             self.embed(["dimension"])
         if self._dimension is None:
-            raise ServiceError(f"{self.name} answered without a vector: check the model and base_url")
+            raise ServiceError(f"{self.name} returned no vector: check the model and base_url")
         return self._dimension
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -214,9 +218,10 @@ class OpenAIEmbedder(BatchEmbedder):
         return [count_tokens(text, self.encoding) for text in texts]
 
     def embed_as_ready(self, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
-        """Yield the vectors of the texts, a batch for each answer.
+        """Yield the vectors of the texts, one batch per answer.
 
-        After a batch has failed for good no other is sent, those in progress are finished, and then it raises.
+        After a batch has failed for good, no further batch is sent, those in progress are finished, and the error is
+        raised.
         """
         stopped = threading.Event()
         failed: list[tuple[Batch, Failure]] = []
@@ -263,7 +268,7 @@ class OpenAIEmbedder(BatchEmbedder):
             with self._learning:
                 self._dimension = known = self._dimension or vectors.shape[1]
             if known != vectors.shape[1]:
-                raise BadAnswerError(f"answered vectors of {vectors.shape[1]} numbers, and of {known} before")
+                raise BadAnswerError(f"returned vectors of {vectors.shape[1]} numbers, and of {known} before")
         except BadAnswerError as error:
             reason = f"{self._client.host} {error}"
             return Failure(reason, "check that model, dimensions and encoding_format suit the server")

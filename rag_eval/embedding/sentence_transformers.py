@@ -1,4 +1,4 @@
-"""Embeddings by a model of the sentence-transformers library, an optional dependency."""
+"""Embed with a model of the sentence-transformers library, an optional dependency."""
 
 import importlib
 import logging
@@ -26,18 +26,18 @@ OWNER = "sentence-transformers"
 """The owner of the models that the library finds by their bare names."""
 
 DIGEST_CHARACTERS = 16
-# Every model has one of these at its top.
+# Every model has one of these files in its folder.
 LANDMARKS = ("config.json", "modules.json", "config_sentence_transformers.json")
 
 logger = logging.getLogger(__name__)
 
 
 def model_name(model: str, revision: str | None = None, owners: tuple[str, ...] = ()) -> str:
-    """Return the model with what identifies its files.
+    """Return the name of the model with an identifier of its files.
 
-    For a folder, that is its name and the digest of its files, wherever it is; for a model of the Hugging Face hub, the
-    commit on this machine, found under its name or as one of ``owners``; else the revision, if any. Nothing is loaded
-    or downloaded. Raises ``ConfigurationError`` if a file of the folder cannot be read.
+    The identifier is the digest of the files of a folder, or the commit of a Hugging Face model on this machine, found
+    under its name or as one of ``owners``, or else the revision. Nothing is loaded or downloaded. Raises
+    ``ConfigurationError`` if a file of the folder cannot be read.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -48,7 +48,7 @@ def model_name(model: str, revision: str | None = None, owners: tuple[str, ...] 
 
 
 def _folder_sha256(folder: Path) -> str:
-    """Return the digest of all files but hidden ones, which tools leave in the folder."""
+    """Return the digest of all files except hidden ones, which tools leave in the folder."""
     try:
         paths = sorted(
             path
@@ -63,7 +63,7 @@ def _folder_sha256(folder: Path) -> str:
 
 
 def _commit(repository: str, revision: str | None) -> str | None:
-    """Return the commit of a model in the cache of the hub, if it is there."""
+    """Return the commit of a model in the local Hugging Face cache, if it is there."""
     try:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
@@ -112,16 +112,16 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     symmetric = False  # models may have different prompts for texts and questions
     packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
-    model: Annotated[Any, name_or_object("encode"), Shown, Field(description="The model's name or folder.")]
+    model: Annotated[Any, name_or_object("encode"), Shown, Field(description="Name or folder of the model.")]
     _: KW_ONLY
     given_name: Annotated[str | None, PythonOnly] = Field(default=None, alias="name", kw_only=True)
-    revision: Annotated[Name | None, Field(description="The model's version: a branch, a tag or a commit.")] = None
+    revision: Annotated[Name | None, Field(description="Version of the model: a branch, a tag or a commit.")] = None
     device: Annotated[
-        Name | None, Running, Field(description="The device, such as cpu or cuda; null: the best available.")
+        Name | None, Running, Field(description="Device, such as cpu or cuda; null: the best available.")
     ] = None
-    batch_size: Annotated[Count, Running, Field(description="How many texts are embedded at once.")] = 32
+    batch_size: Annotated[Count, Running, Field(description="Number of texts to embed at once.")] = 32
     normalize: Annotated[StrictBool, Field(description="Scale vectors to length 1.")] = False
-    truncate_dim: Annotated[OptionalCount, Field(description="The number of leading dimensions to keep.")] = None
+    truncate_dim: Annotated[OptionalCount, Field(description="Number of leading dimensions to keep.")] = None
     allow_download: Annotated[StrictBool, Running, Field(description="Download the model if it is missing.")] = False
 
     def __post_init__(self) -> None:
@@ -141,12 +141,12 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
 
     @property
     def remote(self) -> bool:
-        """If it may download the model."""
+        """Whether it may download the model."""
         return self.allow_download
 
     @property
     def dimension(self) -> int:
-        """The dimension of a vector; a text is embedded for it."""
+        """The dimension of a vector. A text is embedded to find it."""
         if self._dimension is None:
             self._dimension = self.embed(["dimension"]).shape[1]
         return self._dimension
@@ -189,14 +189,14 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
 
     @property
     def extra(self) -> tuple[str, str] | None:
-        """The package that loads a model by its name; an object needs none."""
+        """The package that loads a model by its name; a loaded object needs none."""
         return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int] | None:
-        """Return the number of tokens that it reads of each text, without its prompts; None if unknown."""
+        """Return the number of tokens that the model reads of each text, without its prompts; None if unknown."""
         try:
             model = self._model()
-        except ConfigurationError:  # cached vectors are useful without the model
+        except ConfigurationError:  # cached vectors can be used without the model
             return None
         lengths, limit = self._lengths(model, texts), self._limit(model)
         return None if lengths is None else [min(length, limit) for length in lengths]
@@ -210,7 +210,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
 
     @staticmethod
     def _limit(model: Any) -> int:
-        """Return the most tokens that the model reads of a text."""
+        """Return the maximum number of tokens that the model reads of a text."""
         return getattr(model, "max_seq_length", None) or sys.maxsize
 
     def _model(self) -> Any:

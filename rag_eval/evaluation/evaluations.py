@@ -1,4 +1,4 @@
-"""Evaluate parts in a notebook: a corpus with its ground truth, and a run for each chunker and embedder."""
+"""Evaluate parts in a notebook: a corpus, its ground truth, and a run for each chunker and embedder."""
 
 import asyncio
 import inspect
@@ -83,14 +83,14 @@ class BaseEvaluation(Generic[T, M]):
         returns: object = None,
         copies: object = "off",
     ) -> RetrievalResult:
-        """Chunk, embed, index, retrieve and score with ``run_experiment``, whose result and errors these are.
+        """Chunk, embed, index, retrieve and score; returns and raises like ``run_experiment``.
 
-        Parts of other libraries are used as they are, and coroutines are awaited.
+        Parts of other libraries can be used directly, and coroutines are awaited.
 
         Args:
             chunker: A chunker. At token level a plain one is wrapped by ``ChunkerPositionAdapter``.
             embedder: An embedder.
-            k: How many hits are scored; or several such numbers.
+            k: How many hits are scored: one number or several.
             vector_store: A store. Default: ``InMemoryVectorStore()``.
             reranker: A reranker.
             metrics: Metrics or their names.
@@ -100,7 +100,9 @@ class BaseEvaluation(Generic[T, M]):
             returns: As in the benchmark file; at token level.
             copies: Which copies of a relevant span count as found, at token level: "off" or "exact".
         """
-        if not isinstance(k, int | Sequence):  # run(chunker, embedder, store, k) is another published order
+        if not isinstance(
+            k, int | Sequence
+        ):  # the published order of arguments is also accepted: run(chunker, embedder, store, k)
             k, vector_store = 5 if vector_store is None else vector_store, k
         settings = {"context": context, "queries": queries, "selection": selection, "returns": returns}
         parts, name = _configuration(self.level, chunker, embedder, vector_store, reranker, settings)
@@ -140,7 +142,7 @@ def _configuration(
     reranker: Reranker | None,
     settings: Mapping[str, object],
 ) -> tuple[Configuration, str]:
-    """Return the parts, adapted and checked, as a configuration with its name."""
+    """Return the adapted and checked parts as a configuration with its name."""
     store = InMemoryVectorStore() if vector_store is None else _part(STORE, vector_store, "add", "search_many")
     embedder = _part(EMBEDDER, embedder, "name", "embed")
     if reranker is not None:
@@ -158,7 +160,7 @@ def _configuration(
 
 
 def _part(kind: Kind, part: Any, *members: str) -> Any:
-    """Return an object unchanged if it has these members as sync ones, otherwise adapted to the kind of part."""
+    """Return an object that has these synchronous members unchanged; adapt any other to the kind of part."""
     values = [inspect.getattr_static(part, member, None) for member in members]
     if members and all(value is not None and not inspect.iscoroutinefunction(value) for value in values):
         return part
@@ -180,8 +182,8 @@ class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, AnyTokenLevelMe
     Args:
         corpus: The documents.
         ground_truth: A list of ground truth or of records, a data frame (see ``truth_from``), a JSON-lines file, or
-            the name of a LangSmith dataset. Default: that of ``langsmith_dataset_name``.
-        langsmith_dataset_name: The LangSmith dataset of the runs.
+            the name of a LangSmith dataset. Default: the dataset ``langsmith_dataset_name``.
+        langsmith_dataset_name: The LangSmith dataset to which runs are published.
         langsmith_client: A client for LangSmith.
 
     Raises:

@@ -1,6 +1,6 @@
 """Run the steps of the pipeline in memory, on tables and without a workspace.
 
-``flows.benchmark`` runs the same steps as tasks; a test holds the two equal.
+``flows.benchmark`` runs the same steps as tasks; a test checks that both give the same results.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class EvaluatedTables:
 def evaluate(
     source: Configuration | Retriever[Any], inputs: InMemoryInputs, workspace: Workspace | None = None
 ) -> EvaluatedTables:
-    """Evaluate a configuration, or a whole retriever, in memory; with the caches of a workspace if one is given."""
+    """Evaluate a configuration or a whole retriever in memory, with the caches of a workspace if one is given."""
     documents, queries = [inputs.documents], inputs.truth.queries
     if isinstance(source, Configuration) and source.system is None:
         chunks = _chunks(source, inputs, workspace)

@@ -47,7 +47,7 @@ class UnpublishedRunWarning(UserWarning):
 
 
 class LangSmithLink:
-    """A dataset and its client, by default one with the key ``LANGSMITH_API_KEY``."""
+    """A dataset and its client; the default client uses ``LANGSMITH_API_KEY``."""
 
     def __init__(self, dataset_name: str, client: "Client | None" = None) -> None:
         self.dataset_name = dataset_name
@@ -59,7 +59,7 @@ class LangSmithLink:
         return self._client is not None or has_langsmith_key()
 
     def examples(self) -> "list[Example]":
-        """Return the examples of the dataset, read once; raises ``GroundTruthError`` or ``ServiceError``."""
+        """Return the examples of the dataset, which are read once; raises ``GroundTruthError`` or ``ServiceError``."""
         if self._examples is None:
             with self._service() as service:
                 self._examples = read_examples(service, self.dataset_name)
@@ -68,7 +68,8 @@ class LangSmithLink:
     def publish(self, name: str, outcomes: Sequence[RowOutcome], metadata: Mapping[str, object]) -> str | None:
         """Send a run as an experiment and return its address.
 
-        Warns with ``UnpublishedRunWarning`` if that fails, and returns None, or if the dataset lacks some queries.
+        If this fails, warns with ``UnpublishedRunWarning`` and returns None. Also warns if the dataset lacks some
+        queries.
         """
         try:
             with self._service() as service:
@@ -164,7 +165,7 @@ class Evaluation:
                 evaluation_type="chunk-level",
             )
             retriever.index(self._corpus)
-            # Other examples are for the extraction of the user's metrics.
+            # Other examples are for the user's own extraction.
             known = [item for item in examples if any(key in (item.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
             truth = chunk_level_truth(known, self._dataset_name)
             check_chunker(truth, retriever.chunker_name)
@@ -179,7 +180,7 @@ def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) ->
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    metric = next(iter(metrics.values() if isinstance(metrics, Mapping) else metrics))  # all are of one level
+    metric = next(iter(metrics.values() if isinstance(metrics, Mapping) else metrics))  # all metrics are of one level
     if metric.level != "chunk-level":
         raise ConfigurationError(
             f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
@@ -236,7 +237,7 @@ def _evaluate(
 
 
 def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
-    """Return the scores by feedback key; raises ``ConfigurationError`` with a reason if a key has none."""
+    """Return the scores by feedback key; raise ``ConfigurationError`` with a reason if a key has no score."""
     scores: dict[str, list[float]] = {key: [] for key in keys}
     reasons: dict[str, str] = {}
     for row in rows:
@@ -247,7 +248,7 @@ def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
                 reasons.setdefault(feedback.key, row["run"].error or feedback.comment or "without a reason")
     for key, values in scores.items():
         if not values:
-            first = reasons.get(key, "without feedback").splitlines()[0]  # the rest is a traceback
+            first = reasons.get(key, "without feedback").splitlines()[0]  # the other lines are a traceback
             reason = preview(first, REASON_CHARACTERS)
             raise ConfigurationError(f"{key} scored none of the {len(rows)} examples; the first reason is {reason}")
     return scores

@@ -60,8 +60,8 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     """Read ground truth from items, records or a data frame, and check it against the corpus.
 
     Raises:
-        GroundTruthError: There is none, it is of the other level, an id repeats, a span differs from the corpus, or a
-            query has no evidence and is not declared unanswerable.
+        GroundTruthError: There is no ground truth, it has the other evaluation type, an id repeats, a span differs from
+            the corpus, or a query has no evidence and is not declared unanswerable.
     """
     kind = TRUTH_KINDS[level]
     truth: list[Any] = []
@@ -121,7 +121,7 @@ class CheckedSystem:
 def metrics_at_cuts(
     level: EvaluationType, metrics: Sequence[object], ks: Sequence[int], *, several: bool
 ) -> dict[str, Asked]:
-    """Return each metric at each k by its key in the averages; a cut in the name, as in ``span_recall@10``, wins.
+    """Return each metric at each k by its key in the averages; a cut in its name, such as ``@10``, takes precedence.
 
     Raises:
         ConfigurationError: There are no metrics, one is not a metric of this level, or two have the same name and cut.
@@ -147,7 +147,7 @@ def metrics_at_cuts(
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
 
-    ``passages`` are what is returned for the hits, or None if that is the hits themselves.
+    ``passages`` are returned for the hits; None if the hits themselves are returned.
     """
 
     hits: pa.Table

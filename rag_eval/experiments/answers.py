@@ -1,4 +1,4 @@
-"""Compare the answers that a model gives from what the configurations of a run retrieved."""
+"""Compare the answers that a model gives from the passages of different configurations."""
 
 from collections.abc import Callable, Sequence
 from string import Template
@@ -18,7 +18,7 @@ from rag_eval.retry import RetryPolicy
 from rag_eval.storage.files import read_text
 
 ANSWER = "answer"
-"""The key of the expected answer in the metadata of a question."""
+"""Key of the expected answer in the metadata of a question."""
 QUESTIONS = 50
 
 _SYSTEM = "You answer questions from passages that a search engine found."
@@ -35,11 +35,11 @@ def answer_experiment(
     questions: int = QUESTIONS,
     base_url: str | None = None,
 ) -> Experiment:
-    """Return an experiment whose tasks answer the questions of a run, each from what one configuration retrieved.
+    """Return an experiment with one task per configuration, which answers questions from its passages.
 
-    A task reads what the objective counts: the first k passages, or those within the budget. A model judges each
-    answer against the answer in the question's metadata, or against the evidence if there is none. If all questions
-    have an answer, ``ExactMatch`` is measured too.
+    A task reads the passages that the objective counts: the first k passages, or those within the budget. A model
+    judges each answer against the answer in the question's metadata, or against the evidence if there is none. If all
+    questions have an answer, ``ExactMatch`` is measured too.
 
     Args:
         workspace: The workspace of the run.
@@ -78,7 +78,7 @@ def answer_experiment(
 
 
 def _names(outcome: BenchmarkOutcome, configurations: Sequence[str]) -> list[str]:
-    """Return these configurations, or the best and the last; raises ``ConfigurationError`` if one is unknown."""
+    """Return these configurations, or the best and the last one; raises ``ConfigurationError`` if one is unknown."""
     ranked = [configuration.name for configuration in outcome.ranked()]
     for name in configurations:
         if name not in ranked:
@@ -89,7 +89,7 @@ def _names(outcome: BenchmarkOutcome, configurations: Sequence[str]) -> list[str
 
 
 def _spread(rows: Sequence[Row], count: int) -> list[Row]:
-    """Return so many of the answerable questions, evenly spread."""
+    """Return this many answerable questions, evenly spread."""
     answerable = [row for row in rows if row["reference_contexts"]]
     step = max(1.0, len(answerable) / count)
     return [answerable[int(number * step)] for number in range(min(count, len(answerable)))]

@@ -1,4 +1,4 @@
-"""Experiments: data with named tasks and evaluators, and the digest of their code."""
+"""Define experiments: data with named tasks and evaluators, and the digest of their code."""
 
 import functools
 import inspect
@@ -41,8 +41,8 @@ class Evaluator(Protocol[T_contra]):
 class NamedCall:
     """A task or an evaluator with its name.
 
-    ``wants_row`` marks an evaluator that takes the whole row, ``instant`` one that is fast and needs no thread.
-    ``bounds`` is the range of its scores, if it states one.
+    ``wants_row`` marks an evaluator that takes the whole row, and ``instant`` one that is fast enough to run without a
+    thread. ``bounds`` is the range of its scores, if known.
     """
 
     name: str
@@ -58,7 +58,7 @@ def task(name: F) -> F: ...
 @overload
 def task(name: str) -> Callable[[F], F]: ...
 def task(name: F | str) -> F | Callable[[F], F]:
-    """Name a task or an evaluator, as in ``@task("summary")``; by default it has the function's name.
+    """Name a task or an evaluator, as in ``@task("summary")``. The default is the name of the function.
 
     A task takes the row. With several parameters it takes the columns that they name, as in
     ``lambda input, output: …``. An evaluator takes ``(result, expected)`` or ``(result, expected, row)``.
@@ -77,7 +77,7 @@ evaluator = task
 
 
 def named_tasks(tasks: Iterable[object]) -> list[NamedCall]:
-    """Return the tasks as calls of a row; raises ``ConfigurationError``."""
+    """Return the tasks as calls that take a row; raises ``ConfigurationError``."""
     named = _named("task", tasks, _task)
     if not named:
         raise ConfigurationError("an experiment has no tasks: give at least one callable that takes a row")
@@ -192,8 +192,8 @@ class Experiment:
     ``total`` is the number of rows if it is known in advance.
 
     Raises:
-        ConfigurationError: A task or an evaluator cannot be used, or two scores would have the same name, as those of
-            ``a`` with ``b/c`` and ``a/b`` with ``c``.
+        ConfigurationError: A task or an evaluator cannot be used, or two scores would have the same name, such as task
+            ``a`` with evaluator ``b/c`` and ``a/b`` with ``c``.
     """
 
     def __init__(self, name: str, data: Any, tasks: Sequence[object], evaluators: Sequence[object] = ()) -> None:

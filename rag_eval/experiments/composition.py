@@ -1,4 +1,4 @@
-"""Evaluators made of others: combined, rescaled, or written for orq.ai; and the names of all built-in evaluators."""
+"""Combine, rescale and convert evaluators, and list all built-in ones."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ class ComposedEvaluator:
         return self.combined(scores)
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        """Return the score of the whole."""
+        """Return the combined score."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Read the rows of an experiment: from memory, files, iterators, callables, and datasets of LangSmith."""
+"""Read the rows of an experiment from memory, files, iterators, callables or LangSmith datasets."""
 
 import asyncio
 import csv
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PARQUET_BATCH = 1_024
 AHEAD = 64
 CLOSE_SECONDS = 1.0
-"""How long the end of a stream waits for a source that hangs."""
+"""How long the end of a stream waits for a source that does not respond."""
 LANGSMITH_PAGE = 100
 
 
@@ -51,7 +51,7 @@ def file_rows(path: Path) -> Iterator[Row]:
     """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise DataError(f"{str(path)!r} is not a kind of data: give {', '.join(READERS)}")
+        raise DataError(f"{str(path)!r} is not a data file: give {', '.join(READERS)}")
     if not path.is_file():
         raise DataError(f"the data file {str(path)!r} is missing: check the path")
     return reader(path)
@@ -105,7 +105,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _jsonl, ".csv":
 async def stream(data: Data) -> AsyncGenerator[Row, None]:
     """Yield the rows of data, and close its generator at the end.
 
-    Sync callables and iterators are read on one thread, so that a slow source delays no call.
+    Synchronous callables and iterators are read on one thread, so that a slow source delays no call.
 
     Raises:
         DataError: The data is of another kind, or a row is not a mapping.
@@ -151,7 +151,7 @@ async def _rows(source: object, thread: CallThread) -> AsyncGenerator[object, No
 
 
 async def _read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGenerator[object, None]:
-    """Yield the rows of a source that is read on a thread, up to ``AHEAD`` rows in advance."""
+    """Yield the rows of a source that a thread reads, up to ``AHEAD`` rows in advance."""
     rows: queue.Queue[object] = queue.Queue(AHEAD)
     arrived, stopped = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ async def _read_ahead(source: Iterable[object], thread: CallThread) -> AsyncGene
         filled.result()
     finally:
         stopped.set()
-        with suppress(queue.Empty):  # makes room for the row that the thread is about to put
+        with suppress(queue.Empty):  # make room for the row that the thread is about to put
             rows.get_nowait()
         await asyncio.wait({filled}, timeout=CLOSE_SECONDS)
 

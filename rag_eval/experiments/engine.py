@@ -20,18 +20,18 @@ from rag_eval.retry import RetryPolicy
 
 LONGEST_MESSAGE = 2_000
 MOST_ABANDONED = 10
-"""A run ends if more calls than this, and than may run at once, still run after their time-out."""
+"""A run ends if more timed-out calls than this, and more than may run at once, are still running."""
 AWAITED_CANCELLED = "CancelledError: something that it awaited was cancelled"
 CANCEL_SECONDS = 5.0
 """How long a cancelled coroutine may take to clean up before the next call."""
 
 RUNNER = tuple(f"rag_eval.experiments.{name}" for name in ("callables", "data", "engine", "running"))
 RUNNER += ("rag_eval.parts.objects", "asyncio.", "concurrent.", "runpy")
-"""The modules whose frames come before those of the user's code."""
+"""Modules whose frames precede those of the user's code in a traceback."""
 
 
 class CallThread:
-    """A daemon thread that runs calls one after the other; unlike a pool's, it lets the program end during a call."""
+    """A daemon thread that runs calls one after the other, and does not keep the program from exiting."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -49,7 +49,7 @@ class CallThread:
                 value = context.run(function, *args)
             except BaseException as raised:  # noqa: BLE001  # errors of the user's code belong to the caller
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for the result
                 loop.call_soon_threadsafe(_settle, future, value, error)
 
         if self._thread is None:
@@ -83,13 +83,14 @@ def _settle(future: "asyncio.Future[object]", value: object, error: BaseExceptio
 
 
 class TimedOutError(Exception):
-    """A call did not end in time."""
+    """A call did not end before its timeout."""
 
 
 class Caller:
-    """Call tasks and evaluators one at a time, within a time-out and with retries.
+    """Calls tasks and evaluators one at a time, with a timeout and retries.
 
-    A sync call that times out cannot be stopped: its thread joins ``abandoned``, and the next call gets a new one.
+    A synchronous call that times out cannot be stopped: its thread joins ``abandoned``, and the next call gets a new
+    one.
     """
 
     def __init__(self, timeout: float | None, retries: RetryPolicy, abandoned: list[CallThread]) -> None:
@@ -101,14 +102,14 @@ class Caller:
         self._thread.close()
 
     async def call(self, trace: Call, target: NamedCall, *args: object) -> object:
-        """Return what the target returns, or raise its last error; records time and attempts in ``trace``."""
+        """Return the result of the target, or raise its last error; record the time and the attempts in ``trace``."""
         started = time.perf_counter()
         try:
             while True:
                 trace.attempts += 1
                 try:
                     return await self._attempt(target, args)
-                except Exception:  # any error of the user's code may be the network's
+                except Exception:  # any error of the user's code may come from the network
                     if trace.attempts > self._retries.max_retries:
                         raise
                 await asyncio.sleep(self._retries.wait_before_retry(trace.attempts - 1, None))
@@ -146,14 +147,14 @@ class Caller:
                 return call.result()
             call.cancel()
             await asyncio.wait({call}, timeout=CANCEL_SECONDS)
-            _ = call.done() and not call.cancelled() and call.exception()  # or asyncio would report it
+            _ = call.done() and not call.cancelled() and call.exception()  # otherwise asyncio would report it
             raise TimedOutError(f"{target.name} did not end within {self._timeout:g} seconds")
         finally:
             call.cancel()
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error in one line, shortened and without API keys."""
+    """Return an error on one line, shortened and without API keys."""
     kind = "TimeoutError" if isinstance(error, TimedOutError) else type(error).__name__
     try:
         message = str(error)
@@ -174,7 +175,7 @@ def begin_with_user_code(error: BaseException) -> None:
 
 
 class Engine:
-    """Work through a stream of rows with several workers, each with one call at a time.
+    """Works through a stream of rows with several workers, each with one call at a time.
 
     ``first`` is the first sample with a failure, and its error.
     """
@@ -190,11 +191,11 @@ class Engine:
         self.first: tuple[int, Exception] | None = None
 
     async def run(self, rows: AsyncIterator[Row], concurrency: int, timeout: float | None, retry: RetryPolicy) -> None:
-        """Work until the rows end, and keep finished samples if reading them fails.
+        """Run until the rows end; keep finished samples if reading them fails.
 
         Raises:
             DataError: The rows cannot be read, or there are none.
-            ExperimentError: Too many calls still run after their time-out.
+            ExperimentError: Too many calls still run after their timeout.
         """
         abandoned: list[CallThread] = []
         callers = [Caller(timeout, retry, abandoned) for _ in range(concurrency)]

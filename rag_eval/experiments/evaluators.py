@@ -1,4 +1,4 @@
-"""Evaluators of a result: equal, contained, similar, retrieved, or judged by a model."""
+"""Evaluate a result: equal, contained, similar, retrieved, or judged by a model."""
 
 import math
 from collections import Counter
@@ -37,7 +37,7 @@ class ExactMatch:
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: object, expected: object) -> bool:
-        """Return whether they are equal."""
+        """Return whether the values are equal."""
         return bool(self._plain(result) == self._plain(expected))
 
     def _plain(self, value: object) -> object:
@@ -57,7 +57,7 @@ class Contains:
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: object, expected: object) -> bool:
-        """Return whether it does; raises ``EvaluatorError`` for values that are not texts."""
+        """Return whether the text is contained; raises ``EvaluatorError`` for values that are not texts."""
         whole = text_of(result, "result")
         part = self.text if self.text is not None else text_of(expected, "expected output")
         return part.casefold() in whole.casefold() if self.ignore_case else part in whole
@@ -71,7 +71,7 @@ def _texts(result: object, expected: object) -> tuple[str, str]:
 class LevenshteinSimilarity:
     """1 - edit distance / length of the longer text; 1 for two empty texts.
 
-    ``LevenshteinDistance`` is another name of it: higher scores are better.
+    ``LevenshteinDistance`` is an alias: higher scores are better.
     """
 
     name: str = "LevenshteinSimilarity"
@@ -104,7 +104,7 @@ class BLEU:
 
 @dataclass(frozen=True)
 class RougeL:
-    """ROUGE-L: F1 of the longest common subsequence of words; 1 if neither has a word, 0 if one has none."""
+    """ROUGE-L: F1 of the longest common subsequence of words; 1 if neither text has a word, 0 if only one has."""
 
     name: str = "RougeL"
 
@@ -119,7 +119,7 @@ class RougeL:
 
 @dataclass(frozen=True)
 class CosineSimilarity:
-    """Cosine of the word counts, without a model; 1 if neither has a word, 0 if one has none."""
+    """Cosine of the word counts, without a model; 1 if neither text has a word, 0 if only one has."""
 
     name: str = "CosineSimilarity"
     instant: ClassVar[bool] = True
@@ -202,7 +202,7 @@ def _items(value: object, what: str) -> list[object]:
 def _span(record: Row, what: str) -> CharacterSpan:
     try:
         start, end = record["start"], record["end"]
-        # The metrics use places alone, so that a missing text may be anything of its length.
+        # The metrics use only positions, so a missing text may be any text of its length.
         return CharacterSpan(record["doc_id"], start, end, record.get("text", "\0" * max(0, end - start)))
     except KeyError as error:
         raise EvaluatorError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
@@ -228,7 +228,7 @@ class Judgement(BaseModel):
     @field_validator("score")
     @classmethod
     def _in_range(cls, score: float) -> float:
-        # The strict schemas of services have no bounds.
+        # Strict schemas of services have no bounds.
         if not 0 <= score <= 1:
             raise ValueError(f"{score} is not from 0 to 1")
         return score
@@ -236,7 +236,7 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True)
 class LLMJudge:
-    """Scores from 0 to 1 by a model, with its reason; passes from ``at_least`` up.
+    """Has a model score from 0 to 1 with a reason; scores of at least ``at_least`` pass.
 
     Args:
         model: The model's name.

@@ -1,4 +1,4 @@
-"""Experiments in a Python file: their settings, and the session in which a command or a flow runs the file.
+"""Run experiments in a Python file: their settings, and the session of the command or flow that runs the file.
 
 Settings are in ``[tool.rag-eval.experiment]`` of ``pyproject.toml``, or in ``[experiment]`` of ``rag-eval.toml``.
 """
@@ -27,10 +27,10 @@ PROJECT_FILES = {OWN_FILE: ("experiment",), "pyproject.toml": ("tool", "rag-eval
 class ExperimentSettings(Settings):
     """The settings of experiments."""
 
-    output_dir: Path = Field(default=Path("evaluations"), description="The folder of the results.")
-    concurrency: StrictInt = Field(default=5, ge=1, description="How many calls may run at once.")
-    timeout: float | None = Field(default=None, gt=0, description="Seconds one call may take.")
-    retries: StrictInt = Field(default=0, ge=0, description="How often a failing call is tried again.")
+    output_dir: Path = Field(default=Path("evaluations"), description="Folder for results.")
+    concurrency: StrictInt = Field(default=5, ge=1, description="Maximum number of concurrent calls.")
+    timeout: float | None = Field(default=None, gt=0, description="Timeout of a call in seconds.")
+    retries: StrictInt = Field(default=0, ge=0, description="Number of retries of a failed call.")
     orq: OrqSettings = OrqSettings()
 
     def updated(self, overrides: Mapping[str, object]) -> "ExperimentSettings":
@@ -43,7 +43,7 @@ class ExperimentSettings(Settings):
 
 
 def _problem(error: ValidationError, *keys: str) -> str:
-    """Return the first problem after its place in the file."""
+    """Return the first problem and its place in the file."""
     first = error.errors()[0]
     where = ".".join((*keys, *map(str, first["loc"])))
     known = OrqSettings if first["loc"][:1] == ("orq",) else ExperimentSettings
@@ -91,8 +91,8 @@ def _table(path: Path, keys: Sequence[str]) -> object:
 class Session:
     """Settings that override those of the calls, and the results of the experiments.
 
-    ``outputs`` replace all others. With ``is_quiet`` nothing is printed; without ``raises`` a failed experiment does
-    not end the file.
+    ``outputs`` replace all others. With ``is_quiet``, nothing is printed. Without ``raises``, a failed experiment does
+    not stop the file.
     """
 
     concurrency: int | None = None
@@ -104,7 +104,7 @@ class Session:
 
 
 _sessions: list[Session] = []
-"""Of the process, since a file may start threads and loops of its own."""
+"""Sessions of the process, because a file may start its own threads and loops."""
 
 
 def current_session() -> Session:

@@ -46,9 +46,11 @@ class JsonOutput:
                 with scratch.open("wb") as file:
                     _write(file, results)
                 try:
-                    os.link(scratch, path)  # fails if the name is taken, by another process too
+                    os.link(scratch, path)  # fails if the name is taken, also by another process
                 except FileExistsError:
-                    if not _is_of_run(path, results.run):  # of an experiment that started in the same second
+                    if not _is_of_run(
+                        path, results.run
+                    ):  # the JSON file of an experiment that started in the same second
                         path = path.with_stem(f"{path.stem}-{results.run[:8]}")
                     os.replace(scratch, path)
             except OSError as error:
@@ -59,7 +61,7 @@ class JsonOutput:
 
 
 def result_stem(result: ExperimentResult) -> str:
-    """Return the name of an experiment's files without an ending."""
+    """Return the file name of an experiment without its suffix."""
     return f"{file_stem(result.name)}-{result.timestamp:%Y-%m-%dT%H-%M-%S}"
 
 
@@ -82,7 +84,7 @@ def summary_record(result: ExperimentResult) -> dict[str, object]:
 
 
 def head_record(result: ExperimentResult) -> dict[str, object]:
-    """Return what the file says about the experiment before the samples."""
+    """Return the part of the file before the samples."""
     return {
         "experimentName": result.name,
         "timestamp": result.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -128,7 +130,7 @@ def read_result(path: Path) -> ExperimentResult:
 class HtmlOutput:
     """Writes ``<folder>/<name>-YYYY-MM-DDTHH-MM-SS.html``, beside the JSON file if there is one.
 
-    The page has the first ``samples`` samples, and the first ``failures`` later ones that failed.
+    The page shows the first ``samples`` samples, and the first ``failures`` later samples that failed.
     """
 
     name = "html"
@@ -156,7 +158,7 @@ class HtmlOutput:
 
 
 def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], note: str | None) -> str:
-    """Return the page of an experiment with these samples, and a note on those left out."""
+    """Return the page of an experiment with these samples, and a note on omitted samples."""
     averages = result.averages.values()
     ends = [end for average in averages for end in (average.low, average.mean, average.high) if end is not None]
     pairs = paired_tasks(result, samples)
@@ -180,7 +182,7 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
 def paired_tasks(result: ExperimentResult, samples: Sequence[ItemResult]) -> dict[tuple[str, str, str], Comparison]:
     """Compare each further task with the first by each evaluator: keys are (evaluator, first, other).
 
-    Only samples with a score of every task count. p is corrected for the number of tasks.
+    Only samples with a score for every task count. p is corrected for the number of tasks.
     """
     first, *others = result.tasks
     pairs: dict[tuple[str, str, str], Comparison] = {}
@@ -237,7 +239,7 @@ _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'*+,;=%-]+", re.ASCII)
 
 
 def experiment_markdown(result: ExperimentResult) -> str:
-    """Return a table of the averages, the failures, and the places of the results."""
+    """Return a table of the averages, the failures, and the locations of the results."""
     lines = [f"## {escape_markdown(result.name)}", "", "| score | mean | 95 % interval | n |", "|---|---:|---:|---:|"]
     for key, average in result.averages.items():
         interval = f"{average.low:.3f} to {average.high:.3f}" if average.low is not None else ""
@@ -245,7 +247,7 @@ def experiment_markdown(result: ExperimentResult) -> str:
     lines += ["", f"{counted(result.total, 'samples')} in {result.seconds:.1f} s.", ""]
     lines += [f"- {escape_markdown(place)} failed {counted(count, 'times')}" for place, count in result.errors.items()]
     for name, place in result.saved.items():
-        # Only a plain web address becomes a link: other characters could end it and begin markup of a service.
+        # Only a plain web address becomes a link: other characters could end the link and start markup.
         link = f"[open]({place})" if _ADDRESS.fullmatch(place) else escape_markdown(place)
         lines.append(f"- {escape_markdown(name)}: {link}")
     return "\n".join(lines)

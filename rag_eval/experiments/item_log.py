@@ -1,4 +1,4 @@
-"""Keep finished samples in an SQLite file, so that an interrupted experiment continues when it is run again."""
+"""Store finished samples in an SQLite file, so that an interrupted experiment continues when it is run again."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS run (id TEXT, started TEXT);
 CREATE TABLE IF NOT EXISTS samples (place INTEGER PRIMARY KEY, row BLOB, item BLOB, failed INTEGER);
 """
-# EXCLUSIVE keeps other processes out. Without synchronous writes a kill loses nothing; a power failure may.
+# EXCLUSIVE locks out other processes. Without synchronous writes a kill loses nothing; a power failure may.
 
 
 class ItemLog(Sequence[ItemResult]):
@@ -42,7 +42,7 @@ class ItemLog(Sequence[ItemResult]):
         self._path = path
         self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         self.close = weakref.finalize(self, self._database.close)
-        """Close the file; also done when the log is garbage."""
+        """Closes the file. This also happens when the log is garbage-collected."""
         try:
             self._database.executescript(SCHEMA)
             header = self._database.execute("SELECT id, started FROM run").fetchone()
@@ -86,7 +86,7 @@ class ItemLog(Sequence[ItemResult]):
         return int(self._database.execute("SELECT coalesce(sum(length(item)), 0) FROM samples").fetchone()[0])
 
     def finished(self, index: int, row: Row) -> ItemResult | None:
-        """Return the result of the same row from an interrupted run; None if there is none, or it has an error."""
+        """Return the result of the same row from an interrupted run; None if there is none or it failed."""
         if not self._can_resume:
             return None
         query = "SELECT item FROM samples WHERE place = ? AND row = ? AND NOT failed"
@@ -104,16 +104,18 @@ class ItemLog(Sequence[ItemResult]):
             raise ArtifactError(f"{str(self._path)!r} cannot be written ({error}): make room") from None
 
     def cut(self, count: int) -> None:
-        """Drop samples beyond the data, which may be shorter than in the interrupted run."""
+        """Drop samples beyond the end of the data, which may be shorter than in the interrupted run."""
         self._database.execute("DELETE FROM samples WHERE place >= ?", (count,))
 
     def done(self) -> None:
         """Remove the file, which this process can still read."""
-        self._database.execute("PRAGMA journal_mode = MEMORY")  # or closing would remove the journal of a later run
+        self._database.execute(
+            "PRAGMA journal_mode = MEMORY"
+        )  # otherwise closing would remove the journal of a later run
         self._path.unlink(missing_ok=True)
 
     def interrupted(self) -> None:
-        """Close the log for a later run to continue; an empty one is removed."""
+        """Close the log so that a later run can continue it; an empty log is removed."""
         if not len(self):
             self.done()
         self.close()
@@ -122,7 +124,7 @@ class ItemLog(Sequence[ItemResult]):
 def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
     """Open the log of an interrupted run with this fingerprint, or a new one.
 
-    The log is a new one while another process runs the same experiment. Logs older than ``LEFT_DAYS`` are removed.
+    While another process runs the same experiment, the log is always new. Logs older than ``LEFT_DAYS`` are removed.
 
     Raises:
         ArtifactError: The folder cannot be written.

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pydantic_core import PydanticSerializationError, to_json
 
 DEPTH = 4
-"""Down to this depth a value that JSON cannot hold is replaced on its own; below it, with the value it is in."""
+"""Down to this depth, a value that JSON cannot hold is replaced alone; below it, together with its container."""
 SHORTEST_SECRET = 8
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-# A key that was given in code: after "Bearer", or with a vendor's prefix.
+# A key given in code: after "Bearer", or with a vendor's prefix.
 _KEY = re.compile(r"(?<=Bearer )[\w.~+/-]{8,}=*|\b(?:sk|pk|rk|ghp|lsv2|hf|xox[abp])[-_][\w-]{12,}", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """Replace secrets of the environment, texts that look like API keys, and characters that UTF-8 cannot hold."""
+    """Replace secrets of the environment, texts that look like API keys, and characters that UTF-8 cannot encode."""
     secrets = [(value, name) for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for value, name in sorted(secrets, key=lambda pair: -len(pair[0])):  # one secret may be the prefix of another
         if len(value) >= SHORTEST_SECRET:
@@ -25,15 +25,16 @@ def redacted(text: str) -> str:
 
 
 def valid_text(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
 def encode(value: object, depth: int = DEPTH) -> bytes:
     """Return any value as one line of JSON.
 
-    NaN becomes null, an object its fields or else its ``repr`` without addresses, so that equal values are equal texts
-    in every process. What JSON cannot hold, such as a list that contains itself, becomes its ``repr``.
+    NaN becomes null. An object becomes its fields, or else its ``repr`` without addresses, so that equal values give
+    the same text in every process. Values that JSON cannot hold, such as a list that contains itself, become their
+    ``repr``.
     """
     try:
         return to_json(value, inf_nan_mode="null", bytes_mode="base64", fallback=_plain)
@@ -47,12 +48,12 @@ def encode(value: object, depth: int = DEPTH) -> bytes:
 
 
 def json_text(value: object) -> str:
-    """Return a text as it is, and any other value as JSON."""
+    """Return a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else encode(value).decode()
 
 
 def _plain(value: object) -> object:
-    return value.tolist() if hasattr(value, "tolist") else _described(value)  # an array of numpy
+    return value.tolist() if hasattr(value, "tolist") else _described(value)  # a numpy array
 
 
 def _described(value: object) -> str:

@@ -31,7 +31,7 @@ class Score:
 
 
 def score_of(value: object) -> Score:
-    """Read what an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its fields.
+    """Read an evaluator's return value: a number, a bool (pass or fail), a ``Score``, or a mapping with its fields.
 
     API keys are removed from the explanation.
 
@@ -60,7 +60,7 @@ def _first(record: Row, *keys: str) -> object:
 
 
 def _scalar(value: object) -> object:
-    """Return a scalar of numpy as Python's own, and anything else unchanged."""
+    """Return a numpy scalar as a Python value, and anything else unchanged."""
     return value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
 
 
@@ -79,7 +79,7 @@ class ItemError:
 
 @dataclass(slots=True)
 class Call:
-    """The duration of a call with all its attempts."""
+    """Duration of a call, including all attempts."""
 
     seconds: float = 0.0
     attempts: int = 0
@@ -145,7 +145,7 @@ class ItemResult:
 
 
 def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
-    """Return the name of a score: the evaluator's, with the task's before it if there are several tasks."""
+    """Return the name of a score: the evaluator's name, prefixed with the task's name if there are several tasks."""
     return evaluator if len(tasks) == 1 else f"{task}/{evaluator}"
 
 
@@ -153,7 +153,7 @@ def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
 class Average:
     """The mean of ``n`` scores with its 95 % interval, which is missing for one score or for equal scores.
 
-    ``passed`` of the ``judged`` scores passed; the others have no verdict.
+    ``passed`` of the ``judged`` scores passed. The other scores have no verdict.
     """
 
     mean: float
@@ -193,7 +193,7 @@ class RunningAverage:
     def _interval(self) -> tuple[float, float] | tuple[None, None]:
         """Return Wilson's interval if every score is 0 or 1, otherwise Student's, cut at the range of the scores.
 
-        Student's is mean ± t(n-1) · s/√n. For two scores of 1 it would be empty, and for a 0 and a 1 reach to 6.
+        Student's is mean ± t(n-1) · s/√n. It would be empty for two scores of 1, and reach to 6 for a 0 and a 1.
         Wilson's, (m + z²/2n ± z·√(m(1-m)/n + z²/4n²)) / (1 + z²/n), is never empty and stays within 0 to 1 (L. Brown,
         T. Cai, A. DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Equal scores other than 0 and 1
         have no interval, as their spread is unknown.
@@ -225,7 +225,7 @@ class ExperimentResult:
     """A finished experiment.
 
     ``results`` are in the order of the data and stay on disk until they are read. ``errors`` counts failed calls by
-    place, ``resumed`` the samples taken from an interrupted run. ``saved`` has the place of the results by output.
+    place, ``resumed`` the samples taken from an interrupted run. ``saved`` has the location of the results by output.
     """
 
     name: str
@@ -247,7 +247,7 @@ class ExperimentResult:
 
     @property
     def summary(self) -> ExperimentSummary:
-        """The result in short."""
+        """The summary of the result."""
         means = {key: average.mean for key, average in self.averages.items()}
         return ExperimentSummary(self.total, means, round(self.seconds * 1_000))
 
@@ -273,7 +273,7 @@ class ExperimentResult:
         return Path(self.saved["json"]) if "json" in self.saved else None
 
     def outcome(self, item: ItemResult, task: str) -> tuple[dict[str | None, str], dict[str, Score]]:
-        """Return the errors of a task on a sample, by evaluator (None: the task itself), and its scores."""
+        """Return the errors and the scores of a task on a sample; errors are by evaluator (None: the task itself)."""
         failed = {error.evaluator: error.message for error in item.errors if error.task == task}
         keys = {name: score_key(self.tasks, task, name) for name in self.evaluators}
         return failed, {name: item.scores[key] for name, key in keys.items() if key in item.scores}
@@ -292,7 +292,7 @@ class OutputHandler(Protocol):
     """
 
     def handle(self, results: ExperimentResult, /) -> object:
-        """Take the results; may be async, and may return their new place as a text or a path."""
+        """Receive the results; may be async, and may return their new location as a text or a path."""
 
 
 def parse_minimums(texts: Iterable[str]) -> dict[str, float]:

@@ -68,9 +68,9 @@ async def experiment(
         data: The rows, see ``Data``.
         tasks: Callables of a row.
         evaluators: Callables of a result and the expected output, or objects with ``evaluate``.
-        concurrency: How many calls may run at once. Default: 5.
-        timeout: How many seconds one call may take.
-        retries: How often a failing call is tried again. Default: 0.
+        concurrency: Maximum number of concurrent calls. Default: 5.
+        timeout: Timeout of a call in seconds.
+        retries: Number of retries of a failed call. Default: 0.
         retry_delay: Seconds before the first retry, doubled for each further one up to 30.
         output_dir: The folder of the results. Default: ./evaluations.
         outputs: Where the results go. Default: a JSON file, an HTML page, orq.ai if ``ORQ_API_KEY`` is set, and the
@@ -154,7 +154,7 @@ async def _run(
         seconds=time.perf_counter() - started,
         resumed=engine.resumed,
     )
-    thread = CallThread()  # a daemon, so that Ctrl-C need not wait for a service that hangs
+    thread = CallThread()  # a daemon thread, so that Ctrl-C need not wait for a service that does not respond
     written = thread.call(_write_outputs, outputs, result, log)
     thread.close()
     await written
@@ -184,11 +184,11 @@ def _write_outputs(outputs: Sequence[OutputHandler], result: ExperimentResult, l
 
 
 def _chosen(name: str | Experiment, parts: Mapping[str, object], arguments: Mapping[str, object]) -> Experiment:
-    """Return the experiment of a name with its parts, given as a mapping or as arguments."""
+    """Return the experiment with this name and its parts, given as a mapping or as arguments."""
     given = {part: value for part, value in arguments.items() if value is not None}
     if isinstance(name, Experiment):
         if parts or given:
-            raise ConfigurationError(f"{name.name}: give data, tasks and evaluators to the Experiment alone")
+            raise ConfigurationError(f"{name.name}: give data, tasks and evaluators only to the Experiment")
         return name
     if unknown := set(parts) - set(arguments):
         raise ConfigurationError(f"{name}: unknown {', '.join(sorted(unknown))}: give {', '.join(arguments)}")
@@ -197,14 +197,14 @@ def _chosen(name: str | Experiment, parts: Mapping[str, object], arguments: Mapp
     chosen: dict[str, Any] = {"evaluators": [], **parts, **given}
     for part in arguments:
         if part not in chosen:
-            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(arguments)}")
+            raise ConfigurationError(f"{name}: {part} is missing: an experiment needs {', '.join(arguments)}")
     return Experiment(name, **chosen)
 
 
 def _run_in_thread(
     name: str | Experiment, parts: Mapping[str, object] | None, options: Mapping[str, Any]
 ) -> ExperimentResult:
-    """Run in a loop on another thread, since a notebook's loop cannot be waited for from within."""
+    """Run in a loop on another thread, because code in a notebook cannot wait for the notebook's own loop."""
     running: list[asyncio.Task[ExperimentResult]] = []
 
     async def cancellable() -> ExperimentResult:
@@ -219,7 +219,7 @@ def _run_in_thread(
             while not wait({done}, LOOK_SECONDS).done and (outer is None or outer.cancelling() == cancelled_before):
                 pass
         finally:
-            # Ctrl-C ends this thread or cancels its task; the experiment must not continue on the other.
+            # Ctrl-C ends this thread or cancels its task, and must also stop the experiment.
             for task in running if not done.done() else ():
                 with suppress(RuntimeError):  # it has just ended
                     task.get_loop().call_soon_threadsafe(task.cancel)

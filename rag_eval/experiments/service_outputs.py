@@ -23,11 +23,11 @@ from rag_eval.services.langsmith_experiments import (
 from rag_eval.services.orq import OrqSettings, post_experiment
 
 LARGEST_BYTES = 100_000_000
-"""The largest results for orq.ai, which takes an experiment as one request."""
+"""Size limit of results for orq.ai, which takes an experiment as one request."""
 
 
 def _sent(result: ExperimentResult, send: Callable[[], str], options: str = "") -> str:
-    """Return the address of the results, or the reason if they were not sent and a JSON file holds them."""
+    """Return the address of the results, or the reason why they were not sent but kept in a JSON file."""
     try:
         return send()
     except RagEvalError as error:
@@ -37,7 +37,7 @@ def _sent(result: ExperimentResult, send: Callable[[], str], options: str = "") 
 
 
 class LangSmithOutput:
-    """Sends results to LangSmith, of rows that ``LangSmithDataset(dataset)`` gave.
+    """Sends results to LangSmith, for rows read with ``LangSmithDataset(dataset)``.
 
     Each task becomes an experiment with feedback from each evaluator; a sample whose task failed is a failed run. The
     key and the endpoint are ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``.
@@ -96,7 +96,7 @@ def _row_outcome(result: ExperimentResult, item: ItemResult, task: str) -> RowOu
 
 
 class OrqOutput:
-    """Sends results to orq.ai, or with ``dry_run`` only prints them there."""
+    """Sends results to orq.ai; with ``dry_run``, only prints what would be sent."""
 
     name = "orq.ai"
 
@@ -120,7 +120,7 @@ OrqOutputHandler = OrqOutput
 
 
 def send_to_orq(result: ExperimentResult, settings: OrqSettings, retries: RetryPolicy = BRIEF) -> str:
-    """Send an experiment to orq.ai and return its address; raises ``ServiceError``."""
+    """Send an experiment to orq.ai and return its address. Raises ``ServiceError``."""
     return post_experiment(orq_payload(result), service_id("orq", result.run), settings, retries)
 
 
@@ -151,7 +151,7 @@ def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: o
     failed, scores = result.outcome(item, task)
 
     def traced(evaluator: str | None) -> dict[str, object]:
-        """Return the error of a call, and its duration in milliseconds and attempts."""
+        """Return the error, the duration in milliseconds, and the attempts of a call."""
         call = item.calls.get(task if evaluator is None else f"{task}/{evaluator}", Call())
         error = failed.get(evaluator, "")
         duration = round(call.seconds * 1_000, 3)

@@ -20,8 +20,8 @@ WIDEST_TEXT = 32
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
     """Return a table of the first samples, with a line for each task.
 
-    Scores that would take more than half of the width share a column, and expected outputs are left out. Texts are
-    shortened to what is left.
+    Scores that would take more than half of the width share one column, and expected outputs are left out. Texts are
+    shortened to fit.
     """
     items = list(islice(result.results, samples))
     titles = ["Sample", "Task", "Input", "Output", "Result"]
@@ -79,7 +79,7 @@ class TerminalOutput:
         self._console = console or Console()
         self._failed = 0
         self._first: dict[str, tuple[int, ItemError]] = {}
-        """The first failure of each place, with the number of its sample."""
+        """The first failure of each task or evaluator, with the number of its sample."""
         self._progress: Progress | None = None
 
     def started(self, name: str, total: int | None) -> None:
@@ -139,7 +139,7 @@ class TerminalOutput:
             yield f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}"
 
     def _print(self, line: str) -> None:
-        # Names and addresses come from services and files; they must not steer the terminal.
+        # Names and addresses come from services and files, and must not control the terminal.
         self._console.print(Text("\n".join(map(_printable, line.split("\n")))), soft_wrap=True)
 
 

@@ -1,1 +1,1 @@
-"""Making ground truth with a language model: questions about documents, and where the answers are."""
+"""Generate ground truth with a language model: questions about documents, and where the answers are."""

@@ -1,4 +1,4 @@
-"""The questions of the model, filtered: each is kept, or dropped with a reason."""
+"""Filter the questions of the model: keep each one, or drop it with a reason."""
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from rag_eval.types.ids import ChunkId, EvaluationType
 MOST_EXAMPLES = 5
 EXAMPLE_CHARACTERS = 160
 MOST_CHARACTERS = 600
-"""The longest question that is kept, in characters."""
+"""Longest question that is kept, in characters."""
 
 Reason = Literal[
     "no usable answer",
@@ -61,16 +61,16 @@ Reason = Literal[
     "excerpt not relevant",
     "near duplicate",
 ]
-"""Why a question is not in the ground truth."""
+"""Why a question was dropped."""
 
 Kind = TypeVar("Kind", bound=str)
 AnyQuestion = SpanQuestion | ChunkQuestion | BareQuestion
 Replies = Sequence[Reply[Assignment] | None]
-"""Replies in the order of the assignments; None for one that was not asked."""
+"""Replies in the order of the assignments; None for an assignment that was not sent."""
 
 
 class Dropped(Record):
-    """How many were dropped for a reason, and some examples in printable characters."""
+    """The number of questions dropped for a reason, and some examples in printable characters."""
 
     count: int
     examples: tuple[str, ...]
@@ -85,7 +85,7 @@ class Upload(Record):
 
 
 class GenerationReport(Record):
-    """What a generation asked for, kept, dropped and paid: asked = kept + Σ dropped.
+    """The counts and the cost of a generation: asked = kept + Σ dropped.
 
     ``bad_answers`` counts unusable answers by fault; another attempt may have succeeded. ``unasked`` questions were
     not sent, for the reason in ``stopped``.
@@ -105,7 +105,7 @@ class GenerationReport(Record):
 
     @property
     def total(self) -> LedgerEntry:
-        """The sum of the ledger."""
+        """The total of all requests."""
         return self.ledger[-1]
 
 
@@ -120,7 +120,7 @@ class DropError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question of the model, with its text on one line and its brief."""
+    """A question of the model, on one line, and its brief."""
 
     text: str
     question: AnyQuestion
@@ -146,10 +146,10 @@ class Candidate:
 
 
 def matched(reply: Reply[Assignment]) -> tuple[list[tuple[Brief, AnyQuestion]], list[Brief]]:
-    """Return the questions of a reply with their briefs, and the briefs without a question."""
+    """Pair the questions of a reply with their briefs; return the pairs and the briefs without a question."""
     briefs = {brief.number: brief for brief in reply.assignment.briefs}
     answer = reply.answer
-    if isinstance(answer, Evidence):  # about a real question
+    if isinstance(answer, Evidence):  # the assignment is about a real question
         quoted = SpanQuestion(number=1, question=reply.assignment.about, excerpts=answer.excerpts)
         return [(briefs[1], quoted)], []
     questions: Sequence[AnyQuestion] = ()
@@ -168,7 +168,7 @@ def clean_question(text: str) -> str:
 
 
 def says_unanswerable(question: AnyQuestion, reply: Reply[Assignment]) -> bool:
-    """Whether the model says that the documents do not answer the question."""
+    """Return whether the model says that the documents do not answer the question."""
     return isinstance(question, BareQuestion) or (
         isinstance(question, SpanQuestion) and not question.excerpts and isinstance(reply.answer, Evidence)
     )
@@ -196,7 +196,7 @@ class Drop(NamedTuple):
 def filtered(
     candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder, *, by_length: bool
 ) -> tuple[list[Candidate], list[Drop]]:
-    """Return the candidates that pass all filters, and those that do not; ``by_length`` checks the excerpts too."""
+    """Return the candidates that pass all filters, and those that fail; ``by_length`` also checks the excerpts."""
     limits, left, dropped = options.filters, list(candidates), list[Drop]()
     filters: list[Callable[[list[Candidate]], Iterator[Drop]]] = [
         lambda some: _lengths(some, limits.min_excerpt_tokens or 0, limits.max_excerpt_tokens or inf),
@@ -246,7 +246,7 @@ def _irrelevances(candidates: list[Candidate], least: float | None, embedder: Em
 
 
 def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embedder) -> Iterator[Drop]:
-    """Drop questions with the words of an earlier one, or similar ones with the same numbers."""
+    """Drop questions with the same words as an earlier one, and similar ones with the same numbers."""
     first: dict[tuple[str, ...], Candidate] = {}
     for candidate in candidates:
         earlier = first.setdefault(tuple(words(candidate.text)) or (candidate.text,), candidate)
@@ -256,7 +256,7 @@ def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embe
     if most is None or len(unique) < 2:
         return
     vectors = unit_vectors(embed_queries(embedder, [candidate.text for candidate in unique]), "question vectors")
-    # Embeddings hardly tell "Route 2" from "Route 3".
+    # Embeddings hardly distinguish "Route 2" from "Route 3".
     groups: dict[frozenset[str], list[int]] = {}
     for row, candidate in enumerate(unique):
         groups.setdefault(frozenset(word for word in words(candidate.text) if any(map(str.isdigit, word))), []).append(
@@ -269,7 +269,7 @@ def _repetitions(candidates: list[Candidate], most: float | None, embedder: Embe
 
 
 def _alike(vectors: Vectors, least: float) -> Iterator[tuple[int, int, float]]:
-    """Yield each row that is similar to an earlier one that was not yielded, with the most similar one."""
+    """Yield each row that is similar to an earlier unyielded row, with the most similar one."""
     kept = np.ones(len(vectors), bool)
     for row in range(1, len(vectors)):
         scores = np.where(kept[:row], vectors[:row] @ vectors[row], -np.inf)
@@ -309,7 +309,7 @@ class Assembly:
         """Return the candidates that are kept, in the order of the assignments, those about real questions last.
 
         Args:
-            assignments: What was asked.
+            assignments: The requests.
             replies: The replies to the assignments.
             verdicts: The replies about the questions ``to_verify``.
             place: Locates the answer to a question, or raises ``DropError``.
@@ -349,7 +349,7 @@ class Assembly:
 
 
 def _verified(draft: Draft, verdict: BaseModel | None, place: Callable[[Draft], Candidate]) -> Candidate:
-    """Return a question as unanswerable, or a real one with the answer that the verdict quotes."""
+    """Return a question as unanswerable, or a real question with the answer quoted by the verdict."""
     if not isinstance(verdict, Verdict):
         raise DropError("not verified", "no verdict")
     if not verdict.answerable:

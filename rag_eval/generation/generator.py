@@ -55,14 +55,14 @@ TOKENS_OF_A_SPAN_QUESTION = 150
 TOKENS_OF_A_QUESTION = 60
 TOKENS_OF_A_VERDICT = 40
 DEPTHS: dict[Purpose, int] = {"unanswerable": MOST_BY_EACH, "evidence": 3 * MOST_BY_EACH}
-"""How many passages by words, and how many by vectors, verify that nothing answers a question."""
+"""How many passages by words, and how many by vectors, are used to verify that a question has no answer."""
 DEFAULT_WORKSPACE = Path(".rag-eval")
 
 
 class GenerationEstimate(Record):
     """The expected calls, of which ``cached`` are free; tokens and cost in US dollars are those of the others.
 
-    ``cost`` is None if the prices are unknown. A model that reasons before it answers writes more.
+    ``cost`` is None if the prices are unknown. A reasoning model writes more than estimated.
     """
 
     documents: int
@@ -90,7 +90,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         model: The name of the model.
         options: What kind of questions to ask for, and how.
         prices: The prices of the model; needed for ``max_cost`` except with OpenAI's models and server.
-        max_cost: The most US dollars that a generation may spend. Before a call, the price of
+        max_cost: The maximum cost of a generation in US dollars. Before a call, the price of
             ``options.max_output_tokens``, or of 16,384 tokens, is reserved.
         embedder: Finds similar texts; by default the local one.
         concurrency: The number of requests at once.
@@ -155,15 +155,15 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     @property
     def report(self) -> GenerationReport:
-        """The report of the last generation, which may have failed or be under way."""
+        """The report of the last generation, which may have failed or still be running."""
         stopped, budget, assembly = None, self.asker.budget, self._assembly
         if budget.is_reached:
             stopped = (
-                f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
-                f"max_output_tokens allows, and pass the limit of ${budget.limit:g}"
+                f"the next request could cost ${budget.refused:.4f}, mostly for an answer of max_output_tokens, and "
+                f"exceed the limit of ${budget.limit:g}"
             )
         elif self.asker.stopped.is_set():
-            stopped = "asking was ended"
+            stopped = "generating was stopped"
         return GenerationReport(
             evaluation_type=self.evaluation_type,
             model=self._planner.model,
@@ -214,9 +214,10 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> tuple[list[T], list[DocumentId], bool]:
-        """Return ground truth about some documents, those that were asked about, and whether all was asked.
+        """Generate questions about some documents.
 
-        Without ``totals``, cross-document and unanswerable questions are not asked for. Raises like ``generate``.
+        Returns them, the documents that were asked about, and whether all of them were. Without ``totals``,
+        cross-document and unanswerable questions are not asked for. Raises like ``generate``.
         """
         self._start()
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
@@ -237,7 +238,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> GenerationEstimate:
-        """Estimate the cost of a generation, including the verification of all questions that may have no answer."""
+        """Estimate the cost of a generation, including the verification of all questions that may be unanswerable."""
         assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
         digests = [assignment.request.digest(0) for assignment in assignments]
         cached = self._cache.find_many(digests)
@@ -274,7 +275,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         totals: bool = True,
         queries: Sequence[Query] = (),
     ) -> list[Assignment]:
-        """Return what to ask the model, in order; raise ``ConfigurationError`` if there is nothing to ask."""
+        """Return the requests to the model, in order; raise ``ConfigurationError`` if there is nothing to ask."""
         options, planner = self._options, self._planner
         if type(queries_per_doc) is not int or queries_per_doc < 0:
             raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number, at least 0")
@@ -312,7 +313,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return [windows for document in self._corpus if (windows := self._windows(document, size))]
 
     def _verifications(self, replies: Replies) -> list[Assignment]:
-        """Ask about the questions that the model says have no answer."""
+        """Ask about the questions that the model considers unanswerable."""
         return [
             self._planner.verification(text, shown_passages(self._passages.find(text, DEPTHS[assignment.purpose])))
             for text, assignment in to_verify(replies).items()
@@ -331,7 +332,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         for candidate in self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length):
             query = real.get(candidate.text)
             query_id = query.id if query else generate_query_id(candidate.text)
-            if query_id in ids and query is None:  # the ids of two texts may be the same
+            if query_id in ids and query is None:  # two texts may have the same ids
                 query_id = QueryId("query_" + text_sha256(candidate.text))
             ids.add(query_id)
             metadata = {
@@ -362,7 +363,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     @abstractmethod
     def _windows(self, document: Document, size: int) -> list[Window]:
-        """Split a document into windows of at most ``size`` tokens; none if it is blank."""
+        """Split a document into windows of at most ``size`` tokens; a blank document has none."""
 
     @abstractmethod
     def _place(self, draft: Draft) -> Candidate:
@@ -370,7 +371,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
 
 def _by_text(queries: Sequence[Query]) -> dict[str, Query]:
-    """Return the queries by their text on one line; the first of several with the same text."""
+    """Return the queries by their text on one line; the first one if several have the same text."""
     by_text: dict[str, Query] = {}
     for query in queries:
         by_text.setdefault(" ".join(query.text.split()), query)

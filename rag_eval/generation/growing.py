@@ -1,7 +1,7 @@
-"""A file of generated ground truth that grows with the documents, and is never written anew.
+"""Add generated ground truth to a file that grows with the documents and is never rewritten.
 
-New documents are asked about; what people have changed, added or rejected stays. A file next to it records the
-documents that were asked about, so that removed questions do not come back.
+The model is asked about new documents; what people have changed, added or rejected stays. A file beside it records
+which documents were asked about, so that removed questions do not come back.
 """
 
 import logging
@@ -39,16 +39,16 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 MOST_OUTPUT_TOKENS = 8_192
 STEPS = 10
-"""The log messages about progress per generation."""
+"""Number of progress messages in the log per generation."""
 
 logger = logging.getLogger("rag_eval.generation")
 
 
 class AskedDocuments(BaseModel):
-    """The documents that were asked about, with the sha256 of their contents then.
+    """The documents that were asked about, with the sha256 of their contents at that time.
 
-    ``totals``: cross-document and unanswerable questions were asked for, too. ``stopped``: the cost limit left some
-    questions for later.
+    ``totals`` tells whether cross-document and unanswerable questions were asked for, too; ``stopped`` whether the cost
+    limit left some questions for later.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,7 +78,7 @@ class AskedDocuments(BaseModel):
 
 
 def asked_path(truth: Path) -> Path:
-    """Return the record of the documents that were asked about: ``truth.asked.json`` for ``truth.jsonl``."""
+    """Return the path of the record of documents that were asked about: ``truth.asked.json`` for ``truth.jsonl``."""
     return truth.with_name(f"{truth.stem}.asked.json")
 
 
@@ -86,22 +86,24 @@ def asked_path(truth: Path) -> Path:
 class GeneratedTruth(AsksModel):
     """Questions that a model writes about the documents, in a file that grows with them.
 
-    Chunk-level with a ``chunker``, else token-level. The API key is read from OPENAI_API_KEY.
+    The ground truth is chunk-level with a ``chunker``, else token-level. The API key is read from OPENAI_API_KEY.
     """
 
-    queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
+    queries_per_doc: StrictInt = Field(default=5, ge=0, description="Number of questions per document.")
     file: Annotated[Path, Running] = Field(
-        default=Path("generated-truth.jsonl"), description="The file that the questions are kept in, to be reviewed."
+        default=Path("generated-truth.jsonl"), description="File that keeps the questions, to be reviewed."
     )
     chunker: Annotated[Any, PartOf(CHUNKER)] | None = Field(
-        default=None, description="The chunker of chunk-level ground truth."
+        default=None, description="Chunker, for chunk-level ground truth."
     )
     queries: Path | None = Field(
-        default=None, description="A file of real questions to find what answers each; then none are invented."
+        default=None, description="File of real questions to find answers for; then none are invented."
     )
-    options: GenerationOptions = Field(default=GenerationOptions(), description="What kind of questions, and how.")
+    options: GenerationOptions = Field(
+        default=GenerationOptions(), description="What kind of questions to write, and how."
+    )
     prices: Annotated[Prices | None, Running] = Field(
-        default=None, description="US dollars a million tokens; null: OpenAI's list prices."
+        default=None, description="Prices in US dollars per million tokens; null: OpenAI's list prices."
     )
 
     grows: ClassVar[bool] = True
@@ -116,7 +118,7 @@ class GeneratedTruth(AsksModel):
 
     @property
     def report(self) -> GenerationReport | None:
-        """The report of the last reading; None if nothing was asked."""
+        """The report of the last generation; None if nothing was asked."""
         report: GenerationReport | None = getattr(self, "_report", None)
         return report
 
@@ -133,7 +135,7 @@ class GeneratedTruth(AsksModel):
         return f"{self.title}: the run asks about {left}, in addition to {known}"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """Return the digest of the settings and files; a new one every time while the cost limit left questions."""
+        """Return the digest of the settings and files; while the cost limit has left questions, it is always new."""
         self._check_level(level)
         asked = asked_path(self.file)
         files = [self.file, asked, *([self.queries] if self.queries else [])]
@@ -156,7 +158,7 @@ class GeneratedTruth(AsksModel):
         storage.fetch_missing(storage.root / ANSWERS_FOLDER)
         lock = storage.root / "locks" / f"truth-{text_sha256(str(self.file.absolute()))[:24]}"
         paid: dict[object, float] = self.__dict__.get("_paid", {})
-        self._paid = paid  # over the attempts of a run
+        self._paid = paid  # across the attempts of a run
         spent = paid.get(around.run, 0.0)
         with wait_for_lock(lock):
             growing = Growing(self, corpus(), storage, log_progress(self.title), spent=spent)
@@ -193,9 +195,10 @@ def log_progress(title: str) -> OnProgress:
 
 
 class Growing:
-    """One generation that adds to a file.
+    """A generation that adds to a file.
 
-    ``anew`` ignores the file and asks about all documents. ``spent`` is what earlier attempts of the run paid.
+    With ``anew``, the file is ignored and all documents are asked about. ``spent`` is what earlier attempts of the run
+    paid.
     """
 
     def __init__(
@@ -248,7 +251,7 @@ class Growing:
 
     @property
     def paid(self) -> float:
-        """The most US dollars that were paid so far; 0 if the prices are unknown."""
+        """The maximum amount in US dollars paid so far; 0 if the prices are unknown."""
         return self.generator.asker.budget.spent if self._is_begun else 0.0
 
     @property
@@ -261,7 +264,7 @@ class Growing:
         return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
 
     def ask(self) -> list[Truth]:
-        """Return ground truth about what is left, and record what was asked about."""
+        """Return ground truth about the remaining documents, and record what was asked about."""
         source, totals = self._source, self.asked.totals
         has_totals = bool(source.options.cross_document or source.options.unanswerable) and not totals
         if source.queries and not self.queries:
@@ -313,7 +316,7 @@ class Growing:
         return fitting
 
     def _carried(self, truth: list[Truth], carry: Carry) -> tuple[list[Truth], list[Truth]]:
-        """Return the questions that match the documents, and all, moved where no span was lost."""
+        """Return the questions that match the documents, and all questions, with spans moved unless one was lost."""
         if self._source.level == "chunk-level":
             return truth, truth
         report = carry([item for item in truth if isinstance(item, TokenLevelGroundTruth)], self._corpus)
@@ -322,7 +325,7 @@ class Growing:
         return list(report.truth), [item if item.query.id in lost else carried[item.query.id] for item in truth]
 
     def _read(self, path: Path) -> list[Truth]:
-        """Read the questions of a file, unless it does not exist or is ignored."""
+        """Read the questions of a file; none if it does not exist or is ignored."""
         return [] if self._anew or not path.exists() else list(read_truth(path, self._source.level, self._corpus.by_id))
 
     def _rejected(self) -> list[Truth]:
@@ -341,5 +344,5 @@ class Growing:
 
 
 def _keys(item: Truth) -> set[str]:
-    """Return the id and the words of a question, each of which identifies it."""
+    """Return the id and the words of a question; each identifies it."""
     return {item.query.id, words_of(item)}

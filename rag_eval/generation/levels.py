@@ -76,7 +76,7 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
 
 
 class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGroundTruth]):
-    """Generates questions with the ids of the chunks that answer them, which hold for this chunker only.
+    """Generates questions with the ids of the chunks that answer them, which are valid for this chunker only.
 
     The name of the chunker is in the metadata of each question. A question is dropped if it names an unknown id.
     ``ChunkLevelSyntheticDatasetGenerator(llm_client, corpus, chunker, model=…)`` takes the other arguments of
@@ -117,7 +117,7 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
                 raise DropError("unknown chunk id", chunk_id)
         if not named:
             raise DropError("no excerpt", question.question)
-        # The id of a text that several documents contain counts for each of them.
+        # If several documents contain a text, its id counts for each of them.
         documents = sorted(doc_id for doc_id, ids in ids_of.items() if not ids.isdisjoint(named))
         alone = [doc_id for doc_id in documents if ids_of[doc_id] >= named.keys()]
         if alone and assignment.purpose == "cross-document":

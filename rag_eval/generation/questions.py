@@ -1,4 +1,4 @@
-"""The requests to the model: prompts, what to ask about which documents, and the form of the answers.
+"""Define the requests to the model: prompts, questions per document, and the form of the answers.
 
 Prompts are files of this package, with placeholders like ``${documents}``; a dollar sign is written ``$$``.
 """
@@ -24,7 +24,7 @@ from rag_eval.storage.files import data_sha256, read_text
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "evidence", "verification"]
-"""What a request is for, in the order of the ledger."""
+"""What a request is for, in the order of the cost report."""
 
 
 class Excerpt(ModelAnswer):
@@ -77,7 +77,7 @@ class BareQuestions(ModelAnswer):
 class Evidence(ModelAnswer):
     """The passages that answer a question that is given."""
 
-    excerpts: list[Excerpt] = Field(description="The passages that answer the question; none if nothing does.")
+    excerpts: list[Excerpt] = Field(description="The passages that answer the question; empty if none does.")
 
 
 class Verdict(ModelAnswer):
@@ -106,9 +106,10 @@ class Brief:
 
 
 def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator[Brief]:
-    """Yield briefs for a subject, numbered from 1: the combinations in turn, the first by subject and seed.
+    """Yield briefs for a subject, numbered from 1, cycling through the combinations.
 
-    They do not depend on other documents, so that a growing corpus reuses cached answers.
+    Subject and seed choose the first combination. Other documents do not matter, so that a growing corpus reuses cached
+    answers.
     """
     combinations = list(product(options.personas or (None,), options.difficulties, options.query_types))
     first = int(text_sha256(f"{options.seed or 0}/{subject}")[:12], 16)
@@ -119,7 +120,7 @@ def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator
 
 FOLDER = Path(__file__).parent / "prompts"
 VOCABULARIES = ("query_types", "difficulties")
-"""Lists of ``- name: description``."""
+"""Text files with lines ``- name: description``."""
 
 
 @cache
@@ -152,7 +153,7 @@ def label(number: int) -> str:
 
 
 def shown_documents(windows: Sequence[Window]) -> str:
-    """Return the windows with their labels and document ids; chunks with their ids."""
+    """Return the windows with labels and document ids, and chunks with their ids."""
     code = code_of([window.text for window in windows])
     parts = []
     for number, window in enumerate(windows):
@@ -183,7 +184,7 @@ def shown_briefs(briefs: Sequence[Brief]) -> str:
 
 @dataclass(frozen=True)
 class Assignment(ModelRequest):
-    """Questions to write about windows, or one to judge; ``prompt_hash`` is the digest of the prompt."""
+    """Questions to write about windows, or one question to judge; ``prompt_hash`` is the digest of the prompt."""
 
     purpose: Purpose
     prompt_hash: str
@@ -192,7 +193,7 @@ class Assignment(ModelRequest):
 
 
 MOST_QUESTIONS = 10
-"""The most questions of a request: longer answers are often cut off."""
+"""Maximum number of questions per request: longer answers are often cut off."""
 QUESTIONS_OF_A_PAIR = 2
 TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
     ("questions", SpanQuestions): "token_level",
@@ -201,12 +202,12 @@ TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
     ("cross-document", ChunkQuestions): "cross_document_chunks",
     ("unanswerable", BareQuestions): "unanswerable",
 }
-"""The prompt for a kind of questions and a kind of answers."""
+"""The prompts by kind of question and kind of answer."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Writes the assignments of a generation; ``answer`` is the form of answerable questions."""
+    """Plans the assignments of a generation; ``answer`` is the form of answerable questions."""
 
     server: str
     model: str
@@ -244,7 +245,7 @@ class Planner:
         return assignments
 
     def evidence(self, question: str, windows: Sequence[Window]) -> Assignment:
-        """Ask for the answer to a real question, whose number is 1."""
+        """Ask for the answer to a real question, which gets number 1."""
         values = {"question": question, "documents": shown_documents(windows)}
         return self._assignment("evidence", question, "evidence", Evidence, values, windows, [Brief(1)])
 

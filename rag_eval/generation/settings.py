@@ -1,4 +1,4 @@
-"""Options of the generation of ground truth."""
+"""Options for generating ground truth."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from rag_eval.parts.part_settings import Settings
 Difficulty = Literal["easy", "medium", "hard"]
 
 OnProgress = Callable[[int, int], None]
-"""Called with the number of answered requests, and of all."""
+"""Called with the number of answered requests and the number of all requests."""
 
 DEFAULT_MODEL = "gpt-4.1-mini"
 MAX_LINE = 300
@@ -33,16 +33,18 @@ class FilterOptions(Settings):
     """
 
     min_relevance: float | None = Field(
-        default=0.1, ge=-1, le=1, description="The least similarity of a question and its excerpts together."
+        default=0.1, ge=-1, le=1, description="Minimum similarity between a question and its excerpts together."
     )
     max_question_similarity: float | None = Field(
-        default=0.92, ge=-1, le=1, description="The similarity from which two questions with equal numbers are one."
+        default=0.92, ge=-1, le=1, description="Similarity from which two questions with the same numbers count as one."
     )
     max_leakage: float | None = Field(
-        default=0.7, ge=0, le=1, description="The largest share of a question's words in runs copied from an excerpt."
+        default=0.7, ge=0, le=1, description="Maximum share of a question's words in runs copied from an excerpt."
     )
-    min_excerpt_tokens: StrictInt | None = Field(default=4, ge=1, description="The fewest tokens of an excerpt.")
-    max_excerpt_tokens: StrictInt | None = Field(default=400, ge=1, description="The most tokens of an excerpt.")
+    min_excerpt_tokens: StrictInt | None = Field(default=4, ge=1, description="Minimum number of tokens of an excerpt.")
+    max_excerpt_tokens: StrictInt | None = Field(
+        default=400, ge=1, description="Maximum number of tokens of an excerpt."
+    )
 
 
 class GenerationOptions(Settings):
@@ -51,26 +53,30 @@ class GenerationOptions(Settings):
     The questions of each document are spread evenly over the combinations of personas, difficulties and query types.
     """
 
-    personas: tuple[Line, ...] = Field(default=(), description="Who asks; without, nobody in particular.")
+    personas: tuple[Line, ...] = Field(default=(), description="Personas who ask; empty: nobody in particular.")
     difficulties: tuple[Difficulty, ...] = Field(
-        default=("easy", "medium", "hard"), min_length=1, description="How hard the questions are."
+        default=("easy", "medium", "hard"), min_length=1, description="Difficulties of the questions."
     )
     query_types: tuple[Line, ...] = Field(
         default=("factual",),
         min_length=1,
-        description="What kinds of questions, such as procedural or comparison.",
+        description="Types of questions, such as procedural or comparison.",
     )
     cross_document: StrictInt = Field(
-        default=0, ge=0, description="How many questions need two documents or more for their answer."
+        default=0, ge=0, description="Number of questions that need two or more documents."
     )
-    unanswerable: StrictInt = Field(default=0, ge=0, description="How many questions nothing in the corpus answers.")
-    window_tokens: StrictInt = Field(default=6_000, ge=100, description="The most tokens of documents in one request.")
+    unanswerable: StrictInt = Field(
+        default=0, ge=0, description="Number of questions that nothing in the corpus answers."
+    )
+    window_tokens: StrictInt = Field(
+        default=6_000, ge=100, description="Maximum number of tokens of documents per request."
+    )
     seed: StrictInt | None = Field(default=None, ge=0, lt=2**31, description="Random seed.")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="The temperature of the model.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Temperature of the model.")
     max_output_tokens: StrictInt | None = Field(
-        default=None, ge=16, description="The most tokens of one answer; null: what the service allows."
+        default=None, ge=16, description="Maximum number of tokens of an answer; null: the limit of the service."
     )
     attempts: StrictInt = Field(
-        default=3, ge=1, le=10, description="How often one thing is asked until the answer can be used."
+        default=3, ge=1, le=10, description="Maximum number of attempts to get a usable answer."
     )
     filters: FilterOptions = FilterOptions()

@@ -1,4 +1,4 @@
-"""The parts of documents that a model sees: windows, pairs of related windows, and passages found by a search."""
+"""Cut documents into parts for the model: windows, pairs of related windows, and passages found by a search."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -18,9 +18,9 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 ENCODING = "o200k_base"
-"""The encoding that counts the tokens of windows and excerpts."""
+"""Encoding that counts the tokens of windows and excerpts."""
 WINDOW_OVERLAP = 200
-"""The tokens that neighbouring windows share, so that no sentence is cut in both."""
+"""Tokens that neighbouring windows share, so that every sentence is complete in one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def text_windows(document: Document, size: int, overlap: int = WINDOW_OVERLAP) -
 
 
 def chunk_windows(chunks: Sequence[Chunk], size: int) -> list[Window]:
-    """Join the chunks of a document to windows of at most ``size`` tokens, without blank ones."""
+    """Join the chunks of a document to windows of at most ``size`` tokens, skipping blank chunks."""
     runs: list[list[Chunk]] = []
     filled: list[int] = []
     for chunk in chunks:
@@ -72,7 +72,7 @@ def chunk_windows(chunks: Sequence[Chunk], size: int) -> list[Window]:
 
 
 def spread(count: int, sizes: Sequence[int]) -> list[int]:
-    """Return how many of ``count`` evenly spaced questions fall into each of the parts of these sizes."""
+    """Divide ``count`` evenly spaced questions among parts of these sizes; return the number for each part."""
     ends = list(accumulate(sizes))
     shares = [0] * len(sizes)
     for number in range(count):
@@ -81,15 +81,15 @@ def spread(count: int, sizes: Sequence[int]) -> list[int]:
 
 
 BLOCK = 1_024
-# One of two equal documents answers every question about both.
+# Of two equal documents, either answers every question about both.
 NEARLY_EQUAL = 0.98
 
 
 def related_pairs(windows: Sequence[Window], count: int, embedder: Embedder) -> list[tuple[Window, Window]]:
     """Return at most ``count`` pairs of similar windows of different documents.
 
-    Candidates are each window and the most similar one of another document, unless they are nearly equal. Pairs of
-    the least used documents come first, then the most similar. No two documents are paired twice.
+    Each window is paired with the most similar window of another document, unless they are nearly equal. Pairs of the
+    least used documents come first, then the most similar. No two documents are paired twice.
     """
     if count < 1 or len({window.doc_id for window in windows}) < 2:
         return []

@@ -1,1 +1,1 @@
-"""Ground truth: reading, writing and checking what answers each query."""
+"""Read, write and check ground truth: what answers each query."""

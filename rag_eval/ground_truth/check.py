@@ -1,6 +1,6 @@
 """Check ground truth against its corpus: every span must be the text of its document.
 
-``check_against_corpus`` raises on faults. An audit lists them all, with remarks on what a person should look at.
+``check_against_corpus`` raises on faults. An audit lists all faults, and remarks for a person to look at.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 from rag_eval.types.offsets import fitting_unit
 
 SHOWN_BEFORE = 20
-"""The characters shown before the first difference of two long texts."""
+"""Number of characters shown before the first difference of two long texts."""
 SHOWN_DOCUMENTS = 5
 REANCHORING = "rag-eval truth reanchor carries spans over to documents that have changed"
 
 AnySpan = CharacterSpan | AlternativeLine
-"""A span that was checked, or one as it is written."""
+"""A checked span, or one as written in a file."""
 
 
 class _Fault(NamedTuple):
@@ -41,7 +41,7 @@ class _Fault(NamedTuple):
 def check_against_corpus(
     truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
 ) -> list[TokenLevelGroundTruth]:
-    """Check every span, and complete those without text.
+    """Check every span, and add missing texts.
 
     Args:
         truth: The ground truth.
@@ -49,7 +49,7 @@ def check_against_corpus(
         source: The file that the ground truth was read from, to name the line in errors.
 
     Returns:
-        The ground truth with all texts, without judged passages whose text has changed: these are unjudged again.
+        The ground truth with all texts. Judged passages whose text has changed are removed, and so are unjudged again.
 
     Raises:
         GroundTruthError: If a query has no span, or a span is not the text of its document; describes the first fault
@@ -108,9 +108,9 @@ def _description(faults: Sequence[_Fault], source: str | Path | None, documents:
 
 
 def span_fault(span: AnySpan, document: Document | None, known: KnownIds | None = None) -> str | None:
-    """Explain why a span is not the text of its document, and where the text is; None if it is.
+    """Explain why a span is not the text of its document, and where the text is; None if the span is correct.
 
-    ``document`` is None if the corpus does not have it; ``known`` are the ids that it has.
+    ``document`` is None if it is not in the corpus; ``known`` are the ids of the corpus.
     """
     if not 0 <= span.start < span.end:
         return bounds_fault(span.doc_id, span.start, span.end) + _remedy(span, document, "; ")
@@ -147,7 +147,7 @@ def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
 
 
 def contrasted(first: str, second: str) -> tuple[str, str]:
-    """Quote two texts for a message, from shortly before their first difference."""
+    """Quote two texts for a message, starting shortly before their first difference."""
     cut = Prefix.similarity(first, second) - SHOWN_BEFORE
     if cut <= 0:
         return preview(first), preview(second)
@@ -159,8 +159,8 @@ def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> 
     for item in truth:
         if item.chunker is not None and item.chunker != chunker_name:
             raise GroundTruthError(
-                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids "
-                "hold for one chunker only; run with that one, make new ground truth, or evaluate at token level"
+                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids are "
+                f"valid for one chunker only; run with that one, make new ground truth, or evaluate at token level"
             )
 
 
@@ -208,12 +208,12 @@ class TruthAudit:
     queries: int
     unanswerable: int
     answers: int
-    """Spans or chunk ids, alternatives included."""
+    """Number of spans or chunk ids, including alternatives."""
     valid_answers: int
     faults: Sequence[Finding]
     remarks: Sequence[Finding]
     leakage: Mapping[str, int] = field(default_factory=dict)
-    """Questions by the share of their words that is copied from their passages."""
+    """Number of questions by the share of their words that is copied from their passages."""
 
     @property
     def is_valid(self) -> bool:
@@ -255,7 +255,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
 def _members(
     lines: Iterable[ParsedLine[TokenLevelLine]],
 ) -> Iterator[tuple[ParsedLine[TokenLevelLine], AlternativeLine]]:
-    """Yield all spans and alternatives with their lines."""
+    """Yield all spans and alternatives with their line numbers."""
     for line in lines:
         for span in line.record.relevant_spans if line.record else []:
             yield from ((line, member) for member in span.members)
@@ -289,10 +289,10 @@ def _chunk_remarks(lines: Sequence[ParsedLine[ChunkLevelLine]]) -> Iterator[Find
 
 def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
     if not lines:
-        yield Finding("line", 1, None, None, None, "the file holds no query: write one a line")
+        yield Finding("line", 1, None, None, None, "the file has no queries: write one per line")
     for line in lines:
         record = line.record
-        # audit_token_level reports impossible offsets, with what the document has.
+        # audit_token_level reports impossible offsets, together with the text of the document.
         spans = record.relevant_spans if isinstance(record, TokenLevelLine) else []
         judged = {member.fault() for span in spans for member in span.members}
         for fault in line.faults:
@@ -307,12 +307,12 @@ def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
         if line.record is None:
             continue
         earlier = first.setdefault(folded_words(line.record.query), line)
-        # The same id would be a fault already.
+        # A repeated id is already a fault.
         if earlier is not line and earlier.record and earlier.record.query_id != line.record.query_id:
             yield finding(
                 "question asked twice",
                 line,
-                f"line {earlier.number} asks the same: put what is relevant to both into one of them",
+                f"line {earlier.number} asks the same question: merge the two",
             )
 
 

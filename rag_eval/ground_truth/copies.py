@@ -1,4 +1,4 @@
-"""Copies of evidence: other places of a relevant text become alternatives of its span.
+"""Find copies of evidence: other occurrences of a relevant text become alternatives of its span.
 
 Texts shorter than ``LEAST_CHARACTERS`` have no copies: they may mean something else elsewhere. Copies that overlap
 spans of the query are not added.
@@ -30,7 +30,7 @@ Copies = Literal["exact", "off"]
 
 def read_copies(value: object) -> Copies:
     """Parse the setting; raise ``ValueError`` if it is invalid."""
-    if isinstance(value, bool):  # as YAML reads the word off
+    if isinstance(value, bool):  # because YAML reads the word off as false
         return "exact" if value else "off"
     if value == "exact" or value == "off":
         return value
@@ -40,7 +40,7 @@ def read_copies(value: object) -> Copies:
 def credit_copies(
     truth: Iterable[TokenLevelGroundTruth], documents: Iterable[Document], copies: Copies = "exact"
 ) -> list[TokenLevelGroundTruth]:
-    """Add the copies of spans as their alternatives, with one document in memory at a time."""
+    """Add copies of spans as their alternatives, with one document in memory at a time."""
     items = list(truth)
     if copies == "off":
         return items
@@ -48,7 +48,7 @@ def credit_copies(
 
 
 def with_copies(truth: Iterable[TokenLevelGroundTruth], places: Iterable[CharacterSpan]) -> list[TokenLevelGroundTruth]:
-    """Add the places of the texts of spans as alternatives, by document and start."""
+    """Add the occurrences of the texts of spans as alternatives, ordered by document and start."""
     by_text: dict[str, list[CharacterSpan]] = {}
     for place in sorted(places, key=lambda place: (place.doc_id, place.start)):
         by_text.setdefault(place.text, []).append(place)
@@ -78,7 +78,7 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
 
 
 def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list[CharacterSpan]:
-    """Return the first ``MOST_PLACES`` places of each text, by document and start."""
+    """Return the first ``MOST_PLACES`` occurrences of each text, ordered by document and start."""
     long = sorted({text for text in texts if len(text) >= LEAST_CHARACTERS})
     by_head = {head: list(some) for head, some in groupby(long, key=lambda text: text[:LEAST_CHARACTERS])}
     places: dict[str, list[CharacterSpan]] = {text: [] for text in long}

@@ -1,8 +1,8 @@
-"""The difference of two versions of a text, as the blocks that both have.
+"""Compare two versions of a text, and return the blocks that both have.
 
-``shared_blocks`` finds the text that stayed in order, ``moved_blocks`` the text that moved. ``settled`` chooses between
-differences of the same size: if "a b a" becomes "a", it may have lost "a b " or " b a". A change is put where writers
-make changes: at the start of a paragraph, line, sentence or word. Two changes become one where possible.
+``shared_blocks`` finds text that stayed in order, ``moved_blocks`` text that moved. ``settled`` chooses between
+differences of the same size: if "a b a" becomes "a", it may have lost "a b " or " b a". A change is placed where
+writers make changes: at the start of a paragraph, line, sentence or word. Two changes become one where possible.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import NamedTuple
 from rapidfuzz.distance import Editops, LCSseq, Postfix, Prefix
 
 SOLID = 8
-"""A shorter shared block may be a coincidence."""
+"""Minimum length of a shared block; a shorter one may be a coincidence."""
 
 SURE = 32
-"""The fewest characters that, removed in one place and added in one other, count as moved."""
+"""Minimum number of characters that count as moved if they are removed in one place and added in another."""
 
 EXACT_CELLS = 1 << 25
 """The largest product of the lengths of two texts that are compared character by character."""
@@ -28,10 +28,10 @@ _ANCHORS = (
     re.compile(rf"(?:\b|(?=\s))(?=(.{{{SURE}}}))", re.DOTALL),
     re.compile(rf"(?:\b|(?=\s))(?=(.{{{SOLID}}}))", re.DOTALL),
 )
-"""What both texts must have once to be aligned by it: lines, then runs of characters that start at a word."""
+"""What both texts must contain once to be aligned by it: lines, then runs of characters that start at a word."""
 
 _FURTHEST = 1000
-"""The most characters that a change is shifted by."""
+"""Maximum number of characters by which a change is shifted."""
 
 
 class MatchingBlock(NamedTuple):
@@ -54,7 +54,7 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
     """Find the blocks that both texts have in the same order.
 
     The texts are split at lines that both have once, then at runs of characters that both have once. The gaps between
-    are compared character by character, unless they are too large: these share nothing.
+    are compared character by character; gaps that are too large count as different.
     """
     found: list[MatchingBlock] = []
     gaps = [(0, len(old), 0, len(new), 0)]
@@ -85,7 +85,7 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
 
 
 def matching_blocks(edits: Editops) -> list[MatchingBlock]:
-    """Return the blocks between the edits that rapidfuzz found."""
+    """Return the blocks between the edits found by rapidfuzz."""
     return [MatchingBlock(block.a, block.b, block.size) for block in edits.as_matching_blocks()]
 
 
@@ -102,16 +102,16 @@ def merged(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
 
 Stretch = tuple[int, int]
 Piece = tuple[int, int, int]
-"""The place of a piece in the old text and in the new one, and its length."""
+"""The positions of a piece in the old and in the new text, and its length."""
 
 
 def _unique_pieces(old: str, new: str, pattern: re.Pattern[str]) -> list[Piece]:
-    """Find the pieces that both texts have once, in the order of the old text."""
+    """Find the pieces that occur once in each text, in the order of the old text."""
     return _common(_single_pieces(old, [(0, len(old))], pattern), _single_pieces(new, [(0, len(new))], pattern))
 
 
 def _single_pieces(text: str, stretches: Sequence[Stretch], pattern: re.Pattern[str]) -> dict[str, int]:
-    """Return the place of each piece that occurs once in the stretches."""
+    """Return the position of each piece that occurs once in the stretches."""
     places: dict[str, int] = {}
     for start, end in stretches:
         for match in pattern.finditer(text, start, end):
@@ -124,8 +124,8 @@ def _common(in_old: dict[str, int], in_new: dict[str, int]) -> list[Piece]:
 
 
 def longest_chain(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return as many of the pieces, which are in the order of the old text, as are in order in the new one too."""
-    ends: list[int] = []  # by length of a chain: the first place in the new text where one can end
+    """Return the most pieces, given in the order of the old text, that are also in order in the new one."""
+    ends: list[int] = []  # by length of a chain: the earliest position in the new text where such a chain can end
     lasts: list[int] = []
     before: list[int] = []
     for number, (_, new, _) in enumerate(pieces):
@@ -142,7 +142,7 @@ def longest_chain(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _blocks(pieces: Iterable[Piece]) -> list[MatchingBlock]:
-    """Join the pieces that overlap in both texts alike, and cut those that overlap otherwise."""
+    """Join pieces that overlap by the same amount in both texts, and shorten those that overlap otherwise."""
     found: list[MatchingBlock] = []
     start, shift, old_end, new_end = 0, 0, 0, 0
     for old, new, length in pieces:
@@ -159,14 +159,14 @@ def _blocks(pieces: Iterable[Piece]) -> list[MatchingBlock]:
 
 
 class Moved(NamedTuple):
-    """A moved block: the part that moved for certain, and all that is equal around it in both places."""
+    """A moved block: the part that certainly moved, and all equal text around it in both places."""
 
     core: MatchingBlock
     whole: MatchingBlock
 
 
 def moved_blocks(shared: Sequence[MatchingBlock], old: str, new: str) -> list[Moved]:
-    """Find the runs of ``SURE`` characters that both texts have once outside the long blocks they share.
+    """Find runs of ``SURE`` characters that each text has once outside their long shared blocks.
 
     Short blocks count as outside: comparing characters matches words of a moved text with other sentences.
     """
@@ -206,7 +206,7 @@ def _rearranged(blocks: Iterable[MatchingBlock], old: str, new: str, choose: Cho
     found = [MatchingBlock(0, 0, 0)]
     for after in [*blocks, MatchingBlock(len(old), len(new), 0)]:
         shift = choose(found[-1], after, old, new)
-        # A block that is used up joins the two changes around it, which may be shifted on together.
+        # A block that is used up joins the changes around it, which may then be shifted further.
         while len(found) > 1 and found[-1].length + shift == 0:
             found.pop()
             after = _shifted(after, shift)
@@ -229,14 +229,14 @@ def _using_up(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -
 
 
 def _to_border(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> int:
-    """Return the shift to the likeliest place for a change, the last of several."""
+    """Return the shift to the most likely position of a change; of several, the last."""
     back, on = shifts(before, after, old, new)
     text, start = (old, before.old_end) if after.old > before.old_end else (new, before.new_end)
     return max(range(-back, on + 1), key=lambda shift: (_border(text, start + shift), shift))
 
 
 def shifts(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> tuple[int, int]:
-    """Return how far back and on a change between two blocks can be shifted: 0 for a replacement."""
+    """Return how far a change between two blocks can be shifted back and forward: 0 for a replacement."""
     taken, put = after.old - before.old_end, after.new - before.new_end
     if (taken == 0) == (put == 0):
         return 0, 0
@@ -249,7 +249,7 @@ def shifts(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> t
 
 
 def _border(text: str, place: int) -> int:
-    """Rate a place for a change: 4 starts a paragraph, 3 a line, 2 a sentence, 1 a word."""
+    """Rate a position for a change: 4 starts a paragraph, 3 a line, 2 a sentence, 1 a word."""
     before = text[max(0, place - 2) : place]
     if before == "\n\n":
         return 4

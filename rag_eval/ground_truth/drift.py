@@ -1,7 +1,7 @@
-"""Re-anchor ground truth: carry its spans over to documents that have changed.
+"""Re-anchor ground truth: move its spans to the right place in changed documents.
 
-``Carrier`` follows spans through the difference of two versions of a text, ``reanchor`` does so for ground truth, and
-``write_reanchored`` writes the result and keeps what was lost.
+``Carrier`` follows spans through the difference of two versions of a text, ``reanchor`` applies it to ground truth, and
+``write_reanchored`` writes the result and keeps lost spans.
 """
 
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ from rag_eval.types.evidence import TokenLevelGroundTruth, judged_at, judged_spa
 from rag_eval.types.ids import DocumentId, QueryId
 
 Status = Literal["kept", "moved", "altered", "lost"]
-"""Same text and place; same text at another place; partly other text; no place."""
+"""Same text and place; same text at another place; partly changed text; no place."""
 
 LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document-gone"]
 """No text is left; too little is similar; several places fit equally; the text is nowhere and no earlier version is
@@ -44,7 +44,7 @@ STATUSES: tuple[Status, ...] = ("kept", "moved", "altered", "lost")
 
 @dataclass(frozen=True, slots=True)
 class SpanOutcome:
-    """What became of a span of the ground truth; ``reason`` says why it is lost."""
+    """What happened to a span of the ground truth; ``reason`` says why it was lost."""
 
     query_id: QueryId
     old: CharacterSpan
@@ -55,7 +55,7 @@ class SpanOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ReanchorReport:
-    """Ground truth that matches the corpus again, and what became of each span.
+    """Ground truth that matches the corpus again, and what happened to each span.
 
     ``lost`` are the queries that lost spans, with only those. ``unanswered`` lost every span and are not in ``truth``.
     ``rejudged`` counts the judged passages that moved, or are unjudged again because their text has changed.
@@ -79,14 +79,14 @@ class ReanchorReport:
 
 
 LEAST_SIMILARITY = 0.5
-"""The least similarity of an altered span to the old one: 1 - edits / length of the longer."""
+"""Minimum similarity of an altered span to the old one: 1 - edits / length of the longer."""
 
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The place of a span in the new text; None, with a reason, if it is lost."""
+    """The position of a span in the new text; if it is lost, None and the reason."""
 
     status: Status
     place: Place | None
@@ -98,10 +98,10 @@ def _unaltered(start: int, end: int, new_start: int) -> Carried:
 
 
 class Carrier:
-    """Follows spans of an old text to a new one, through their difference, which tells copies of a text apart.
+    """Follows spans from an old text to a new one by their difference, which distinguishes copies of a text.
 
-    A span inside a moved or shared block keeps its text. The text of any other is searched for between the solid
-    blocks around it. If it is not there, the span is altered to what is between them now, if that is similar enough.
+    A span inside a moved or shared block keeps its text. Any other text is searched for between the solid blocks around
+    it. If it is not there, the span becomes the text that is between them now, if that is similar enough.
     """
 
     def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
@@ -117,7 +117,7 @@ class Carrier:
         self._moved = moved_blocks(blocks, old, new)
 
     def carry(self, start: int, end: int) -> Carried:
-        """Find what became of ``old[start:end]``."""
+        """Find the new position of ``old[start:end]``."""
         if (unbroken := self._unbroken(start, end)) is not None:
             return _unaltered(start, end, unbroken)
         text = self._old[start:end]
@@ -145,7 +145,7 @@ class Carrier:
         return self._beside_a_shifted_change(start, end)
 
     def _beside_a_shifted_change(self, start: int, end: int) -> int | None:
-        """Return the new start of a span that one change cuts, if the change fits before or after the span as well."""
+        """Return the new start of a span cut by one change, if the change also fits before or after the span."""
         walls = self._walls
         number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old)
         before, after = walls[number - 1], walls[number]
@@ -190,10 +190,10 @@ class Carrier:
 
 
 def _image(old: str, new: str, start: int, end: int) -> Place:
-    """Return the part of the new text that the fewest edits make of ``old[start:end]``; it may be empty."""
+    """Return the part of the new text that is the fewest edits away from ``old[start:end]``; it may be empty."""
     shared = matching_blocks(Levenshtein.editops(old, new))
     walls = [MatchingBlock(0, 0, 0), *settled(shared, old, new), MatchingBlock(len(old), len(new), 0)]
-    # The block of the first character, or the one before a change there; and the mirror image of that for the last.
+    # The block of the first character, or the one before a change there; mirrored for the last character.
     number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old) - 1
     first = min(walls[number].new + start - walls[number].old, walls[number + 1].new)
     number = bisect_left(walls, end, lo=1, hi=len(walls) - 1, key=lambda block: block.old_end)
@@ -202,7 +202,7 @@ def _image(old: str, new: str, start: int, end: int) -> Place:
 
 
 def _to_word(text: str, place: int, limit: int) -> int:
-    """Return the next border of a word up to the limit, so that a span of whole words stays one."""
+    """Return the next word border up to the limit, so that a span of whole words still consists of whole words."""
     while place != limit and not _is_border(text, place):
         place += 1 if place < limit else -1
     return place
@@ -217,11 +217,11 @@ OldTexts = Mapping[DocumentId, Sequence[str]]
 
 
 def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTexts | None = None) -> ReanchorReport:
-    """Carry every span to the place of its text in the corpus.
+    """Move every span to the place of its text in the corpus.
 
-    A document whose spans all match is left alone. Else each span is carried through the difference from the version
-    that it matches, first of all the version that most spans match. A span that matches no version goes where the
-    document has its text exactly once, and is lost otherwise.
+    A document whose spans all match is skipped. Otherwise, each span is moved by the difference from a version that it
+    matches, starting with the version that most spans match. A span that matches no version moves to the only
+    occurrence of its text in the document, and is lost if there is none or several.
 
     Args:
         truth: The ground truth; its judged passages are carried too.
@@ -232,7 +232,7 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
     judged = list(dict.fromkeys(span for item in items for span in judged_spans(item.query)))
     carried = _carry_spans(dict.fromkeys((*_members(items), *judged)), documents, old or {})
     new = {span: documents[span.doc_id].span(*now.place) if now.place else None for span, now in carried.items()}
-    # A grade is about a text, and does not hold for an altered one.
+    # A grade applies to a text, and not to an altered one.
     new_judged = {span: new[span] for span in judged if carried[span].status in ("kept", "moved")}
     renewed = [_regrouped(replace(item, query=judged_at(item.query, new_judged)), new) for item in items]
     gone = {span: span for span, now in new.items() if now is None}
@@ -273,7 +273,7 @@ def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
 def _regrouped(
     item: TokenLevelGroundTruth, places: Mapping[CharacterSpan, CharacterSpan | None]
 ) -> TokenLevelGroundTruth:
-    """Put every span at its new place, or remove it; the first member that is left stands for its group."""
+    """Put every span at its new position, or remove it; the first remaining member represents its group."""
     groups = [[new for span in group if (new := places.get(span)) is not None] for group in item.groups]
     origins = {new: origin for span, origin in item.origins.items() if (new := places.get(span)) is not None}
     return _with_groups(item, [group for group in groups if group], origins)
@@ -284,7 +284,7 @@ def _with_groups(
 ) -> TokenLevelGroundTruth:
     spans = [group[0] for group in groups]
     alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
-    taken = set(spans)  # two spans may have become one, which belongs to one group
+    taken = set(spans)  # two spans may have become one, which can belong to one group only
     for seed, *members in groups:
         for span in members:
             if span not in taken:
@@ -296,7 +296,7 @@ def _with_groups(
 def _carry_spans(
     spans: Iterable[CharacterSpan], documents: Mapping[DocumentId, Document], old: OldTexts
 ) -> dict[CharacterSpan, Carried]:
-    """Find what became of spans, one document after the other."""
+    """Find the new position of each span, one document after the other."""
     by_document: dict[DocumentId, list[CharacterSpan]] = {}
     for span in spans:
         by_document.setdefault(span.doc_id, []).append(span)
@@ -314,7 +314,7 @@ def _carry_spans(
 def _carry_through(
     spans: Sequence[CharacterSpan], content: str, versions: Sequence[str]
 ) -> dict[CharacterSpan, Carried]:
-    """Carry the spans of a document through the difference from the version that most of them match, and so on."""
+    """Move the spans of a document by the difference from the version that most of them match, and so on."""
     carried: dict[CharacterSpan, Carried] = {}
     left, candidates = list(spans), [*versions, content]
     while left and candidates:
@@ -336,13 +336,13 @@ def _found_by_text(text: str, content: str) -> Carried:
 
 
 def _matches(span: CharacterSpan, content: str) -> bool:
-    """Check that a text has the span's text in its place, or any text if the span has none."""
+    """Return whether a text has the span's text at its position, or any text if the span has none."""
     text = content[span.start : span.end]
     return text == span.text or (not span.text and len(text) == span.end - span.start)
 
 
 def write_reanchored(report: ReanchorReport, path: Path, documents: CorpusDocuments | None = None) -> Path | None:
-    """Write re-anchored ground truth, after adding what was lost to a file next to it, whose path is returned.
+    """Write re-anchored ground truth, first adding lost spans to a file beside it, and return the path of that file.
 
     Only the lines of queries whose spans changed are rewritten, and each file is replaced at once or not at all.
 

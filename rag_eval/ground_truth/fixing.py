@@ -1,7 +1,7 @@
-"""Correct a ground-truth file where its documents leave no doubt about what was meant.
+"""Correct a ground-truth file where the correction is certain.
 
-Corrected are offsets, if the document has the text at one other place or in another unit; document ids with a path; and
-spans without offsets. Other lines stay byte for byte.
+Corrects offsets, if the document has the text at one other place or in another unit; document ids with a path; and
+spans without offsets. Other lines stay unchanged, byte for byte.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from rag_eval.types.offsets import fitting_unit
 
 
 def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
-    """Correct a file and return what was corrected; write nothing if nothing was.
+    """Correct a file and return the corrections; if there are none, write nothing.
 
     Raises:
         CorpusError: If the file cannot be read.
@@ -34,7 +34,7 @@ def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
 
 
 def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
-    """Return the text of a file with its corrections, and what was corrected."""
+    """Return the corrected text of a file, and the corrections."""
     documents = corpus.by_id() if corpus else {}
     known = KnownIds(documents)
     lines, findings = text.split("\n"), list[Finding]()
@@ -69,7 +69,7 @@ def _named(written: JsonObject) -> str:
 def _fixed_member(
     member: AlternativeLine, written: JsonObject, documents: dict[DocumentId, Document], known: KnownIds
 ) -> JsonObject:
-    """Return a span with the right document and place, if they are certain."""
+    """Return a span with the correct document and position, if they are certain."""
     if "start" not in written:
         others = {key: value for key, value in written.items() if key not in ("text", *NAMES)}
         return {**others, "start": member.start, "end": member.end, "text": member.text}

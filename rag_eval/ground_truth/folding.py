@@ -16,11 +16,11 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 MOST_PLACES = 1000
-"""The most occurrences of one text that a search returns."""
+"""Maximum number of occurrences of a text that a search returns."""
 
 
 def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0, stop: int | None = None) -> list[int]:
-    """Return the first ``most`` places where ``content[begin:stop]`` has the text, overlapping ones too."""
+    """Return the first ``most`` positions of the text in ``content[begin:stop]``, including overlapping ones."""
     places: list[int] = []
     place = content.find(text, begin, stop) if text else -1
     while place >= 0 and len(places) < most:
@@ -30,12 +30,12 @@ def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0
 
 
 def folded_words(text: str) -> str:
-    """Return a text without case, with single spaces."""
+    """Return a text in folded case with single spaces."""
     return " ".join(text.casefold().split())
 
 
 def starts_of(patterns: Collection[str], content: str) -> list[int]:
-    """Return the code points at which one of the patterns begins, in order, overlapping ones too."""
+    """Return the indexes of the code points at which one of the patterns starts, including overlapping matches."""
     found = pl.Series([content]).str.find_many(list(patterns), overlapping=True)[0].to_numpy()
     if content.isascii():
         return sorted(found.tolist())
@@ -45,14 +45,17 @@ def starts_of(patterns: Collection[str], content: str) -> list[int]:
 
 
 GAP = "\n"
-"""Separates the forms of documents. No form contains it: forms have no whitespace."""
+"""Separates the forms of documents. No form contains it, because forms have no whitespace."""
 
 _QUOTES = "'\"`‘’‚‛“”„‟«»‹›′″"
 _DASHES = re.compile("--+")
 
 
 class _Folding(dict[int, str]):
-    """The table for ``str.translate``: one character for one, so that places stay. ``GAP`` marks characters to drop."""
+    """Table for ``str.translate`` that maps each character to one character, so that positions stay.
+
+    ``GAP`` marks characters to drop.
+    """
 
     def __missing__(self, code: int) -> str:
         self[code] = _folded(chr(code))
@@ -85,7 +88,7 @@ def folded_form(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """The folded form of a source; ``source_index`` has the place in the source that each of its characters is from."""
+    """The folded form of a source; ``source_index`` maps each of its characters to its index in the source."""
 
     form: str
     source_index: NDArray[np.int32]
@@ -104,10 +107,10 @@ class FoldedText:
 
 Range = tuple[int, int]
 Seed = tuple[int, int]
-"""A place in the excerpt and one in the folded text that start the same run."""
+"""A position in the excerpt and one in the folded text where the same run starts."""
 
 RUN = 8
-"""Characters of a run: short enough to survive between two typos, long enough to be rare."""
+"""Length of a run in characters: short enough to fit between two typos, long enough to be rare."""
 
 _OUTSIDE = np.array([-1], np.int32)
 
@@ -128,7 +131,7 @@ class FoldedDocuments:
     def seeds(self, needle: str, begin: int, stop: int, most: int) -> list[Seed]:
         """Find the runs of the needle in ``text[begin:stop]``.
 
-        Runs with more than ``most`` places are skipped; if all have more, the rarest is used.
+        Runs with more than ``most`` occurrences are skipped; if all have more, the rarest is used.
         """
         text = self.text[begin:stop]
         places: dict[str, list[int]] = {}
@@ -155,23 +158,23 @@ class FoldedDocuments:
         return ranges
 
     def document_range(self, place: int) -> Range:
-        """Return the range of ``text`` that belongs to the document at a place."""
+        """Return the range of ``text`` that belongs to the document at a position."""
         return self._range(self._number(place))
 
     def span(self, start: int, end: int) -> CharacterSpan:
-        """Return the whole characters of a document that ``text[start:end]`` was made from."""
+        """Return the span of a document, in whole characters, from which ``text[start:end]`` was made."""
         places = self._source_index[start:end]
         document = self.documents[self._ids[self._number(start)]]
         return document.span(int(places.min()), int(places.max()) + 1)
 
     def has_clean_borders(self, start: int, end: int) -> bool:
-        """Check that ``text[start:end]`` cuts no character of the source and no combining mark from its base."""
+        """Return whether ``text[start:end]`` neither cuts a character of the source nor separates a combining mark."""
         index = self._source_index
         is_cut = index[start - 1] == index[start] or index[end - 1] == index[end]
         return not is_cut and not unicodedata.combining(self.text[end])
 
     def is_border(self, place: int) -> bool:
-        """Check whether a word may start or end here."""
+        """Return whether a word may start or end here."""
         if not (self.text[place - 1].isalnum() and self.text[place].isalnum()):
             return True
         return bool(self._source_index[place] - self._source_index[place - 1] > 1)

@@ -1,4 +1,4 @@
-"""Find excerpts, perhaps altered on their way, in the documents that they were taken from."""
+"""Find excerpts, which may have been altered, in the documents that they were taken from."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 How = Literal["exact", "normalised", "fuzzy"]
-"""Character by character; up to whitespace, Unicode form, case, quotes, dashes and emphasis; up to a few typos."""
+"""Exactly; ignoring whitespace, Unicode form, case, quotes, dashes and emphasis; or with a few typos."""
 HOWS: tuple[How, ...] = get_args(How)
 
 Reason = Literal["empty", "too-short", "ambiguous", "not-found", "unknown-document"]
@@ -45,7 +45,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why an excerpt has no place; ``candidates`` are some of the places of an ambiguous one."""
+    """Why an excerpt could not be located; ``candidates`` are some of the places of an ambiguous one."""
 
     reason: Reason
     candidates: tuple[CharacterSpan, ...] = ()
@@ -58,7 +58,7 @@ _LEAST_SIMILAR_CONTEXT = 0.6
 
 
 def _clearly_nearest(distances: Iterable[tuple[float, CharacterSpan]], factor: float) -> CharacterSpan | None:
-    """Return the nearest span, None unless the next one is further by the factor."""
+    """Return the nearest span, or None unless the next one is further away by the factor."""
     nearest = sorted(distances, key=itemgetter(0))[:2]
     if len(nearest) == 2 and (nearest[1][0] <= nearest[0][0] or nearest[1][0] < factor * nearest[0][0]):
         return None
@@ -85,9 +85,9 @@ class Extent:
 def nearest_extents(documents: FoldedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
     """Find the extents in ``[begin, stop)`` of the folded text that are similar enough, fewest edits first.
 
-    Runs of characters that the needle and the text share give the candidates. The longest match of each is extended
-    on both sides to where the edit distance is least; ties prefer the border of a word, then the needle's length.
-    Extents do not overlap, and each is in one document.
+    Candidates come from runs of characters that the needle and the text share. The longest match of each is extended on
+    both sides to the lowest edit distance; ties prefer a word border, then the needle's length. Extents do not overlap,
+    and each is in one document.
     """
     text, slack = documents.text, 2 + int(len(needle) * (1 - threshold))
     found: list[Extent] = []
@@ -137,10 +137,10 @@ def _longest_match(text: str, needle: str, seeds: Iterable[Seed], begin: int, st
 
 
 def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, direction: int) -> tuple[int, int]:
-    """Return the length of the prefix of ``beyond`` with the fewest edits from the flank, and the edits."""
+    """Return the length and the edits of the prefix of ``beyond`` that is closest to the flank."""
     fewest = len(flank) + len(beyond)
     equals: list[int] = []
-    # A difference in length is a lower bound of the edits, so nearer lengths come first.
+    # A difference in length is a lower bound of the edits, so try similar lengths first.
     for length in sorted(range(len(beyond) + 1), key=lambda length: abs(length - len(flank))):
         if abs(length - len(flank)) > fewest:
             break
@@ -153,10 +153,10 @@ def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int
 
 
 SIMILARITY = 0.85
-"""The least similarity of a fuzzy match: about one edit in seven characters."""
+"""Minimum similarity of a fuzzy match: about one edit in seven characters."""
 
 LEAST_CHARACTERS = 16
-"""The fewest characters of a fuzzy match, whitespace not counted: shorter texts resemble too much."""
+"""Minimum length of a fuzzy match in characters other than whitespace: shorter texts are too similar."""
 
 _CANDIDATES_SHOWN = 5
 _FRAME = re.compile(r"^(?:'|\.\.\.(?!\.))+|(?:'|(?<!\.)\.\.\.)+$")
@@ -180,7 +180,7 @@ class Locator:
         self._folded = FoldedDocuments(documents)
 
     def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
-        """Locate an excerpt in one document or in any; say why if it has no place."""
+        """Locate an excerpt in one document or in any; if it has no place, return the reason."""
         hint = hint or Hint()
         if doc_id is not None and doc_id not in self._folded.documents:
             return Rejected("unknown-document")

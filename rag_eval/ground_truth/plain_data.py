@@ -1,4 +1,4 @@
-"""Queries and ground truth given as plain data: records, dataset examples, and data frames of polars, pandas or Arrow.
+"""Read queries and ground truth from plain data: records, dataset examples, and polars, pandas or Arrow frames.
 
 A record is a line of a ground-truth file; a dataset example has its keys in ``inputs`` and ``outputs``. A frame has a
 row for each query, span (``query``, ``doc_id``, ``start``, ``end``, ``text``) or chunk id (``query``, ``chunk_id``);
@@ -23,11 +23,14 @@ from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_quer
 _SPAN = {"doc_id", "start", "end", "text", "origin"}
 _RECORD = {*TokenLevelLine.model_fields, *ChunkLevelLine.model_fields}
 _ID = ("id", "query_id")
-_CAMEL_CASE = {"relevantSpans": "relevant_spans", "relevantChunkIds": "relevant_chunk_ids"}  # in dataset examples
+_CAMEL_CASE = {
+    "relevantSpans": "relevant_spans",
+    "relevantChunkIds": "relevant_chunk_ids",
+}  # the keys of dataset examples
 
 
 def _rows(given: Any) -> tuple[Iterable[Any], bool]:
-    """Return the rows of a frame as records without missing values, or what is given; and whether it is a frame."""
+    """Return the rows of a frame as records without missing values, or the input; and whether it is a frame."""
     if not hasattr(given, "__arrow_c_stream__"):
         return given, False
     rows = pl.DataFrame(given).to_dicts()
@@ -74,7 +77,7 @@ def read_queries(path: str | Path) -> list[Query]:
     except GroundTruthError as error:
         raise GroundTruthError(f"{str(path)!r}: {error}") from None
     if not queries:
-        raise GroundTruthError(f"{str(path)!r} holds no question: write one a line")
+        raise GroundTruthError(f"{str(path)!r} has no questions: write one per line")
     return queries
 
 
@@ -160,7 +163,7 @@ def _joined(rows: Iterable[JsonObject]) -> list[JsonObject]:
         return rows
     joined: dict[object, JsonObject] = {}
     for row in rows:
-        # Next to offsets, columns of these names are metadata.
+        # With offsets, columns of these names are metadata.
         names = _SPAN if "start" in row else {*_SPAN, *NAMES}
         query = {key: value for key, value in row.items() if key not in names and key != "chunk_id"}
         key = next((row[key] for key in _ID if key in row), row.get("query"))

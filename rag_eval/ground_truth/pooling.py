@@ -35,10 +35,10 @@ Retrieved = list[tuple[Place, str, int]]
 """The hits of a query: place, configuration and rank."""
 
 LONGEST, SHORTEST = 2_000, 20
-"""The most and the fewest characters of a pooled passage."""
+"""Maximum and minimum number of characters of a pooled passage."""
 
 ORIGIN = "judged by "
-"""Starts the origin of passages that were judged relevant."""
+"""Prefix of the origin of passages that were judged relevant."""
 
 
 def pool(
@@ -92,7 +92,7 @@ def _place(passage: Passage) -> Place:
 
 
 def _counted(judged: JudgedPassage, hits: Retrieved) -> JudgedPassage:
-    """Set the number of configurations that retrieved some of a passage, and the best rank."""
+    """Set the number of configurations that retrieved any part of a passage, and the best rank."""
     doc_id, start, end = _place(judged.passage)
     near = [(name, rank) for place, name, rank in hits if place[0] == doc_id and place[1] < end and start < place[2]]
     if not near:
@@ -101,7 +101,7 @@ def _counted(judged: JudgedPassage, hits: Retrieved) -> JudgedPassage:
 
 
 def _pieces(places: Iterable[Place], taken: Mapping[str, list[Interval]]) -> list[Place]:
-    """Join overlapping places up to ``LONGEST`` characters, and remove what is taken."""
+    """Join overlapping places up to ``LONGEST`` characters, and remove text that is already covered."""
     joined: list[Place] = []
     for doc_id, start, end in sorted(set(places)):
         if joined and joined[-1][0] == doc_id and start < joined[-1][2]:
@@ -155,7 +155,7 @@ class PassageJudge(TextWriter):
 
 @dataclass(frozen=True)
 class Judging:
-    """The grades of a model, and how many passages its budget did not cover."""
+    """The grades by a model, and the number of passages that its budget did not cover."""
 
     grades: Grades
     ungraded: int
@@ -164,7 +164,7 @@ class Judging:
 def judge_passages(
     truth: Iterable[Truth], judge: PassageJudge, answers: Answers, texts: Mapping[ChunkId, str]
 ) -> Judging:
-    """Have a model grade the pooled passages without its grade, those of most configurations first.
+    """Have a model grade the pooled passages it has not graded, starting with those of the most configurations.
 
     Args:
         truth: The ground truth with pooled passages.
@@ -195,7 +195,8 @@ def judge_passages(
 def with_grades(truth: Iterable[Truth], judge: str, grades: Grades) -> list[Truth]:
     """Record the grades of a judge, and add relevant passages to the ground truth.
 
-    Passages that were added this way and are no longer relevant are removed, unless the query would have no evidence.
+    Passages that were added this way and are no longer relevant are removed, unless the query would lose its last
+    evidence.
     """
     by_query: dict[QueryId, dict[Passage, PassageGrade]] = {}
     for (query_id, passage), grade in grades.items():

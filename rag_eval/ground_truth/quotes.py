@@ -1,4 +1,4 @@
-"""Spans without offsets: text quoted from a document, from a page or another place of it, or a whole place."""
+"""Locate spans without offsets: quoted text of a document, of a page or another named place, or a whole place."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_COMPARED_PLACES = 1_000
 
 
 class KnownIds:
-    """The ids of the documents of a corpus, to suggest one in place of an unknown id."""
+    """The ids of the documents of a corpus, to suggest one for an unknown id."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self._ids = list(dict.fromkeys(ids))
@@ -32,15 +32,15 @@ class KnownIds:
 
     @cached_property
     def _stems(self) -> list[str]:
-        return [_stem(name) for name in self._ids]  # an extension that all have makes no two ids similar
+        return [_stem(name) for name in self._ids]  # a suffix that all ids share does not make them similar
 
     def path_inside(self, written: str) -> str | None:
-        """Return the id that a path ends in, such as one that starts with the corpus folder."""
+        """Return the id that is the end of a path, for example of one that starts with the corpus folder."""
         parts = written.removeprefix("./").split("/")
         return next((name for cut in range(len(parts)) if (name := "/".join(parts[cut:])) in self._known), None)
 
     def similar(self, written: str) -> str | None:
-        """Return the id that is most similar; None if none is."""
+        """Return the most similar id; None if none is similar."""
         if written not in self._similar:
             best = process.extractOne(_stem(written), self._stems, scorer=fuzz.ratio, score_cutoff=LEAST_SIMILAR_ID)
             self._similar[written] = self._ids[best[2]] if best else None
@@ -68,7 +68,7 @@ CorpusDocuments = Callable[[], Mapping[DocumentId, Document] | Mapping[str, Docu
 
 Window = tuple[int, int]
 NAMES = ("page", "place")
-"""The keys of a span that name its place, instead of ``start`` and ``end``."""
+"""Keys of a span that name its place instead of ``start`` and ``end``."""
 
 _OFFSETS = {"start", "end"}
 _MOST_PREPARED = 100
@@ -76,7 +76,7 @@ _MOST_PREPARED = 100
 
 @dataclass(frozen=True)
 class NamedPlace:
-    """A place of a document: its title after those of the sections that contain it."""
+    """A place in a document: its title, after the titles of the sections around it."""
 
     titles: Sequence[str]
     window: Window
@@ -96,7 +96,7 @@ class _PreparedDocument:
 
     @cached_property
     def sections(self) -> list[NamedPlace]:
-        """The places that the loader named, else the sections of the headings."""
+        """The places named by the loader, else the sections of the headings."""
         length, places = len(self.document.content), self.document.places
         if places:
             ends = [*(start for start, _ in places[1:]), length]
@@ -119,12 +119,12 @@ class Quotes:
     """Finds the offsets of spans that have neither start nor end.
 
     A place is one that the loader names (``page 12``, ``cell 3``), else the section of a heading (``Fares``,
-    ``Tickets > Fares``). A quote is located in its place, and may go on beyond it, or else in the whole document.
+    ``Tickets > Fares``). A quote is located in its place, which it may exceed, or else in the whole document.
     A place without a quote stands for all its text.
     """
 
     def __init__(self, documents: CorpusDocuments | None) -> None:
-        """Without documents, spans without offsets are faults."""
+        """Store the documents; without them, spans without offsets are faults."""
         self._documents = documents and cache(documents)
         self._known: KnownIds | None = None
         self._prepared: dict[str, _PreparedDocument] = {}
@@ -182,7 +182,7 @@ class Quotes:
         return self._prepared[doc_id]
 
     def _find(self, prepared: _PreparedDocument, place: str, text: str) -> Window:
-        """Return where a place has the text; without a text, the whole place."""
+        """Return the position of the text in a place; without a text, the whole place."""
         document = prepared.document
         windows = prepared.windows(place) if place else [(0, len(document.content))]
         if not windows:
@@ -197,7 +197,7 @@ class Quotes:
 
     def _locate(self, prepared: _PreparedDocument, text: str, windows: Sequence[Window]) -> list[Window]:
         length = len(prepared.document.content)
-        for beyond in (0, 2 * len(text)):  # a quote may go on at the next page
+        for beyond in (0, 2 * len(text)):  # a quote may continue on the next page
             found = list[Located]()
             for begin, stop in windows:
                 location = prepared.locator.locate(text, hint=Hint(window=(begin, min(length, stop + beyond))))
@@ -225,8 +225,8 @@ def _whole(document: Document, windows: Sequence[Window], where: str) -> Window:
     trimmed = [trim(document.content, *window) for window in windows]
     filled = [(start, end) for start, end in trimmed if start < end]
     if len(filled) != 1:
-        count = f"is there {len(filled)} times" if filled else "has no text"
-        raise GroundTruthError(f"{where} {count}: quote the text that is meant")
+        count = f"occurs {len(filled)} times" if filled else "has no text"
+        raise GroundTruthError(f"{where} {count}: quote the intended text")
     return filled[0]
 
 

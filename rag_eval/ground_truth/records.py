@@ -1,4 +1,4 @@
-"""One line of a ground-truth file: its shape, its faults, and the ground truth it holds."""
+"""Parse one line of a ground-truth file: its shape, its faults, and its ground truth."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def _encodable(text: Text) -> Text:
 
 EncodableText = Annotated[str, AfterValidator(_encodable)]
 _ChunkId = Annotated[ChunkId, AfterValidator(_encodable)]
-_Offset = Annotated[int, Field(lt=2**63)]  # the most that a table can hold
+_Offset = Annotated[int, Field(lt=2**63)]  # the largest offset that a table can hold
 NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 JsonObject = dict[str, Any]
@@ -56,7 +56,7 @@ class Header(LineModel):
 
 
 class AlternativeLine(LineModel):
-    """A span as it is written: its offsets may be impossible, and its text may be left to the corpus."""
+    """A span as written: its offsets may be impossible, and its text may be missing."""
 
     doc_id: EncodableText = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: _Offset
@@ -69,7 +69,7 @@ class AlternativeLine(LineModel):
         return self.doc_id, self.start, self.end
 
     def fault(self) -> str | None:
-        """Explain why the offsets are impossible in any document; None if they are not."""
+        """Explain why no document can have these offsets; None if one can."""
         try:
             self.span()
         except InvalidSpanError as error:
@@ -82,7 +82,7 @@ class AlternativeLine(LineModel):
 
 
 class SpanLine(AlternativeLine):
-    """A relevant span as it is written, with its alternatives: spans that say the same."""
+    """A relevant span as written, with alternatives that say the same."""
 
     alternatives: list[AlternativeLine] = Field(default_factory=list)
 
@@ -108,7 +108,7 @@ class _QueryLine(LineModel):
         return Query(self.query_id, QueryText(self.query), self.metadata)
 
     def _checked(self, answers: int, faults: list[str], make: Callable[[Query], T]) -> tuple[T | None, list[str]]:
-        """Return what ``make`` makes of the query, None if the line has faults, and all its faults."""
+        """Return the result of ``make`` for the query, or None if the line has faults; and all faults."""
         if not self.query.strip():
             faults = ["the query is empty: write the question", *faults]
         if not answers and not self.unanswerable:
@@ -134,7 +134,7 @@ class TokenLevelLine(_QueryLine):
     relevant_spans: list[SpanLine] = Field(default_factory=list)
 
     def read(self) -> tuple[TokenLevelGroundTruth | None, list[str]]:
-        """Return the ground truth of the line, None if it has faults, and all its faults."""
+        """Return the ground truth of the line, or None if it has faults; and all faults."""
         faults, spans = list[str](), list[CharacterSpan]()
         alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
         origins: dict[CharacterSpan, str] = {}
@@ -166,7 +166,7 @@ class ChunkLevelLine(_QueryLine):
     origins: dict[_ChunkId, NotEmpty] = Field(default_factory=dict)
 
     def read(self) -> tuple[ChunkLevelGroundTruth | None, list[str]]:
-        """Return the ground truth of the line, None if it has faults, and all its faults."""
+        """Return the ground truth of the line, or None if it has faults; and all faults."""
         return self._checked(
             len(self.relevant_chunk_ids),
             [],
@@ -177,8 +177,8 @@ class ChunkLevelLine(_QueryLine):
 
 
 def token_level_outputs(item: TokenLevelGroundTruth) -> JsonObject:
-    """Return the answers to a query as files and datasets have them."""
-    # Of a span that is given twice, the first has the alternatives.
+    """Return the answers to a query in the form used in files and datasets."""
+    # If a span is repeated, the first one has the alternatives.
     seeds = {span: number for number, span in reversed(list(enumerate(item.relevant_spans)))}
     records = []
     for number, span in enumerate(item.relevant_spans):
@@ -190,7 +190,7 @@ def token_level_outputs(item: TokenLevelGroundTruth) -> JsonObject:
 
 
 def chunk_level_outputs(item: ChunkLevelGroundTruth) -> JsonObject:
-    """Return the answers to a query as files and datasets have them."""
+    """Return the answers to a query in the form used in files and datasets."""
     alternatives = {seed: list(members) for seed, members in item.alternatives.items()}
     groups = {"alternatives": alternatives, "origins": dict(item.origins)}
     return {"relevant_chunk_ids": list(item.relevant_chunk_ids)} | {
@@ -206,13 +206,13 @@ def _span_record(span: CharacterSpan, item: TokenLevelGroundTruth) -> SpanRecord
 
 
 def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
-    """Explain why a line is no query, one sentence per fault."""
+    """Explain why a line is not a query, in one sentence per fault."""
     if isinstance(error, ValidationError):
         return [f"{_place(fault['loc'])}: {_explained(fault)}" for fault in error.errors()]
     if isinstance(error, json.JSONDecodeError):
-        return [f"not JSON ({error.msg} at character {error.colno}); write one JSON object a line"]
+        return [f"not JSON ({error.msg} at character {error.colno}); write one JSON object per line"]
     if isinstance(error, RecursionError):
-        return ["objects or lists are nested too deep: write one flat object a line"]
+        return ["objects or lists are nested too deep: write one flat object per line"]
     return [str(error)]
 
 
@@ -227,7 +227,7 @@ def _explained(fault: ErrorDetails) -> str:
     known = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     written = fault["loc"][-1]
     if written in known:
-        return "it belongs to the other evaluation type: choose that, or remove it"
+        return "it belongs to the other evaluation type: change evaluation_type, or remove it"
     known += NAMES if SpanLine in kinds or AlternativeLine in kinds else ()
     return f"there is no such key{suggestion(written, known)}: use {', '.join(known)}"
 
@@ -238,7 +238,7 @@ def _place(keys: tuple[int | str, ...]) -> str:
 
 
 def query_name(query_id: str, text: str) -> str:
-    """Name a query in a message: its id and its text, shortened, in printable characters."""
+    """Describe a query in a message: its id and its shortened text, in printable characters."""
     return f"{query_id if query_id.isprintable() else preview(query_id)} {preview(text)}"
 
 
@@ -247,12 +247,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {preview(repeated)} is twice in one object: keep one")
+        raise ValueError(f"the key {preview(repeated)} occurs twice in one object: keep one")
     return record
 
 
 def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number that JSON has: leave it out")
+    raise ValueError(f"{name} is not a JSON number: remove it")
 
 
 parsed_line = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_not_a_number).decode

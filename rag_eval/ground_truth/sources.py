@@ -1,7 +1,7 @@
-"""The sources of the ground truth of a benchmark, and how several are joined.
+"""Read the sources of a benchmark's ground truth, and join several sources.
 
-A source is observed before it is read: the digest covers everything but the documents that its ground truth depends on,
-so that cached ground truth is used until the source changes.
+A source is observed before it is read. The digest covers everything except the documents that its ground truth depends
+on, so that cached ground truth is used until the source changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class Observed(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The ground truth of a source, how many queries are new, and the tokens and cost of models."""
+    """The ground truth of a source, the number of new queries, and the tokens and cost of models."""
 
     truth: Sequence[Truth]
     fresh: int
@@ -45,7 +45,7 @@ Carry = Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The storage of the workspace, and a function that re-anchors spans; attempts of one run have the same ``run``."""
+    """The storage of the workspace, and a function that re-anchors spans. Attempts of one run share ``run``."""
 
     storage: Storage
     carry: Carry = field(repr=False)
@@ -54,9 +54,9 @@ class Surroundings:
 
 @part
 class FileTruth:
-    """A ground-truth file: JSON lines, one query a line."""
+    """A ground-truth file: JSON lines, one query per line."""
 
-    path: Annotated[Path, Shown] = Field(description="The file.")
+    path: Annotated[Path, Shown] = Field(description="Path of the file.")
 
     @property
     def title(self) -> str:
@@ -105,14 +105,14 @@ class ForeignTruth(ForeignFunction):
         truth: list[Any] = list(truth_from(self.ask(self._call, corpus()), level, corpus().by_id))
         check_unchanged(self)
         if not truth:
-            raise GroundTruthError(f"{self.title} returned no query: return ground truth")
+            raise GroundTruthError(f"{self.title} returned no queries: return ground truth")
         return Reading(truth, len(truth))
 
 
 def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
     """Join the ground truth of several sources; the title of a source becomes the origin of its answers.
 
-    A question with the id or the words of one in an earlier source is dropped if it has the same answers.
+    A question that has the id or the words of one in an earlier source is dropped if its answers are the same.
 
     Raises:
         GroundTruthError: If its answers differ, or two questions have the same id.
@@ -144,7 +144,7 @@ def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
 
 
 def words_of(item: Truth) -> str:
-    """Return the words of a question, which identify it like its id."""
+    """Return the words of a question, which identify it as its id does."""
     return folded_words(item.query.text)
 
 

@@ -1,4 +1,4 @@
-"""The ground-truth format, JSON lines: read, write, and rewrite only the lines that changed."""
+"""Read and write the ground-truth format, JSON lines, and rewrite only changed lines."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
         if kind == "folder":
             raise GroundTruthError(f"{str(path)!r} is a folder: give the {what} in it")
         if kind is None:
-            raise GroundTruthError(f"the {what} {str(path)!r} is not there: check the path")
+            raise GroundTruthError(f"the {what} {str(path)!r} does not exist: check the path")
         return read_text(path).removeprefix(BYTE_ORDER_MARK)
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None
@@ -89,7 +89,7 @@ def _is_list(text: str) -> bool:
 def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedLine[Line]]:
     """Parse the queries of a file, with all faults of each line; ``quotes`` finds spans without offsets.
 
-    A wrong header is a line without a record, and so is a file that is one JSON list.
+    A wrong header counts as a line without a record, and so does a file that is one JSON list.
     """
     if text.lstrip().startswith("[") and _is_list(text):
         fault = "the file is one JSON list: write its objects one a line, without brackets and commas around them"
@@ -127,7 +127,7 @@ def all_lines(text: str, level: EvaluationType, quotes: Quotes) -> Sequence[AnyL
 
 def _check_header(data: JsonObject, evaluation_type: EvaluationType, is_first: bool) -> None:
     if not is_first:
-        raise GroundTruthError("the line that names the format comes before all queries: remove this one")
+        raise GroundTruthError("the line that names the format must come first: remove this one")
     level = Header.model_validate(data).format.removeprefix("rag-eval/")
     if level != evaluation_type:
         raise GroundTruthError(
@@ -147,16 +147,16 @@ def _checked(text: str, path: str | Path, level: EvaluationType, quotes: Quotes)
         elif line.query is not None:
             place += f", {preview(line.query)}"
         more = f"{len(faults) - 1} more; " if len(faults) > 1 else ""
-        advice = "rag-eval truth check lists all that is wrong with the file"
+        advice = "rag-eval truth check lists everything that is wrong with the file"
         raise GroundTruthError(f"{path}, {place}: {fault}; {more}{advice}")
     truth = [line.truth for line in lines if line.truth is not None]
     if not truth:
-        raise GroundTruthError(f"{path} holds no query: write one a line")
+        raise GroundTruthError(f"{path} has no queries: write one per line")
     return truth
 
 
 def truth_type(text: str) -> EvaluationType:
-    """Return the evaluation type of a text, by its header or first query; token-level if neither says so."""
+    """Return the evaluation type of a text, by its header or first query; token-level if neither tells."""
     for line in text.split("\n"):
         try:
             data = parsed_line(line) if line.strip() else None
@@ -169,10 +169,10 @@ def truth_type(text: str) -> EvaluationType:
 
 
 def write_truth(path: str | Path, truth: Iterable[Truth]) -> EvaluationType:
-    """Write ground truth, and return its level; the file is replaced at once or not at all.
+    """Write ground truth atomically, and return its evaluation type.
 
     Raises:
-        GroundTruthError: If reading the file would not give the same.
+        GroundTruthError: If the ground truth could not be read back unchanged.
         ArtifactError: If the file cannot be written.
     """
     items = list(truth)
@@ -195,9 +195,9 @@ def _level_of(truth: Sequence[Truth]) -> EvaluationType:
 
 
 def rewrite_truth(path: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None) -> None:
-    """Update a file to changed ground truth; lines of queries whose answers did not change stay as they are.
+    """Update a file to changed ground truth; lines of queries with unchanged answers stay as they are.
 
-    Queries that the ground truth does not have are removed, and new ones are added at the end. Raises like
+    Queries that are no longer in the ground truth are removed, and new ones are added at the end. Raises like
     ``write_truth``.
     """
     items, quotes = list(truth), Quotes(documents)
@@ -248,7 +248,7 @@ def _outputs(item: Truth) -> JsonObject:
 
 
 def _changes(item: Truth) -> tuple[JsonObject, JsonObject]:
-    """Return what a change of ground truth changes in its line: the answers, and the judgements in the metadata."""
+    """Return the changes in the line of a query: its answers, and the judgements in its metadata."""
     return _outputs(item), {JUDGED: item.query.metadata.get(JUDGED)}
 
 
@@ -271,12 +271,12 @@ def truth_text(truth: Sequence[Truth]) -> str:
 
 
 def _write(path: str | Path, items: Sequence[Truth], text: str, quotes: Quotes) -> None:
-    """Write a text, after checking that reading it gives the items."""
+    """Write a text, after checking that reading it returns the same items."""
     read = _checked(text.removeprefix(BYTE_ORDER_MARK), path, _level_of(items), quotes)
     for item, same in zip(items, read, strict=True):
         if same != item:
             raise GroundTruthError(
-                f"{query_name(item.query.id, item.query.text)} would not be read back the same: "
+                f"{query_name(item.query.id, item.query.text)} could not be read back unchanged: "
                 "use strings as keys of its metadata, and lists rather than tuples"
             )
     write_atomically(Path(path), text.encode("utf-8"))

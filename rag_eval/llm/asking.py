@@ -47,7 +47,7 @@ R = TypeVar("R", bound=ModelRequest)
 
 @dataclass(frozen=True)
 class Reply(Generic[R]):
-    """A usable answer, or None after all attempts, and the unusable answers (``bad``)."""
+    """A usable answer, or None after all attempts; ``bad`` holds the unusable answers."""
 
     assignment: R
     answer: BaseModel | None

@@ -23,7 +23,7 @@ from rag_eval.storage.files import check_folder, data_sha256
 from rag_eval.storage.rows import KEY, KeyedRows
 from rag_eval.tokens import count_tokens
 
-# Approximately what the chat format adds to a message.
+# Approximate number of tokens that the chat format adds to a message.
 TOKENS_AROUND_A_MESSAGE = 8
 
 
@@ -151,7 +151,7 @@ class ModelAnswer(BaseModel):
 
 M = TypeVar("M", bound=BaseModel)
 
-AnswerFault = Literal["refused", "truncated", "filtered", "empty answer", "not the schema"]
+AnswerFault = Literal["refused", "truncated", "filtered", "empty answer", "schema mismatch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +184,13 @@ def read_answer(answer: Answer, model: type[M]) -> M | UnusableAnswer:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the answer"
-        return UnusableAnswer("not the schema", preview(f"{place}: {first['msg']}", 120))
+        return UnusableAnswer("schema mismatch", preview(f"{place}: {first['msg']}", 120))
     except (ValueError, RecursionError):
-        return UnusableAnswer("not the schema", f"not JSON: {preview(answer.content or '')}")
+        return UnusableAnswer("schema mismatch", f"not JSON: {preview(answer.content or '')}")
 
 
 CHECK = "check the model, which must support structured outputs, its options and the server's address"
-# Errors that concern a single text, so that the others can continue.
+# Errors that concern a single text: the other texts can continue.
 REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_exceeded")
 
 

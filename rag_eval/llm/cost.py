@@ -1,4 +1,4 @@
-"""The cost of asking a model: prices, a budget that concurrent calls cannot exceed, and a ledger of what was paid."""
+"""Track the cost of asking a model: prices, a budget that concurrent calls cannot exceed, and a ledger of payments."""
 
 import re
 import threading
@@ -77,12 +77,12 @@ class Budget:
     def __init__(self, limit: float | None, spent: float = 0.0) -> None:
         self.limit = limit
         self.spent = spent
-        """What the calls that have ended cost, at most."""
+        """Maximum cost of the calls that have ended."""
         self._reserved = 0.0
         self._under_way = 0
         self.is_reached = False
         self.refused = 0.0
-        """What the first call that did not fit might have cost."""
+        """Possible cost of the first call that did not fit."""
         self._changed = threading.Condition()
 
     @contextmanager
@@ -115,7 +115,7 @@ class Budget:
 
 
 class ChatUsage(Record):
-    """The number of calls, their tokens, and their cost in US dollars, None without known prices."""
+    """Number of calls, their tokens, and their cost in US dollars (None if prices are unknown)."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -157,7 +157,7 @@ class Ledger:
 
     @property
     def entries(self) -> list[LedgerEntry]:
-        """An entry for each purpose with calls, and ``total``."""
+        """Entries for each purpose with calls, and for ``total``."""
         used = {purpose for purpose, *_ in (*self._answers, *self._failures)}
         purposes = [purpose for purpose in self._purposes if purpose in used]
         return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]

@@ -37,7 +37,7 @@ def usable(texts: Iterable[str]) -> list[str]:
 def _not_blank(value: T) -> T:
     # Checked here and not in the schema, because not every server supports minLength.
     if not usable([value] if isinstance(value, str) else value):
-        raise ValueError("it holds no text")
+        raise ValueError("it contains no text")
     return value
 
 
@@ -55,23 +55,23 @@ class WrittenTexts(ModelAnswer):
 
 @part
 class AsksModel:
-    """A part that asks a model with OpenAI's protocol. The key is ``OPENAI_API_KEY``."""
+    """A part that asks a model through the OpenAI protocol. The key is ``OPENAI_API_KEY``."""
 
     remote = True
-    cost = "by the token, at the prices of the model"
+    cost = "by the token, at the model's prices"
 
-    model: Annotated[Name, Shown, Field(description="The model's name.")] = "gpt-4.1-mini"
+    model: Annotated[Name, Shown, Field(description="Name of the model.")] = "gpt-4.1-mini"
     _: KW_ONLY
     base_url: Annotated[
         Address | None,
-        Field(description="The address of the service, without credentials; null: OPENAI_BASE_URL, else OpenAI."),
+        Field(description="Address of the service, without credentials; null: OPENAI_BASE_URL, else OpenAI."),
     ] = None
     max_cost: Annotated[
-        StrictFloat | None, Running, Field(gt=0, description="The maximum cost in US dollars; null: no limit.")
+        StrictFloat | None, Running, Field(gt=0, description="Maximum cost in US dollars; null: no limit.")
     ] = None
-    concurrency: Annotated[Count, Running, Field(description="The number of concurrent requests.")] = 4
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of a request in seconds.")] = 120.0
-    max_retries: Annotated[Whole, Running, Field(description="The maximum number of retries of a request.")] = 5
+    concurrency: Annotated[Count, Running, Field(description="Number of concurrent requests.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Timeout of a request in seconds.")] = 120.0
+    max_retries: Annotated[Whole, Running, Field(description="Maximum number of retries of a request.")] = 5
 
     @property
     def missing_key(self) -> str | None:
@@ -86,7 +86,7 @@ class AsksModel:
 
 @part
 class TextWriter(AsksModel):
-    """A part that lets a model write texts. Answers are cached. ``max_cost`` stops before it would be exceeded."""
+    """A part that lets a model write texts. Answers are cached, and requests stop before ``max_cost`` is exceeded."""
 
     prompt = ""
     """The name of the prompt file, set by subclasses."""
@@ -94,19 +94,19 @@ class TextWriter(AsksModel):
     _: KW_ONLY
     temperature: Annotated[
         StrictFloat | None,
-        Field(ge=0, le=2, description="The temperature of the model; null: the default of the service."),
+        Field(ge=0, le=2, description="Temperature of the model; null: the default of the service."),
     ] = None
-    max_output_tokens: Annotated[Count, Field(ge=16, description="The maximum number of tokens of an answer.")] = 1_000
-    attempts: Annotated[Count, Field(le=10, description="The maximum number of attempts to get a usable text.")] = 2
+    max_output_tokens: Annotated[Count, Field(ge=16, description="Maximum number of tokens of an answer.")] = 1_000
+    attempts: Annotated[Count, Field(le=10, description="Maximum number of attempts to get a usable text.")] = 2
     input_price: Annotated[
         StrictFloat | None,
         Running,
-        Field(ge=0, description="US dollars for a million input tokens; null: OpenAI's list price."),
+        Field(ge=0, description="US dollars per million input tokens; null: OpenAI's list price."),
     ] = None
     output_price: Annotated[
         StrictFloat | None,
         Running,
-        Field(ge=0, description="US dollars for a million output tokens; null: OpenAI's list price."),
+        Field(ge=0, description="US dollars per million output tokens; null: OpenAI's list price."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class TextWriter(AsksModel):
         return read_text(FOLDER / f"{name}.md")
 
     def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:
-        """Return the request with these texts, each between marks, and the count inserted into the prompt."""
+        """Return the request with these texts, each enclosed in marks, and with the count in the prompt."""
         code = code_of(list(texts.values()))
         marked = {name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>" for name, text in texts.items()}
         return ChatRequest(

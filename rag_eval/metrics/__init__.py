@@ -1,4 +1,4 @@
-"""Scores for what was retrieved, from spans or from chunk ids; a metric is added by its class and its line here."""
+"""Score what was retrieved, from spans or chunk ids. To add a metric, write its class and register it here."""
 
 from rag_eval.parts import Kind
 

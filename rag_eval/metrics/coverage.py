@@ -1,9 +1,10 @@
-"""Count how much of the ground truth the hits cover at a cut, for a block of queries at once.
+"""Measure how much of the ground truth the hits cover at a cut, for a block of queries at once.
 
 All spans of all queries are put on one line of positions and sorted once, which serves every cut. Arrays have one entry
-a query; those with a row a rank have 0 beyond a query's cut.
+per query; arrays with one row per rank have 0 beyond a query's cut.
 
-At chunk level each chunk id is a document of one character, so chunks are counted, and a repeated chunk adds nothing.
+At chunk level each chunk id is a document of one character, so that chunks are counted and a repeated chunk adds
+nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +24,8 @@ class SpanRows:
     """Spans of many queries; ``offsets[i]:offsets[i + 1]`` are those of query i, hits best first.
 
     Ground truth may have ``group``, the number of each span's group of evidence within its query. The spans of a group
-    stand together, the first member first. Without it every span is a group of its own. Hits may have ``tokens``, those
-    of their texts.
+    are adjacent, the first member first. Without it, every span is its own group. Hits may have ``tokens``, the token
+    counts of their texts.
     """
 
     offsets: Counts
@@ -51,7 +52,7 @@ class SpanRows:
 
     @cached_property
     def firsts(self) -> Counts:
-        """The rows of the first members of groups."""
+        """The rows with the first members of groups."""
         if self.group is None:
             return np.arange(len(self.doc))
         is_new = (self.query[1:] != self.query[:-1]) | (self.group[1:] != self.group[:-1])
@@ -77,7 +78,7 @@ class SpanRows:
         return self.take(rows, np.searchsorted(self.query[rows], np.arange(len(self.offsets))))
 
     def join(self, other: "SpanRows") -> "SpanRows":
-        """Return the spans of both, by query; spans of ``other`` come last, each as a group of its own."""
+        """Return the spans of both, by query; the spans of ``other`` come last, each as its own group."""
         order = np.argsort(np.concatenate([self.query, other.query]), kind="stable")
         doc, start, end = (
             np.concatenate([getattr(side, name) for side in (self, other)])[order] for name in ("doc", "start", "end")
@@ -109,16 +110,16 @@ def line_of(*sides: SpanRows, queries: int = 1) -> tuple[int, int, int]:
 
 
 def spans_outside(spans: SpanRows, others: SpanRows) -> SpanRows:
-    """Return the parts of the spans that none of the ``others`` of their query holds, without overlaps.
+    """Return the parts of the spans that are in none of the ``others`` of their query, without overlaps.
 
-    Raises ``TableError`` as ``line_of`` does.
+    Raises ``TableError`` like ``line_of``.
     """
     queries = len(spans.offsets) - 1
     documents, bits, _ = line_of(spans, others, queries=queries)
     bases = [(side.query * documents + side.doc) << bits for side in (spans, others)]
     borders = [base + end for side, base in zip((spans, others), bases, strict=True) for end in (side.start, side.end)]
     border = np.concatenate(borders)
-    # A border enters or leaves a span, or one of the others.
+    # A border starts or ends a span, or one of the others.
     inside, among = (np.repeat(step, [len(part) for part in borders]) for step in ([1, -1, 0, 0], [0, 0, 1, -1]))
     order = np.argsort(border, kind="stable")
     border, inside, among = border[order], np.cumsum(inside[order]), np.cumsum(among[order])
@@ -140,14 +141,14 @@ class _Segments:
 
 
 Reach = int | Counts
-"""How many hits count: the same number for every query, or one for each."""
+"""How many hits count: one number for all queries, or one for each."""
 
 
 class _Union:
     """The length of the union of the segments up to a rank; ``times`` is how often a segment's length counts.
 
-    Only overlapping segments make the union shorter than the sum of lengths, so the pass along the line, repeated for
-    every rank, is limited to them.
+    The union is shorter than the sum of lengths only where segments overlap, so only these are processed again for
+    every rank.
     """
 
     def __init__(self, segments: _Segments, times: Counts | int, queries: int, depth: int) -> None:
@@ -174,13 +175,13 @@ class _Union:
 
 
 def _at_rank(sums: Counts, reach: Reach) -> Counts:
-    """Return the sums up to ``reach``, of sums up to each rank from 0."""
+    """Return the sums at ``reach`` from the cumulative sums of ranks from 0."""
     at_rank: Counts = sums[reach] if isinstance(reach, int) else sums[reach, np.arange(len(reach))]
     return at_rank
 
 
 class SpanCoverage:
-    """What the hits of a block of queries cover of the ground truth, at any cut.
+    """How much of the ground truth the hits of a block of queries cover, at any cut.
 
     Args:
         hits: What was retrieved; with tokens for cuts by tokens and for costs.
@@ -209,7 +210,7 @@ class SpanCoverage:
         return self._cover.length(self._reach(cut))
 
     def gains(self, cut: Cut) -> Counts | Values:
-        """Return for each rank how much of the merged truth the hit newly covers."""
+        """Return for each rank how much of the merged truth the hit adds."""
         reach = self._reach(cut)
         if isinstance(reach, int):
             return self._gains[:reach]
@@ -220,11 +221,11 @@ class SpanCoverage:
         return self.covered(cut)
 
     def relevant_gains(self, cut: Cut) -> Counts | Values:
-        """Return for each rank how much relevant text the hit has that none before it has."""
+        """Return for each rank how much relevant text the hit has that no earlier hit has."""
         return self.gains(cut)
 
     def weakest(self, cut: Cut) -> Values:
-        """Return the covered share of the group of each query that is covered least; 0 without truth."""
+        """Return the covered share of each query's least covered group; 0 without truth."""
         spans = self.spans
         shares = self.by_span(slice(None)).covered(cut) / np.maximum(spans.lengths, 1)
         least = np.where(np.diff(spans.offsets) > 0, 1.0, 0.0)
@@ -233,7 +234,7 @@ class SpanCoverage:
         return least
 
     def by_span(self, rows: Counts | slice) -> "SpanCoverage":
-        """Return the coverage of some truth spans, each as a query of its own that has the hits of its query."""
+        """Return the coverage of some truth spans, each as its own query with the hits of its query."""
         hits, spans = self.hits, self.spans
         query = spans.query[rows]
         counts = np.diff(hits.offsets)[query]
@@ -248,14 +249,14 @@ class SpanCoverage:
     def merged_truth(self) -> SpanRows:
         """Return the merged truth as spans."""
         truth, within = self._truth, (1 << self._bits) - 1
-        # An end may be the last position there is, and then it is the next document's first.
+        # If an end is the last possible position, it is also the first of the next document.
         start = truth.start & within
         doc = (truth.start >> self._bits) - truth.query * self._documents
         offsets = np.searchsorted(truth.query, np.arange(self._queries + 1))
         return SpanRows(offsets, doc, start, start + truth.end - truth.start)
 
     def best_gains(self, cut: Cut) -> Counts | Values:
-        """Return the gains of the best ranking that any spans could have; a budget does not bound their number.
+        """Return the gains of the best possible ranking of any spans; a budget does not limit their number.
 
         A span lies in one document, so each rank has the truth of one document, the largest first.
         """
@@ -266,17 +267,17 @@ class SpanCoverage:
         return self._retrieved.length(self._reach(cut))
 
     def retrieved_total(self, cut: Cut) -> Counts:
-        """Return the summed length of the hits: an overlap counts again, unless overlapping hits are one."""
+        """Return the summed length of the hits. Overlaps count repeatedly, unless overlapping hits are merged."""
         return self.retrieved(cut) if self._is_merged else _at_rank(self._retrieved.summed, self._reach(cut))
 
     @cached_property
     def truth_total(self) -> Counts:
-        """The summed length of the truth spans: an overlap counts again."""
+        """The summed length of the truth spans. Overlaps count repeatedly."""
         spans = self._spans
         return np.bincount(spans.query, spans.end - spans.start, self._queries).astype(np.int64)
 
     def uncovered_total(self, cut: Cut) -> Counts | Values:
-        """Return the uncovered length of the truth spans, summed: an overlap counts again."""
+        """Return the summed uncovered length of the truth spans. Overlaps count repeatedly."""
         return self.truth_total - self._cover_of_spans.length(self._reach(cut))
 
     def tokens(self, cut: Cut) -> Counts:
@@ -298,11 +299,11 @@ class SpanCoverage:
 
     @cached_property
     def _most_spent(self) -> Counts:
-        """The running maximum: merged texts may have fewer tokens, but what did not fit before must not fit later."""
+        """The running maximum: merging can reduce the tokens, but a hit that did not fit before must not fit later."""
         return np.maximum.accumulate(self.spent[1:], axis=0)
 
     def on_truth(self) -> tuple[Counts | Values, Counts | Values]:
-        """Return where hits start and end on the truth without its gaps, all queries in a row, hits by start.
+        """Return the starts and ends of the hits on the truth without its gaps, for all queries in a row, by start.
 
         Queries are one position apart, so that the end of one is not the start of the next.
         """
@@ -326,7 +327,7 @@ class SpanCoverage:
             return fitting
         if cut.kind == "min":
             if self._fewest is None:
-                raise ValueError("it was not counted how many chunks touch the truth")
+                raise ValueError("the chunks that touch the truth were not counted")
             return np.minimum(self._fewest, self._depth)
         return self._depth if cut.hits is None else min(cut.hits, self._depth)
 
@@ -362,10 +363,10 @@ class SpanCoverage:
         return self._cover_of(_Segments(start, border[1:][held], holding[held], query))
 
     def _cover_of(self, truth: _Segments) -> _Union:
-        """Return what the hits cover of disjoint segments of truth; each counts as often as its mark."""
+        """Return how much of the disjoint truth segments the hits cover; each segment counts as often as its mark."""
         hits = self._hits
         segment, hit = overlapping_pairs(hits.start, hits.end, truth.start, truth.end)
-        # In order along the line: the segments are disjoint, and within one the hits come by start.
+        # Sorted along the line: the segments are disjoint, and hits within one are sorted by start.
         start = np.maximum(hits.start[hit], truth.start[segment])
         end = np.minimum(hits.end[hit], truth.end[segment])
         pieces = _Segments(start, end, hits.mark[hit], truth.query[segment])
@@ -379,7 +380,7 @@ class SpanCoverage:
 
     @cached_property
     def _truth_by_document(self) -> Counts:
-        """The truth in each document of a query, the largest first; a column for each query."""
+        """The amount of truth in each document of a query, largest first; one column per query."""
         firsts = np.flatnonzero(np.diff(self._truth.start >> self._bits, prepend=-1))
         if not len(firsts):
             return np.zeros((0, self._queries), dtype=np.int64)
@@ -388,8 +389,8 @@ class SpanCoverage:
 
 
 def largest_first(query: Counts, amounts: Counts, queries: int) -> Counts:
-    """Return the amounts of each query, the largest first, padded with 0; a column for each query."""
-    # One key sorts by query, then largest first, and gives both back.
+    """Return the amounts of each query, largest first, padded with 0; one column per query."""
+    # One key sorts by query, then by amount, and contains both.
     bits = int(amounts.max(initial=0)).bit_length()
     most = (1 << bits) - 1
     key = np.sort((query << bits) + (most - amounts), kind="stable")
@@ -404,10 +405,10 @@ def largest_first(query: Counts, amounts: Counts, queries: int) -> Counts:
 def touching_chunks(truth: SpanRows, chunks: SpanRows) -> SpanRows:
     """Return for each query the chunks that touch its truth, each once; ``chunks`` are those of the whole corpus.
 
-    A chunk touches a reference of its document when they share a character or one ends where the other begins:
-    Chroma counts it so, and its published figures depend on it.
+    A chunk touches a reference of its document if they share a character or one ends where the other begins. Chroma
+    defines it this way, and its published figures depend on it.
     """
-    # Room for one more than the last end: a chunk at the end of one document does not touch the next.
+    # Leave a gap after the last end, so that a chunk at the end of a document does not touch the next document.
     length = 2 << line_of(truth, chunks, queries=2)[1]
     starts, ends = chunks.doc * length + chunks.start, chunks.doc * length + chunks.end
     order = np.lexsort((ends, starts))

@@ -1,4 +1,4 @@
-"""Evaluate results in memory, and score with metrics of users: objects and functions that score one query at a time.
+"""Evaluate results in memory, and score with users' metrics: objects and functions that score one query at a time.
 
 A user's metric is called as ``calculate(retrieved, ground_truth)`` for every query and cut. ``retrieved`` has the hits
 within the cut, best first. ``ground_truth`` has one span (or chunk id) for each piece of evidence; of a group, of which
@@ -43,7 +43,7 @@ from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 _TRUTH = ("ground_truth", "groundTruth")
 
 Result = Mapping[str, Sequence[Any]]
-"""What was ``retrieved`` for one query, best first, and the ``ground_truth`` (or ``groundTruth``), what is relevant."""
+"""What was ``retrieved`` for one query, best first, and its ``ground_truth`` (or ``groundTruth``)."""
 
 
 def evaluate_chunk_level(results: Sequence[Result], metrics: Sequence[AnyChunkLevelMetric]) -> dict[str, float]:
@@ -122,10 +122,10 @@ def _is_finite(value: object) -> bool:
 
 
 class ForeignMetric(ForeignFunction):
-    """A metric of a user: an object with ``calculate(retrieved, ground_truth)``, or such a function.
+    """A user's metric: an object with ``calculate(retrieved, ground_truth)``, or such a function.
 
-    Its name is that of the object, or else of its class or function, with its settings. Its ``higher_is_better`` is the
-    attribute of the object (default: True). Raises ``ConfigurationError`` when the object is not a metric.
+    Its name is the name of the object, or else of its class or function, with the settings. Its ``higher_is_better`` is
+    the attribute of the object (default: True). Raises ``ConfigurationError`` when the object is not a metric.
     """
 
     kind = "metric"
@@ -156,7 +156,7 @@ class ForeignMetric(ForeignFunction):
         return getattr(self.source, "higher_is_better", True) is not False
 
     def check_level(self, level: EvaluationType) -> None:
-        """Raise ``ConfigurationError`` when the object declares that it is a metric of the other level."""
+        """Raise ``ConfigurationError`` if the object declares that it is a metric of the other level."""
         levels: dict[type, EvaluationType] = {ChunkLevelMetric: "chunk-level", TokenLevelMetric: "token-level"}
         declared = [levels[base] for base in type(self.source).__mro__ if base in levels]
         declared = list(self.source.levels) if isinstance(self.source, RetrievalMetric) else declared
@@ -170,10 +170,10 @@ class ForeignMetric(ForeignFunction):
 
 
 def taken_metric(metric: Any, level: EvaluationType) -> Any:
-    """Return an object, a class, a function or a ``module:Name`` as a metric; built-in metrics as they are.
+    """Return an object, a class, a function or a ``module:Name`` as a metric.
 
-    An object with a name and a ``calculate`` that is not a coroutine is returned unchanged. Raises
-    ``ConfigurationError`` on what is not a metric, or is one of the other level.
+    Built-in metrics, and objects with a name and a synchronous ``calculate``, are returned unchanged. Raises
+    ``ConfigurationError`` if it is not a metric, or is one of the other level.
     """
     if isinstance(metric, type):
         try:
@@ -194,7 +194,7 @@ def taken_metric(metric: Any, level: EvaluationType) -> Any:
 
 
 def listed_metrics(metrics: Any) -> list[Any]:
-    """Return the metrics as a list; raises ``ConfigurationError`` when it is not a collection."""
+    """Return the metrics as a list; raise ``ConfigurationError`` if they are not a collection."""
     if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
     return list(metrics)
@@ -216,7 +216,7 @@ class QueryTexts:
         return [self._known.get(place) or self._span(place) for place in places]
 
     def in_groups(self, rows: SpanRows, first: int, last: int) -> list[Any]:
-        """Return the same, the members of a group of several as a tuple."""
+        """Return the same rows, with the members of a larger group as a tuple."""
         members = self.of(rows, first, last)
         if rows.group is None:
             return members
@@ -235,7 +235,7 @@ class QueryTexts:
 def calculate_each(
     metric: MetricAtCut, hits: SpanRows, truth: SpanRows, reach: Counts, texts: QueryTexts, query_ids: pa.Array
 ) -> Values:
-    """Return the value of every query from its first ``reach`` hits; raises ``ConfigurationError`` unless finite."""
+    """Return the value of every query from its first ``reach`` hits; raise ``ConfigurationError`` unless finite."""
     values = np.empty(len(hits.offsets) - 1)
     for query, (first, start, end) in enumerate(
         zip(hits.offsets[:-1].tolist(), truth.offsets[:-1].tolist(), truth.offsets[1:].tolist(), strict=True)

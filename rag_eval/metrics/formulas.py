@@ -1,4 +1,4 @@
-"""Every built-in metric: its formula, its value on empty input and its source.
+"""Define every built-in metric: its formula, its value on empty input and its source.
 
 A formula reads a ``SpanCoverage`` (``rag_eval.metrics.coverage``): arrays with one entry a query, or a row a rank and a
 column a query. The same formula serves both levels. At token level it counts characters (or tokens): the spans of one
@@ -21,7 +21,7 @@ from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values
 from rag_eval.metrics.object_scoring import ChunkMetric, ObjectMetric, SpanMetric
 
 COMPLETE = 0.9
-"""The covered share at which evidence counts as complete: a boundary may cut off a word or a line end."""
+"""The covered share at which evidence counts as complete, because a boundary may cut off a word or a line end."""
 
 
 def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:
@@ -123,7 +123,7 @@ class ChunkF1(ChunkMetric):
 
 
 class HitRate(RetrievalMetric):
-    """1 where any hit is relevant, else 0."""
+    """1 if any hit is relevant, else 0."""
 
     only_rises = True
     bounds = "both"
@@ -148,7 +148,7 @@ class ChunkHitRate(HitRate, ChunkMetric):
 
 
 class ReciprocalRank(RetrievalMetric):
-    """1 / the rank of the first relevant hit; 0 where none is.
+    """1 / the rank of the first relevant hit; 0 if there is none.
 
     E. M. Voorhees, *The TREC-8 Question Answering Track Report*, 1999. The mean over queries is the MRR.
     """
@@ -268,10 +268,10 @@ class CompleteEvidence(ObjectMetric):
 class Unjudged(ObjectMetric):
     """|retrieved − judged| / |retrieved|, judged being the truth and all that was judged; 0 on empty retrieval.
 
-    What was retrieved and is not in the truth counts as irrelevant, although mostly nobody has judged it. Let U be the
+    Retrieved text outside the truth counts as irrelevant, although nobody may have judged it. Let U be the
     unjudged text retrieved within a cut. Every metric has its usual value, with U irrelevant, and one with U relevant,
-    each piece of it as a group of evidence of its own: ``score_passages(…, unjudged="relevant")``. Whatever part of the
-    unjudged text, in U or elsewhere, is really relevant, the ``bounds`` of a metric are
+    each piece of it as a group of evidence of its own: ``score_passages(…, unjudged="relevant")``. Whichever part of
+    the unjudged text, in U or elsewhere, is relevant, the ``bounds`` of a metric are
 
     - *both* for what is found among the hits: precision, hit rate and reciprocal rank can only rise as a part of U is
       relevant, and nothing else matters to them;
@@ -297,7 +297,7 @@ class Unjudged(ObjectMetric):
 class TokensRetrieved(ObjectMetric):
     """Σ over the first k spans retrieved (None: all) of the tokens of the span's text; 0 on empty retrieval.
 
-    Each text is tokenised on its own, as it would stand in a prompt, and overlaps are paid again. Not in [0, 1].
+    Each text is tokenised separately, as in a prompt, and overlaps count repeatedly. Not in [0, 1].
     Chunk ids have no text here: score them from tables.
     """
 
@@ -315,7 +315,7 @@ class TokensRetrieved(ObjectMetric):
 class TokensFetched(TokensRetrieved):
     """The tokens of all hits that were fetched; 0 on empty retrieval. Not in [0, 1].
 
-    If a budget is larger, the hits ended before it was full: more of them might have fitted.
+    If the budget is larger, the hits ended before it was full, and more hits might have fitted.
     """
 
     label = "tokens_fetched"
@@ -327,10 +327,10 @@ class TokensFetched(TokensRetrieved):
 # text tokenised on its own, and recall(r) is their recall. Other metrics take a budget too: ``span_iou@2000tokens``.
 
 BUDGET = 2_000
-"""The default budget: tokens of context a question may cost, counted by cl100k_base."""
+"""Default budget: tokens of context per question, counted by cl100k_base."""
 
 STRIP = tuple(round(250 * 2 ** (step / 6)) for step in range(37))
-"""The budgets at which every run is scored, from 250 to 16,000 tokens: six to each doubling."""
+"""The budgets at which every run is scored, from 250 to 16,000 tokens: six per doubling."""
 
 
 class RecallWithinTokens(Recall, ObjectMetric):
@@ -348,7 +348,7 @@ class RecallWithinTokens(Recall, ObjectMetric):
 
 @cache
 def context_cost(cut: Cut) -> str:
-    """Return the metric of what the context costs at a cut; of all that was fetched where the cut has no number."""
+    """Return the metric for the cost of the context at a cut; for a cut without a number, of all fetched hits."""
     return score_name(TokensRetrieved.label, cut.kind, cut.size) if cut.size else TokensFetched.label
 
 
@@ -369,7 +369,7 @@ def strip_metrics() -> tuple[str, ...]:
 
 
 class ChromaMetric(SpanMetric):
-    """A metric on the first k spans; "min" are as many as there are chunks that touch a reference, at most 20."""
+    """A metric on the first k spans; "min" is the number of chunks that touch a reference, at most 20."""
 
     cuts = frozenset({"all", "hits", "tokens", "min"})
 
@@ -412,7 +412,7 @@ class ChromaIoU(ChromaMetric):
 class PrecisionOmega(IoU, SpanMetric):
     """The precision that perfect retrieval would reach with these chunks: a property of the chunking alone.
 
-    With C the union of all chunks that touch a reference: |C ∩ truth| / |C ∪ truth|. What was retrieved plays no part.
+    With C the union of all chunks that touch a reference: |C ∩ truth| / |C ∪ truth|. The retrieved hits do not matter.
     0 on empty truth, and when no chunk touches it.
     """
 

@@ -33,11 +33,11 @@ class GroupedCoverage(SpanCoverage):
         """The truth spans that are in groups of several."""
         self.sizes = sizes[several]
         self.begins = np.concatenate([[0], np.cumsum(self.sizes)])[:-1]
-        """Where each of these groups begins among their members."""
+        """Where each of these groups starts among their members."""
         self.of = truth.query[firsts[several]]
         """The query of each of these groups."""
         self.lengths = np.maximum(truth.lengths[self.members], 1)
-        # Groups of one come first, then each first member adds what is new of it.
+        # Groups of one come first, then each first member adds its new characters.
         order = np.lexsort((several, truth.query[firsts]))
         written = truth.select(firsts[order])
         new = np.empty(len(firsts), dtype=np.int64)
@@ -50,14 +50,14 @@ class GroupedCoverage(SpanCoverage):
         self.truth = self.single.truth + self._summed(self._new).astype(np.int64)
 
     def covered(self, cut: Cut) -> Values:
-        """Return how much of the truth is covered, each group by its best covered member."""
+        """Return how much of the truth is covered, counting each group by its best covered member."""
         # Multiply first: the product is a whole number, and so is the quotient if all members are equally long.
         amounts = np.maximum.reduceat(self._by_member.covered(cut) * self.weights / self.lengths, self.begins)
         covered: Values = self.single.covered(cut) + self._summed(amounts)
         return covered
 
     def gains(self, cut: Cut) -> Values:
-        """Return for each rank what the hit adds to what is covered."""
+        """Return for each rank how much coverage the hit adds."""
         so_far = np.cumsum(self._by_member.gains(cut), axis=0) * self.weights / self.lengths
         best = np.maximum.reduceat(so_far, self.begins, axis=1)
         gains = self.single.gains(cut).astype(np.float64)
@@ -70,7 +70,7 @@ class GroupedCoverage(SpanCoverage):
         return super().covered(cut)
 
     def relevant_gains(self, cut: Cut) -> Counts | Values:
-        """Return for each rank how much text of members the hit has that none before it has."""
+        """Return for each rank how much text of members the hit has that no earlier hit has."""
         return super().gains(cut)
 
     def best_gains(self, cut: Cut) -> Counts:
@@ -91,17 +91,17 @@ class GroupedCoverage(SpanCoverage):
 
     @cached_property
     def truth_total(self) -> Counts:
-        """The summed length of the first members: an overlap counts again."""
+        """The summed length of the first members. Overlaps count repeatedly."""
         return self.single.truth_total + self._summed(self._first_lengths).astype(np.int64)
 
     def uncovered_total(self, cut: Cut) -> Values:
-        """Return the uncovered length, summed over the groups: an overlap counts again."""
+        """Return the uncovered length, summed over the groups. Overlaps count repeatedly."""
         shares = np.maximum.reduceat(self._by_member.covered(cut) / self.lengths, self.begins)
         uncovered: Values = self.single.uncovered_total(cut) + self._summed(self._first_lengths * (1 - shares))
         return uncovered
 
     def _summed(self, amounts: Counts | Values) -> Values:
-        """Sum amounts of the groups of several by query."""
+        """Sum amounts of groups with several members by query."""
         return np.bincount(self.of, amounts, self._queries).astype(np.float64, copy=False)
 
 

@@ -50,7 +50,7 @@ from rag_eval.types.documents import Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
 LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
-"""The stages after the searches, by the name of their hits, and the part each can lose."""
+"""The stages after the searches, by the name of their hits, and the part that each can lose."""
 
 VARIANTS = "variants"
 """The fused hits of several variants of a query."""
@@ -93,7 +93,7 @@ class HitStages:
         """Return all hits as passages, by their name in messages."""
         exact = {f"exact {name} hits": table for name, table in _by_variant(self.exact).items()}
         later = {f"{stage} hits": self.hits[stage] for stage in LATER if stage in self.hits}
-        if VARIANTS in self.hits:  # instead of the fusion of each variant
+        if VARIANTS in self.hits:  # replaces the fusion of each variant
             later = later | {"fused hits": self.hits[VARIANTS]}
         every = {f"{name} hits": table for name, table in self.searches.items()} | exact | later
         passages = {} if self.passages is None else {"passages": self.passages}
@@ -126,7 +126,7 @@ def average_losses(losses: pa.Table) -> pa.Table:
     table is not one of ``LOSSES``.
     """
     check_schema(losses, LOSSES, "losses")
-    # On several threads the order of the groups would be left to chance.
+    # With several threads the order of the groups would be random.
     groups = losses.group_by("k", use_threads=False)
     means = groups.aggregate([*((name, "mean") for name in SHARES), ("k", "count")])
     columns = [means.column("k"), *(means.column(f"{name}_mean") for name in SHARES), means.column("k_count")]
@@ -134,13 +134,13 @@ def average_losses(losses: pa.Table) -> pa.Table:
 
 
 def check_ks(ks: Sequence[int]) -> None:
-    """Raise ``ConfigurationError`` unless there are ks, whole numbers of 1 or more, each once."""
+    """Raise ``ConfigurationError`` unless ks contains at least one whole number of 1 or more, each once."""
     if not ks or None in ks:
         raise ConfigurationError(f"ks is {list(ks)!r}: give at least one number of hits")
     for k in ks:
         check_cut(k, "ks")
     if len(set(ks)) < len(ks):
-        raise ConfigurationError(f"ks is {list(ks)!r}, with an entry twice: ask for each k once")
+        raise ConfigurationError(f"ks is {list(ks)!r}, with a repeated entry: list each k once")
 
 
 def losses_of(
@@ -167,7 +167,7 @@ def losses_of(
 
     Raises:
         ConfigurationError: The ks cannot be used.
-        TableError: A row holds no character, has a wrong rank or names an unknown query, or a hit is not a chunk.
+        TableError: A row has no characters, has a wrong rank or names an unknown query, or a hit is not a chunk.
         GroundTruthError: A query without truth is not declared unanswerable.
     """
     check_ks(ks)
@@ -199,7 +199,7 @@ def losses_of(
 
 @dataclass
 class _Reached:
-    """How much of the truth of each query is reached at each stage; ``covered`` by the name of the hits."""
+    """How much of the truth of each query is reached at each stage; ``covered`` is by the name of the hits."""
 
     truth: Counts
     everything: Amounts
@@ -211,7 +211,7 @@ class _Reached:
     def losses(self, query_ids: pa.Array, ks: Sequence[int]) -> Losses:
         used = {name: self.covered[f"{name} hits"] for name in self.searches}
         exact = {name: self.covered.get(f"exact {name} hits", reached) for name, reached in used.items()}
-        # The oracle tries a limited number of choices: what was retrieved is a lower bound.
+        # The oracle tries a limited number of choices, so the retrieved hits are a lower bound.
         retrieved = [*exact.values(), *(reached for what, reached in self.covered.items() if what != "passages")]
         oracle, allowed = (np.maximum.reduce([best, *retrieved]) for best in (self.oracle, self.allowed))
         reached = [self.truth, self.everything, oracle, *(_largest(some, oracle) for some in (exact, used))]
@@ -219,7 +219,7 @@ class _Reached:
             reached.append(self.covered.get(what, reached[-1]))
         # Divide last: without a loss a part is exactly 0.
         amounts = [more - less for more, less in pairwise(np.broadcast_arrays(*reached))]
-        for part, sign in (("search", -1), ("selection", 1)):  # what a filter excludes is no loss of the search
+        for part, sign in (("search", -1), ("selection", 1)):  # what a filter excludes is not a loss of the search
             amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
         parts = [amount / self.truth for amount in (*amounts, reached[-1])]
         heads = [
@@ -236,12 +236,12 @@ class _Reached:
 
 
 def _largest(reached: Mapping[str, Amounts], oracle: Amounts) -> Amounts:
-    """Return the largest amount that a search reaches, for each query."""
+    """Return the largest amount that any search reaches, for each query."""
     return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
 
 
 def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], level: EvaluationType) -> SpanRows:
-    """Return the truth, with spans that a query's filter excludes moved to documents without chunks."""
+    """Return the truth, moving spans that a query's filter excludes to documents without chunks."""
     doc = rows.truth.doc.copy()
     masks: dict[int, Any] = {}
     for query, query_id in enumerate(rows.query_ids.to_pylist()):
@@ -257,7 +257,7 @@ def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], 
 
 
 def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
-    """Raise ``TableError`` unless every hit is a chunk: an oracle over chunks bounds nothing else."""
+    """Raise ``TableError`` unless every hit is a chunk, because an oracle over chunks bounds nothing else."""
     chunks, hits = rows.chunks, rows.hits[what]
     size = int(max(chunks.end.max(initial=0), hits.end.max(initial=0))) + 1
     start = np.append(chunks.doc, hits.doc) * size + np.append(chunks.start, hits.start)

@@ -32,10 +32,10 @@ judged text (instead of the truth)."""
 Bounds = Literal["both", "above", "neither"]
 """Which values, with unjudged text irrelevant or relevant, bound the value under complete truth."""
 LARGEST_CUT = 2**31 - 1
-"""What the column ``size`` of a scores table can hold."""
+"""Largest number that the column ``size`` of a scores table can hold."""
 
 DEFAULT_ENCODING = "cl100k_base"
-"""The tokenizer that counts budgets and costs."""
+"""Tokenizer that counts budgets and costs."""
 
 _CUT = r"@(?P<cut>min|(?P<size>[1-9][0-9]*)(?P<tokens>tokens)?)"
 _NAME = re.compile(rf"(?P<base>[a-z][a-z0-9_]*)({_CUT})?")
@@ -68,7 +68,7 @@ class Cut:
 
 ALL, MIN = Cut("all"), Cut("min")
 MAX_MIN_K = 20
-"""The maximum of hits for the cut ``min``."""
+"""Maximum number of hits for the cut ``min``."""
 
 Depth = int | Literal["min"] | Cut | None
 """A cut as people write it: a number, ``"min"``, None for all hits, or the cut itself."""
@@ -180,7 +180,7 @@ class RetrievalMetric(ABC):
 
 
 class OwnMetric(RetrievalMetric, ABC):
-    """A metric of a user, of which tables have only the name."""
+    """A user's metric, of which tables have only the name."""
 
     measures = "number"
 
@@ -190,7 +190,7 @@ class _OwnCost(OwnMetric, ABC):
 
 
 LOWER_IS_BETTER = "(lower is better)"
-"""The suffix, before the cut, of the name of a user's metric that should be low."""
+"""Suffix before the cut in the name of a user's metric that should be low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def split_name(text: str) -> tuple[str, Cut]:
 
 @lru_cache(maxsize=1024)
 def metric_of(name: str) -> type[RetrievalMetric]:
-    """Return the class of the metric with this name; for a user's metric, a class with its direction."""
+    """Return the class of the metric with this name; for a user's metric, a class that knows its direction."""
     base = re.split("[(@]", name, maxsplit=1)[0]
     if base not in METRIC.types:
         return _OwnCost if LOWER_IS_BETTER in name else OwnMetric
@@ -298,7 +298,7 @@ def parse_metric_name(text: str, level: EvaluationType) -> MetricName:
 
 @dataclass(frozen=True, slots=True)
 class MetricAtCut:
-    """A metric of a user, and the name and cut of its scores."""
+    """A user's metric, with the name and cut of its scores."""
 
     metric: Any
     name: MetricName
@@ -313,16 +313,16 @@ class MetricAtCut:
 
 
 Asked = MetricName | MetricAtCut
-"""A metric at a cut: a built-in metric by its name, one of a user as an object."""
+"""A metric at a cut: a built-in metric by name, or a user's metric as an object."""
 
 
 def largest_budget(metrics: Iterable[Asked]) -> int:
-    """Return the largest budget of tokens; 0 without one."""
+    """Return the largest budget in tokens, or 0 if there is none."""
     return max((metric.cut.size for metric in metrics if metric.cut.kind == "tokens"), default=0)
 
 
 def largest_hits(metrics: Iterable[Asked]) -> int:
-    """Return the largest number of hits; 1 without one."""
+    """Return the largest number of hits, or 1 if there is none."""
     return max((metric.cut.size for metric in metrics if metric.cut.kind == "hits"), default=1)
 
 

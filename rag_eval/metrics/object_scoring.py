@@ -1,6 +1,6 @@
 """Score queries whose spans or chunk ids are Python objects: the base classes of the built-in metrics.
 
-Objects become the arrays that the tables are read into, so that both are scored by the formulas of
+Objects are converted to the same arrays as tables, so that both are scored by the formulas of
 ``rag_eval.metrics.formulas``.
 """
 
@@ -76,7 +76,7 @@ class ChunkMetric(ObjectMetric):
 
 
 def rows_of_objects(retrieved: Sequence[Sequence[Item]], truth: Sequence[Sequence[Any]]) -> tuple[SpanRows, SpanRows]:
-    """Return what was retrieved and what is relevant as rows; a tuple in the truth is a group of evidence."""
+    """Return the retrieved and the relevant items as rows; a tuple in the truth is a group of evidence."""
     groups = [[item if isinstance(item, tuple) else (item,) for item in items] for items in truth]
     numbers: dict[str, int] = {}
     hits, relevant = (_rows(side, numbers) for side in (retrieved, [[*chain.from_iterable(items)] for items in groups]))
@@ -85,7 +85,7 @@ def rows_of_objects(retrieved: Sequence[Sequence[Item]], truth: Sequence[Sequenc
 
 
 def _rows(side: Sequence[Sequence[Item]], numbers: dict[str, int]) -> SpanRows:
-    """Return the items of every query as rows; ``numbers`` are those of the documents, and grow."""
+    """Return the items of every query as rows; ``numbers`` maps documents to numbers and grows."""
     places = [
         (item, 0, 1) if isinstance(item, str) else (item.doc_id, item.start, item.end)
         for item in chain.from_iterable(side)

@@ -1,4 +1,4 @@
-"""The exact maximum of ground truth that at most k chunks, or chunks of at most k tokens, can cover.
+"""Compute the exact maximum of ground truth that k chunks, or chunks of at most k tokens, can cover.
 
 The truth of a query without its gaps is one line, and a chunk covers an interval of it. Only borders of chunks matter,
 and a character in two chosen chunks counts once.
@@ -23,7 +23,7 @@ Costs = Callable[[SpanRows], Counts]
 """Returns the tokens of chunks of the corpus."""
 
 MOST_CHOICES = 64
-"""The maximum of choices of one member per group; beyond it, members that single chunks cover badly are dropped."""
+"""Maximum number of choices of one member per group; beyond it, members that single chunks cover badly are dropped."""
 
 _ROUNDING = 1e-9
 
@@ -58,7 +58,7 @@ class WeightedCoverage(SpanCoverage):
 def most_covered(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None) -> Amounts:
     """Return the most that k chunks (with ``costs``: chunks of k tokens) cover of each query's truth, a row for each k.
 
-    ``chunks`` are those of the corpus, as the rows of one query. Of a group the best choice of one member counts.
+    ``chunks`` are those of the corpus, as the rows of one query. For each group, the best choice of one member counts.
     """
     wanted = coverage_of(NO_SPANS.take(slice(0), np.zeros_like(truth.offsets)), truth)
     if isinstance(wanted, GroupedCoverage):
@@ -69,7 +69,7 @@ def most_covered(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Co
 def _cover(
     chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None, weights: Values | None = None
 ) -> Amounts:
-    # Within a budget, a chunk inside another may be all that fits.
+    # Within a budget, a chunk inside another one may be all that fits.
     near = useful_chunks(chunks, truth) if costs is None else touching_chunks(truth, chunks)
     near = near if costs is None else replace(near, tokens=costs(near))
     coverage = SpanCoverage(near, truth) if weights is None else WeightedCoverage(near, truth, weights)
@@ -142,7 +142,7 @@ def best_cover(chunks: SpanCoverage, most: int) -> Amounts:
     earliest = np.append(start, border[-1:])[np.searchsorted(reach, border)]
     held = np.flatnonzero(earliest < border)
     before, gain = np.searchsorted(border, earliest[held]), border[held] - earliest[held]
-    # A query's amounts are counted from its first position: none before can pass them.
+    # A query's amounts are counted from its first position, so no earlier position can exceed them.
     nothing = first[np.searchsorted(first, border, side="right") - 1].astype(border.dtype)
     at_last = np.searchsorted(border, last, side="right") - 1
     best = nothing

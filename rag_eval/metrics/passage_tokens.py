@@ -26,9 +26,9 @@ class Slices(NamedTuple):
     """Places in one text, which is read on demand."""
 
     read: Callable[[], str]
-    """Returns the text; raises ``ConfigurationError`` when it is missing or too short."""
+    """Returns the text; raises ``ConfigurationError`` if it is missing or too short."""
     places: Counts
-    """A row of start and end for each."""
+    """Start and end of each slice, one row per slice."""
     sha256: str | None = None
     """The digest of the text, if it is known without reading it."""
 
@@ -77,7 +77,7 @@ class PassageTokens:
         doc, texts = hits.doc.copy(), {}
         if written.null_count < len(written):
             texts = {row: text for row, text in enumerate(written.to_numpy()[rows]) if text is not None}
-            # Passages with a text of their own get a document number of their own.
+            # Passages with their own text get their own document number.
             doc[list(texts)] = len(self.ids) + np.array(list(texts), dtype=np.int64)
         return self.of_places(doc, hits.start, hits.end, metric, texts)
 
@@ -107,7 +107,7 @@ class PassageTokens:
         return of_rows
 
     def _of_merged(self, hits: SpanRows, metric: str) -> Counts:
-        """Return what each passage adds to the tokens of those before it, with which it may merge."""
+        """Return the tokens that each passage adds to those of earlier passages, with which it may merge."""
         rows: list[int] = []
         signs: list[int] = []
         places: list[tuple[int, int, int]] = []
@@ -140,7 +140,9 @@ class PassageTokens:
                     f"for {metric} give the corpus that was searched"
                 )
             if text is None:
-                raise ConfigurationError(f"{doc_id!r} was retrieved and is not among the chunks: give those searched")
+                raise ConfigurationError(
+                    f"{doc_id!r} was retrieved but is not among the chunks: give the chunks that were searched"
+                )
             return text
 
         for rows in np.split(np.arange(len(doc)), np.flatnonzero(np.diff(doc)) + 1) if len(doc) else ():
@@ -173,6 +175,6 @@ def _merge_into(intervals: list[Interval], start: int, end: int) -> list[tuple[i
 
 
 def numbered(values: Counts) -> Counts:
-    """Number the values from 0, equal values alike; five times as fast as ``np.unique``, which sorts."""
+    """Number the values from 0, equal values alike. This is five times as fast as ``np.unique``, which sorts."""
     numbers: Counts = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
     return numbers

@@ -43,7 +43,7 @@ from rag_eval.types.ids import EvaluationType
 AVERAGES = schema_of(metric=pa.string(), cut=pa.string(), size=pa.int32(), mean=pa.float64(), n=pa.int64())
 """A row for each metric and cut: the mean over n queries."""
 
-# Few enough for the processor's cache, enough to forget what a numpy call costs.
+# Few enough for the processor's cache, and enough to make the overhead of numpy calls negligible.
 BLOCK_ROWS = 100_000
 
 UnjudgedAs = Literal["irrelevant", "relevant"]
@@ -78,7 +78,7 @@ def score_passages(
 
     Raises:
         ConfigurationError: A metric or k cannot be used or lacks what it needs.
-        TableError: A row holds no character, has a wrong rank or names an unknown query.
+        TableError: A row has no characters, has a wrong rank or names an unknown query.
         GroundTruthError: A query without truth is not declared unanswerable.
     """
     requested = requested_metrics(metrics, ks, level)
@@ -113,7 +113,7 @@ def _score_table(requested: Sequence[Asked], query_ids: pa.Array, values: Mappin
 
 
 def _alike(names: Sequence[MetricName], *, by_cut: bool) -> list[list[MetricName]]:
-    """Group metrics that are scored from the same counts: of one input, and of one cut with ``by_cut``."""
+    """Group metrics that are scored from the same counts: with the same input and, with ``by_cut``, the same cut."""
     groups: dict[tuple[object, ...], list[MetricName]] = {}
     for name in names:
         inputs = name.metric.reads & {"chunks", "judged"}
@@ -169,7 +169,7 @@ def _depth(metric: Asked) -> int:
 
 @dataclass(frozen=True)
 class _Tables:
-    """Passages and their rows, and where their texts are: in the documents, or in the chunks."""
+    """Passages and their rows, and the location of their texts: the documents, or the chunks."""
 
     level: EvaluationType
     passages: pa.Table
@@ -215,7 +215,7 @@ class _Tables:
         hits = hits if counted is None else self._with_tokens(counted)
         fewest = None
         if any(name.needs_chunks for name in names):
-            # Of a group, only the first member: what touches the truth does not depend on what was retrieved.
+            # Of a group, only the first member: which chunks touch the truth does not depend on the hits.
             touching = touching_chunks(truth.first_members(), self.rows.chunks)
             fewest = np.minimum(np.diff(touching.offsets), MAX_MIN_K)
             if "chunks" in reads:
@@ -259,9 +259,9 @@ class _Tables:
 
 
 def best_members(hits: SpanRows, truth: SpanRows, cut: Cut) -> SpanRows:
-    """Return the truth with one member of each group: the one of which the hits at the cut cover the largest share.
+    """Return the truth with one member of each group: the one that the hits at the cut cover best.
 
-    Of equal members that is the first.
+    Of equal members, that is the first.
     """
     if truth.group is None:
         return truth

@@ -1,4 +1,4 @@
-"""Spans as sets of characters: the merge rule, for objects and arrays, and the overlap."""
+"""Treat spans as sets of characters: the merge rule, for objects and arrays, and the overlap."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -39,7 +39,7 @@ def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
 
 def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts) -> tuple[Counts, Counts]:
     """Return the pairs (interval, span) that share a position; intervals are ``[left, right)``, spans by start."""
-    # Spans before `first` end too early, spans from `last` on start too late.
+    # Spans before `first` end too early, and spans from `last` on start too late.
     first = np.searchsorted(np.maximum.accumulate(ends), left, side="right")
     last = np.searchsorted(starts, right, side="left")
     candidates = np.maximum(last - first, 0)
@@ -84,7 +84,7 @@ def _stitch(group: list[CharacterSpan]) -> CharacterSpan:
         return CharacterSpan(first.doc_id, first.start, max(span.end for span in group))
     texts = [first.text]
     for span in group[1:]:
-        # What a span shares with earlier spans lies within the one that ends last: one comparison is enough.
+        # The text that a span shares with earlier spans is in the one that ends last: one comparison is enough.
         shared = min(span.end, furthest.end) - span.start
         offset = span.start - furthest.start
         if span.text[:shared] != furthest.text[offset : offset + shared]:

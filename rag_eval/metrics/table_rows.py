@@ -29,7 +29,7 @@ from rag_eval.types.evidence import JUDGED, judgements
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 Rows = Counts | slice
-"""The rows of a table in order; a slice, to avoid a copy, if the table is already in order."""
+"""The rows of a table in order. If the table is already in order, a slice, which avoids a copy."""
 
 NO_SPANS = SpanRows(np.zeros(2, dtype=np.int64), *np.zeros((3, 0), dtype=np.int64))
 
@@ -88,7 +88,7 @@ def read_rows(
         depth: How many hits of a query are read.
 
     Raises:
-        TableError: Two queries share an id, a row names an unknown query or holds no character, or the ranks of a query
+        TableError: Two queries share an id, a row names an unknown query or has no characters, or the ranks of a query
             are not 1, 2, … without a gap.
         GroundTruthError: An answerable query has no truth, or an unanswerable one has.
     """
@@ -172,7 +172,7 @@ def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, Spa
             row = int(wrong[0])
             raise TableError(
                 f"row {row} of the {what} table has the span [{start[row]}, {end[row]}) of "
-                f"{table.column('doc_id')[row].as_py()!r}, which holds no character ({len(wrong)} such rows)"
+                f"{table.column('doc_id')[row].as_py()!r}, which has no characters ({len(wrong)} such rows)"
             )
         spans[what] = SpanRows(np.array([0, len(doc)]), doc, start, end)
     return spans, encoded.dictionary
@@ -180,7 +180,7 @@ def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, Spa
 
 def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -> tuple[Counts, Rows, Counts]:
     """Return the query number of each row (-1: unanswerable), the rows ordered by query, and the offsets of queries."""
-    # Rows of a query are mostly adjacent, and often in the order of the queries: look up each run once.
+    # Rows of a query are mostly adjacent, and often in the order of the queries, so look up each run once.
     runs = pc.run_end_encode(table.column("query_id").combine_chunks())
     places = np.arange(len(known))
     if not runs.values.equals(known):

@@ -1,4 +1,4 @@
-"""Parts: classes whose fields are their settings, the kinds that name them, and the questions one can ask of them.
+"""Define parts: classes whose fields are their settings, the kinds that name them, and functions that describe them.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The digest of a user's code: the files that decide the result of a ``module:Name``, read without running them.
+"""Compute the digest of a user's code from the files that decide a ``module:Name``, without running them.
 
 The file of the module counts, and every file of the project that it imports, directly or not, including imports inside
 functions. Comments, layout, and code for scripts and type checkers do not count. Installed packages count as name and
@@ -26,17 +26,17 @@ from rag_eval.parts.definition import versions_of
 from rag_eval.storage.files import data_sha256
 
 OURS = ("rag_eval", "tasks", "flows", "deployments")
-"""The top-level packages of this project, which count as one installed package."""
+"""Top-level packages of this project, which count as one installed package."""
 
 PROJECT_FOLDER = "RAG_EVAL_PROJECT_FOLDER"
-"""The environment variable in which a pull step leaves the folder for the flow."""
+"""Environment variable in which a pull step passes the project folder to the flow."""
 
 _COMPUTED = frozenset({"eval", "exec", "run_path", "run_module", "spec_from_file_location", "exec_module"})
 _READING = frozenset({"open", "read_text", "read_bytes", "environ", "getenv"})
 
 
 class UserModules(MetaPathFinder):
-    """Finds modules beside the benchmark file, after all other modules; it is in ``sys.meta_path``."""
+    """Finds modules beside the benchmark file, after all other modules. It is an entry of ``sys.meta_path``."""
 
     folder: Path | None = None
 
@@ -51,7 +51,7 @@ class UserModules(MetaPathFinder):
 class Code:
     """The digest of the code behind a module, and its files.
 
-    ``unknown`` says where code is chosen only at run time; ``reads`` where it reads files or the environment, which the
+    ``unknown`` says where code is chosen at run time, and ``reads`` where it reads files or the environment, which the
     digest does not cover.
     """
 
@@ -93,7 +93,7 @@ def read_code(module: str, folder: Path) -> Code:
             files[name] = file = _File.read(name, path)
             todo += [name.rpartition(".")[0]] if "." in name else []
             todo += [used for used, is_certain in file.imports if is_certain or project_file(find_module(used, folder))]
-        elif spec is None or spec.origin is not None:  # a namespace package counts by the modules inside it
+        elif spec is None or spec.origin is not None:  # a namespace package is represented by the modules inside it
             packages |= package_versions(name.partition(".")[0])
     return _joined(files, packages)
 
@@ -110,7 +110,7 @@ def _joined(files: Mapping[str, "_File"], packages: Mapping[str, str]) -> Code:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the project: its syntax tree as plain data, the modules it imports, and where its code is unsure."""
+    """A file of the project: its syntax tree as plain data, the modules it imports, and where its code is uncertain."""
 
     path: Path
     tree: list[object]
@@ -149,7 +149,7 @@ def _statements(path: Path) -> list[ast.stmt]:
 
 
 def _never_runs(statement: ast.stmt) -> bool:
-    """Return whether importing the file skips this: code for type checkers, or the main block."""
+    """Return whether importing the file skips this node: code for type checkers, or the main block."""
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
     test = ast.unparse(statement.test)
@@ -157,7 +157,10 @@ def _never_runs(statement: ast.stmt) -> bool:
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[tuple[str, bool]]:
-    """Yield the modules that a node imports; x of ``from m import x`` may be a module or not, and is not certain."""
+    """Yield the modules that a node imports.
+
+    The x of ``from m import x`` may be a module or not, and is marked as uncertain.
+    """
     if isinstance(node, ast.Import):
         yield from ((alias.name, True) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -170,7 +173,7 @@ def _imported(node: ast.AST, package: str) -> Iterator[tuple[str, bool]]:
 
 
 def _computed(node: ast.AST) -> Iterator[str]:
-    """Yield why the code of a call cannot be known."""
+    """Yield the reasons why the code of a call cannot be known."""
     if _is_import_call(node) and not _literal_name(node):
         yield f"{_called(node)} of a computed name"
     elif _called(node) in _COMPUTED:
@@ -178,7 +181,7 @@ def _computed(node: ast.AST) -> Iterator[str]:
 
 
 def _called(node: ast.AST) -> str:
-    """Return the name of the function that a node calls; empty if it calls none by name."""
+    """Return the name of the function that a node calls, or an empty text."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
@@ -189,7 +192,7 @@ def _is_import_call(node: ast.AST) -> bool:
 
 
 def _literal_name(node: ast.AST) -> str:
-    """Return the absolute name that an import call has as a literal; empty otherwise."""
+    """Return the absolute name in an import call with a literal, or an empty text."""
     argument = node.args[0] if isinstance(node, ast.Call) and node.args else None
     name = argument.value if isinstance(argument, ast.Constant) else None
     return name if isinstance(name, str) and not name.startswith(".") else ""
@@ -212,7 +215,7 @@ def find_module(name: str, folder: Path) -> ModuleSpec | None:
     Our own and installed packages come first, so that a file in ``folder`` cannot shadow them.
     """
     top, *inner = name.split(".")
-    # Not sys.modules: the imported module may be from the folder of another benchmark.
+    # Do not use sys.modules: the imported module may be from the folder of another benchmark.
     specs = (finder.find_spec(top, None) for finder in sys.meta_path if not isinstance(finder, UserModules))
     spec = next(filter(None, specs), None) or PathFinder.find_spec(top, [str(folder)])
     path = top
@@ -225,7 +228,7 @@ def find_module(name: str, folder: Path) -> ModuleSpec | None:
 
 
 def project_file(spec: ModuleSpec | None) -> Path | None:
-    """Return the source file of a module of the user's project; None for ours, installed and built-in ones."""
+    """Return the source file of a module of the user's project; None for our own, installed and built-in modules."""
     if spec is None or spec.name.partition(".")[0] in OURS or not spec.has_location or spec.origin is None:
         return None
     path = Path(spec.origin)

@@ -31,12 +31,12 @@ T = TypeVar("T")
 NONE = "none"
 """The name of "no part", which is None in Python."""
 
-# Text that a label shows without quotes.
+# Text that labels show without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]+")
 
 
 class Aspect(Enum):
-    """What a setting is for, beside its type: ``Annotated[int, Running]``."""
+    """The role of a setting, beside its type: ``Annotated[int, Running]``."""
 
     SHOWN = auto()
     RUNNING = auto()
@@ -46,15 +46,15 @@ class Aspect(Enum):
 
 
 Shown = Aspect.SHOWN
-"""Always in the label, even at its default."""
+"""Always shown in the label, even at its default."""
 Running = Aspect.RUNNING
-"""Changes how a part runs but not its result: not in the identity."""
+"""Changes how a part runs but not its result, and is not in the identity."""
 Searching = Aspect.SEARCHING
 """Changes the search in an index, but not the index."""
 Location = Aspect.LOCATION
-"""Where a part stores its data: not a setting in files, not in the identity."""
+"""Where a part stores its data. Not a setting in files, and not in the identity."""
 PythonOnly = Aspect.PYTHON_ONLY
-"""Given in Python only, such as a key or a live object: not a setting in files, not in the identity."""
+"""Given only in Python, such as a key or a live object. Not a setting in files, and not in the identity."""
 
 _REQUIRED = object()
 _CHECKS = ConfigDict(
@@ -118,7 +118,7 @@ def _hashable(value: object) -> object:
 
 
 def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Yield the setting that is wrong (by name) and the reason, for each error in the construction of a part."""
+    """Yield the name of the wrong setting and the reason for each error in the construction of a part."""
     names = list(fields_of(cls))
     for fault in error.errors():
         key, *inside = fault["loc"] or ("",)
@@ -217,14 +217,14 @@ def path_of(candidate: object) -> str:
 
 
 def type_name(candidate: object) -> str:
-    """Return the type of an object as in a file: its registered name, or ``module:Name``."""
+    """Return the type of an object as written in a file: its registered name, or ``module:Name``."""
     origin = getattr(candidate, "origin", None)
     path = path_of(candidate) if origin is None else str(origin.reference)
     return NONE if candidate is None else REGISTERED.get(path, ("", path))[1]
 
 
 def label(candidate: object) -> str:
-    """Return the name for tables: the type, the settings that are always shown, and others that are not the default.
+    """Return the name for tables: the type, the settings that are always shown, and those that are not the default.
 
     Parts with different results have different labels: ``Running`` settings are not shown. An object may define its own
     ``label``; the label of an object that is not a part is its ``name``.
@@ -265,7 +265,7 @@ def shown(value: object) -> str:
 
 
 def as_data(candidate: object) -> dict[str, Any]:
-    """Return type and settings as plain data, which ``Kind.make`` reads; for a live object, its type and name."""
+    """Return type and settings as plain data, which ``Kind.make`` reads; of a live object, the type and the name."""
     data: dict[str, Any] = {"type": type_name(candidate)}
     origin = getattr(candidate, "origin", None)
     if origin is not None:
@@ -295,7 +295,7 @@ def plain_data(value: object) -> Any:
 
 
 def identity(candidate: object) -> dict[str, object]:
-    """Return, as plain data, everything that decides the result of a part: equal identities, equal results.
+    """Return, as plain data, everything that decides the result of a part. Equal identities mean equal results.
 
     This is the type, the settings except ``Running`` ones, the versions of its ``packages``, its ``identity`` (such as
     the commit of a model), and the code of a part that is not built in. The identity of any other object is its
@@ -318,7 +318,7 @@ def identity(candidate: object) -> dict[str, object]:
 
 
 def setting_identity(value: object) -> object:
-    """Return a setting as plain data, with parts in it as their identities."""
+    """Return a setting as plain data, with the identities of nested parts."""
     if isinstance(value, list | tuple):
         return [setting_identity(item) for item in value]
     if isinstance(value, Mapping):
@@ -332,7 +332,7 @@ def digest(candidate: object) -> str:
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str | None]:
-    """Return the installed version of each package; None for a missing one."""
+    """Return the installed version of each package, or None if it is missing."""
     return {package: _version(package, tuple(sys.path)) for package in packages}
 
 
@@ -350,7 +350,7 @@ def is_remote(candidate: object) -> bool:
 
 
 def parts_in(value: object) -> Iterator[Any]:
-    """Yield an object and all parts nested in its settings; for a list, those of its items."""
+    """Yield an object and all parts nested in its settings; for a list, the parts of its items."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from parts_in(item)
@@ -365,7 +365,7 @@ def parts_in(value: object) -> Iterator[Any]:
 
 
 def check_extras(candidate: object) -> None:
-    """Raise ``ConfigurationError`` when a part, or one inside it, needs an ``extra`` that is not installed."""
+    """Raise ``ConfigurationError`` if a part, or a nested one, needs an ``extra`` that is not installed."""
     for inner in parts_in(candidate):
         name, module = getattr(inner, "extra", None) or ("", "")
         if module and find_spec(module) is None:
@@ -373,7 +373,7 @@ def check_extras(candidate: object) -> None:
 
 
 def without(candidate: T, aspect: Aspect) -> T:
-    """Return the part with every setting of this aspect at its default, in nested parts too."""
+    """Return the part with every setting of this aspect at its default, including nested parts."""
     changed: dict[str, object] = {}
     for name, setting in settings_of(type(candidate)).items():
         if aspect in setting.aspects:
@@ -384,13 +384,13 @@ def without(candidate: T, aspect: Aspect) -> T:
 
 
 def located(candidate: T, location: object) -> T:
-    """Return the part with its data at a location; the part itself if its class stores no data."""
+    """Return the part with its data at a location, or the part itself if its class stores no data."""
     names = locations(candidate)
     return replaced(candidate, **dict.fromkeys(names, location)) if names else candidate
 
 
 def locations(candidate: object) -> dict[str, object]:
-    """Return the ``Location`` settings of a part by name; None for one that is not set."""
+    """Return the ``Location`` settings of a part by name; a location that is not set is None."""
     fields = fields_of(type(candidate)).items()
     return _values(candidate, [name for name, setting in fields if Location in setting.aspects])
 

@@ -1,4 +1,4 @@
-"""Kinds of parts: their built-in types by name, and how files are read into parts."""
+"""Define kinds of parts: their built-in types by name, and how files are read into parts."""
 
 import inspect
 import math
@@ -86,7 +86,7 @@ class Kind:
         return parts[0]
 
     def take(self, candidate: Any, origin: Origin | None = None) -> Any:
-        """Return an object as a part of this kind: a built-in part as it is, any other object as its ``Foreign``.
+        """Return an object as a part of this kind: a built-in part unchanged, any other one wrapped as ``Foreign``.
 
         Raises ``ConfigurationError`` on plain data, and on objects that are not of this kind.
         """
@@ -182,7 +182,7 @@ def _named(path: str) -> Any:
 
 
 class PartRecord(Settings):
-    """A part as recorded by a run: plain data that is read without importing the part."""
+    """A part as recorded by a run: plain data that can be read without importing the part."""
 
     kind: str
     type: str
@@ -235,7 +235,7 @@ class Grid:
             yield Value(value, self.place)
 
     def parts(self, faults: Faults) -> Iterator[Any]:
-        """Yield every valid combination, the first setting changing slowest; add errors to the faults."""
+        """Yield every valid combination, the first setting varying slowest; add errors to the faults."""
         options = [[value for choice in axis for value in choice.values(faults)] for axis in self.axes.values()]
         for combination in product(*options):
             chosen = dict(zip(self.axes, combination, strict=True))
@@ -308,7 +308,7 @@ class _Reader:
         return Grid(cls, place, axes, make)
 
     def _reference(self, name: str, settings: Mapping[str, object], place: Place, named: Place, kind: Kind) -> Grid:
-        """Read a ``module:Name`` part: its settings are the parameters of the class or function."""
+        """Read a ``module:Name`` part, whose settings are the parameters of the class or function."""
         version = settings.get(CODE_VERSION)
         if version is not None and not isinstance(version, str | int | float):
             raise place.key(CODE_VERSION).fault(f"expected a text or a number, found {value_in_words(version)}")
@@ -350,7 +350,7 @@ class _Reader:
         return [Value(_located(setting, item, place), place.item(number)) for number, item in enumerate(value)]
 
     def _list(self, setting: Setting, items: list[object], place: Place) -> Value:
-        """Read a list that is one value of its setting, with the parts in it."""
+        """Read a list that is one value of its setting, including the parts in it."""
         if setting.kind is None:
             return Value(items, place)
         single = _Reader(self.faults, is_grid=False)

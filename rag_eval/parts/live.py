@@ -1,4 +1,4 @@
-"""Names of objects in memory, and digests of their code and state."""
+"""Name objects in memory, and compute digests of their code and state."""
 
 import functools
 import hashlib
@@ -76,7 +76,7 @@ class _Live:
 
     def __init__(self, is_reused: bool) -> None:
         self._is_reused = is_reused
-        self._seen: dict[int, object] = {}  # holds the objects, so that no id is reused
+        self._seen: dict[int, object] = {}  # keeps the objects alive, so that no id is reused
 
     def of(self, value: object) -> object:
         if isinstance(value, _PLAIN):

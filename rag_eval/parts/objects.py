@@ -1,4 +1,4 @@
-"""Parts that are not built in: objects of users and of other libraries, live or as ``module:Name``.
+"""Use parts that are not built in: objects of users and of other libraries, live or as ``module:Name``.
 
 ``load`` imports a ``module:Name`` and makes its object. A ``Foreign`` wraps an object as a part of one kind: it has a
 name, a label and an identity, and its methods may be coroutines.
@@ -26,12 +26,12 @@ from rag_eval.parts.live import live_identity, object_name
 from rag_eval.storage.files import data_sha256, file_sha256
 
 CODE_VERSION = "code_version"
-"""The key beside ``type`` whose value stands for code that cannot be read."""
+"""Key beside ``type`` whose value replaces the digest of code that cannot be read."""
 
 _finder = UserModules()
 _importing = threading.RLock()
 _imported: dict[Path, str] = {}
-"""The imported files of users, with their digests when they were imported."""
+"""Imported files of users, with their digests at import."""
 
 
 def is_reference(name: object) -> bool:
@@ -92,7 +92,7 @@ def load(
 
 
 def find(reference: str, folder: Path) -> tuple[Any, Code]:
-    """Import ``module:Name`` and return it with its code, which is read before; raises as ``load``."""
+    """Import ``module:Name`` and return it with its code, which is read first; raises like ``load``."""
     module, name = _split(reference)
     if find_module(module, folder) is None:
         raise ConfigurationError(
@@ -126,14 +126,14 @@ def _import(module: str, folder: Path, code: Code) -> ModuleType:
 
 
 def _forget_modules(files: Collection[Path]) -> None:
-    """Have Python read the modules of these files again when they are imported next."""
+    """Make Python read the modules of these files again on their next import."""
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if name != "__main__" and path and Path(path).resolve() in files:
             del sys.modules[name]
     _imported.clear()
     importlib.invalidate_caches()
-    for path in files:  # Python reuses compiled code if an edit within a second keeps the file size
+    for path in files:  # Python reuses compiled code if an edit within a second does not change the file size
         with suppress(OSError):
             Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
 
@@ -149,7 +149,7 @@ def _attribute(module: ModuleType, name: str, reference: str) -> Any:
 
 
 def signature_of(candidate: Callable[..., object]) -> inspect.Signature | None:
-    """Return the signature of a class or a function; None if Python does not know it."""
+    """Return the signature of a class or a function, or None if Python does not know it."""
     try:
         return inspect.signature(candidate)
     except (TypeError, ValueError):
@@ -183,17 +183,17 @@ def _make(target: object, settings: Mapping[str, object], reference: str, comple
 
 @contextmanager
 def _own_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Raise ``ConfigurationError`` for an error of a user's code."""
+    """Raise ``ConfigurationError`` for an error in a user's code."""
     try:
         yield
     except RagEvalError:
         raise
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # users' code may raise anything
         raise ConfigurationError(f"{what} ({as_sentence(error)}){advice}") from error
 
 
 def _refusal(target: Callable[..., object], settings: Mapping[str, object], is_partial: bool = False) -> str:
-    """Return why settings do not fit the signature of a class or a function; an empty text if they fit."""
+    """Return why settings do not fit the signature of a class or a function, or an empty text if they fit."""
     if (signature := signature_of(target)) is not None:
         try:
             (signature.bind_partial if is_partial else signature.bind)(**settings)
@@ -202,7 +202,7 @@ def _refusal(target: Callable[..., object], settings: Mapping[str, object], is_p
     return ""
 
 
-# Coroutines run on one loop in a thread: clients keep their connections, and a running loop does not interfere.
+# Coroutines run on one loop in a thread, so that clients keep their connections and no running loop interferes.
 
 _starting = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -225,7 +225,7 @@ def settled(value: object) -> Any:
 
 
 _locks: dict[int, tuple[object, threading.RLock]] = {}
-"""The lock of each object, by its id; the objects stay referenced, so that no id is reused."""
+"""The lock of each object by its id. The objects stay referenced, so that no id is reused."""
 
 
 class Foreign:
@@ -240,7 +240,7 @@ class Foreign:
         self.source, self.origin, self._name = source, origin, name
         locks = {} if is_callable_part(source) else _locks
         self.lock = locks.setdefault(id(source), (source, threading.RLock()))[1]
-        """Held during calls that belong together: all threads share the instance of a module."""
+        """Held during calls that belong together, because all threads share the instance of a module."""
 
     @property
     def name(self) -> str:
@@ -282,11 +282,11 @@ class Foreign:
                 return settled(function(*args, **kwargs))
         except RagEvalError:
             raise
-        except Exception as error:  # whatever a user's part raises
+        except Exception as error:  # users' parts may raise anything
             raise ConfigurationError(f"the {self.kind} {self.label} failed ({as_sentence(error)})") from error
 
     def anew(self) -> Self:
-        """Return another wrapper of the same object, without the state of this one."""
+        """Return a new wrapper of the same object, without the state of this one."""
         return type(self)(self.source, self.origin, self._name)
 
     def close(self) -> None:
@@ -316,7 +316,7 @@ class ForeignFunction(Foreign):
     wanted: ClassVar[str]
     """What to give instead, for the error message."""
     section: ClassVar[str] = ""
-    """A prefix of the label, for kinds whose functions look alike."""
+    """Prefix of the label, for kinds whose functions look alike."""
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
@@ -368,7 +368,7 @@ def notices(value: object) -> list[str]:
 
 
 def _reloaded(cls: type[Foreign], origin: Origin, name: str | None) -> Foreign:
-    """Load a part where it is unpickled; raises ``ConfigurationError`` if its code differs there."""
+    """Load a part when it is unpickled; raises ``ConfigurationError`` if its code differs there."""
     origin.check_unchanged()
     source, _ = load(origin.reference, origin.settings, origin.folder, origin.version, completes=origin.completes)
     return cls(source, origin, name)

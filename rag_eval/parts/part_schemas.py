@@ -1,4 +1,4 @@
-"""Descriptions of built-in parts for people, and JSON schemas of parts for editors."""
+"""Describe built-in parts for people, and make JSON schemas of parts for editors."""
 
 import inspect
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class PartDescription(NamedTuple):
     cost: str
 
     def as_data(self) -> dict[str, Any]:
-        """Return plain data, with defaults as in a YAML file."""
+        """Return the description as plain data, with defaults as in a YAML file."""
         settings = [
             {"name": setting.name, "default": setting.default_text, "description": setting.description}
             for setting in self.settings
@@ -48,7 +48,7 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
     if definitions is not None and kind.name in definitions:
         return reference
     if definitions is not None:
-        definitions[kind.name] = {}  # so that it comes before its types
+        definitions[kind.name] = {}  # so that it precedes its types
     bare, settings = [], []
     for name in kind.types:
         schema = _type_schema(kind, name, definitions)

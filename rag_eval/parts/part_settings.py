@@ -1,4 +1,4 @@
-"""Settings from outside: common types, their place in a file, and error messages in plain words."""
+"""Define settings from outside: common types, their place in a file, and plain error messages."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ class Settings(BaseModel):
 
 
 def check_address(address: str) -> str:
-    """Return an http(s) address of host, port and path; raise ``ValueError``, without quoting it, on any other."""
+    """Return an http(s) address of host, port and path; raise ``ValueError``, without quoting it, for any other."""
     form = "expected an address such as http://localhost:8000/v1"
     try:
         parts = urlsplit(address)
@@ -80,7 +80,7 @@ Glob = Annotated[
     PlainValidator(_check_glob),
     WithJsonSchema({"anyOf": [_PATTERN, {"type": "array", "items": _PATTERN, "minItems": 1}]}),
 ]
-"""One or several patterns of files, of which one must match."""
+"""One or more patterns, of which a file must match one."""
 
 Count = Annotated[StrictInt, Field(ge=1)]
 """A whole number of at least 1."""
@@ -98,7 +98,7 @@ OptionalCount = Annotated[StrictInt | None, Field(ge=1)]
 Secret = Annotated[
     str | SecretStr | None, AfterValidator(lambda secret: SecretStr(secret) if isinstance(secret, str) else secret)
 ]
-"""A key given in Python, hidden from every text."""
+"""A key given in Python, hidden from all texts."""
 
 
 def revealed(secret: str | SecretStr | None) -> str | None:

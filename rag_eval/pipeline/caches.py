@@ -1,6 +1,6 @@
-"""What a workspace caches for steps: vectors, rankings, model answers and token counts, so that nothing is paid twice.
+"""Cache vectors, rankings, model answers and token counts in a workspace, so that nothing is paid for twice.
 
-Each function takes the workspace of the step, or None for a step in memory, which uses its parts as they are.
+Each function takes the workspace of the step, or None for a step in memory, which uses its parts without a cache.
 """
 
 import functools
@@ -37,14 +37,14 @@ logger = logging.getLogger("rag_eval.pipeline")
 
 
 def cached_rows(workspace: Workspace, kind: str, identity: str, label: str, schema: pa.Schema) -> KeyedRows:
-    """Return the cached rows of a part with this identity, together with those that other machines added."""
+    """Return the cached rows of a part with this identity, including those added by other machines."""
     folder = identity_folder(workspace.root / "cache" / kind, identity, label)
     workspace.fetch_missing(folder)
     return KeyedRows(folder, schema, workspace.storage, workspace.made_since)
 
 
 def cached_embedder(workspace: Workspace | None, embedder: Any) -> Embedder:
-    """Return the embedder, in a workspace with a cache of its vectors."""
+    """Return the embedder; in a workspace, with a cache of its vectors."""
     if workspace is None:
         used: Embedder = embedder
         return used
@@ -56,7 +56,7 @@ def cached_embedder(workspace: Workspace | None, embedder: Any) -> Embedder:
 
 
 def spent(part: object) -> dict[str, Any]:
-    """Return the tokens and the cost of a part since it was created; None where it does not report them.
+    """Return the tokens and the cost of a part since it was created; None if it does not report them.
 
     Cached tokens count like those read now, so that the number does not depend on the cache; they cost nothing.
     """
@@ -67,7 +67,7 @@ def spent(part: object) -> dict[str, Any]:
 
 @contextmanager
 def model_answers(workspace: Workspace | None) -> Iterator[Answers]:
-    """Yield what asks models, in a workspace with a cache of their answers."""
+    """Yield the object that asks models; in a workspace, with a cache of their answers."""
     if workspace is None:
         with TemporaryDirectory() as folder:
             yield Answers(Path(folder))
@@ -81,10 +81,10 @@ RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.fl
 
 
 class CachedReranker:
-    """A reranker with a cache: same name, same order.
+    """A reranker with a cache, with the same name and order.
 
-    An answer is stored before it is used. ``fresh`` counts the answers that were not cached; ``seconds`` is what all
-    answers took when they were given.
+    An answer is stored before it is used. ``fresh`` counts the answers that were not cached; ``seconds`` is the time
+    that all answers took originally.
     """
 
     def __init__(self, reranker: Reranker, rankings: KeyedRows) -> None:
@@ -102,7 +102,7 @@ class CachedReranker:
         row = self._cached(key, len(chunks))
         if row is None:
             with self._rows.locked(key[:3]):
-                # The previous holder of the lock may have asked the same.
+                # The previous holder of the lock may have sent the same request.
                 row = self._cached(key, len(chunks)) or self._ask(key, query, chunks)
         with self._guard:
             self.seconds += row["seconds"]
@@ -125,13 +125,13 @@ class CachedReranker:
 
 @contextmanager
 def cached_reranker(workspace: Workspace | None, reranker: Any) -> Iterator[Reranker]:
-    """Yield the reranker; in a workspace, one that uses the network has a cache of its rankings."""
+    """Yield the reranker; in a workspace, a reranker that uses the network has a cache of its rankings."""
     if workspace is None or not is_remote(reranker):
         yield reranker
         return
     used = fresh(reranker)
     rankings = cached_rows(workspace, "rankings", digest(used), used.name, RANKINGS)
-    # The connections of our instance are closed; an object that a user made is the user's to close.
+    # Close the connections of our own instance; users close their own objects.
     with closing(used) if is_part(used) and hasattr(used, "close") else nullcontext():
         yield CachedReranker(used, rankings)
 
@@ -139,19 +139,19 @@ def cached_reranker(workspace: Workspace | None, reranker: Any) -> Iterator[Rera
 SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens"), pa.list_(pa.int32())))
 
 TEXTS_AT_ONCE = 1_024
-"""How many texts are looked up at once."""
+"""Number of texts to look up at once."""
 
 MOST_REMEMBERED = 2**20
-"""About how many slices stay in memory with their counts."""
+"""Approximate number of slices that stay in memory with their counts."""
 
 
 class TokenCounts:
-    """Counts the tokens of slices of texts, each slice once: most configurations share their slices."""
+    """Counts the tokens of slices of texts, each slice once, because most configurations share their slices."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        # Not shared by a bucket: counting again costs less than fetching.
+        # Not shared through a bucket, because counting again is cheaper than fetching.
         self._rows = None if folder is None else KeyedRows(folder, SLICES)
-        # By the digest of a text and its encoding: starts, ends and tokens of its slices, ordered by place.
+        # Starts, ends and tokens of slices, ordered by place, by the digest of the text and its encoding.
         self._counts: dict[str, Counts] = {}
         self._changed: set[str] = set()
         self._guard = threading.Lock()
@@ -180,9 +180,9 @@ class TokenCounts:
             return [self._counts.get(key, _NO_COUNTS) for key in digests]
 
     def _count(self, key: str, known: Counts, text: Slices, encoding: str) -> Counts:
-        """Count more slices of a text, and return them with the known ones."""
+        """Count more slices of a text, and return them together with the known ones."""
         counted = np.vstack([text.places.T, *count_each([text], encoding)])
-        with self._guard:  # another thread may have counted others, or dropped the known ones
+        with self._guard:  # another thread may have counted other slices, or dropped the known ones
             merged = np.hstack([known, self._counts.get(key, _NO_COUNTS), counted])
             self._counts[key] = known = np.unique(merged, axis=1)
             if self._rows is not None:
@@ -200,7 +200,7 @@ class TokenCounts:
         return stored
 
     def store(self) -> None:
-        """Write new counts; where they cannot be written, log that and continue."""
+        """Write new counts; if that fails, log it and continue."""
         with self._guard:
             changed = {key: self._counts[key] for key in self._changed}
             self._changed = set()
@@ -216,18 +216,18 @@ _NO_COUNTS = np.empty((3, 0), np.int64)
 
 
 def _numbers(places: Counts) -> Counts:
-    """Return each place as one number that sorts as places do."""
+    """Return each place as one number, so that numbers sort as places do."""
     numbers: Counts = places[0] << 32 | places[1]
     return numbers
 
 
-# One for all steps of a process: what was read from the disk and checked is not read again.
+# One for all steps of a process, so that data read from disk and checked is not read again.
 _token_counts = functools.cache(TokenCounts)
 
 
 @contextmanager
 def token_counts(workspace: Workspace | None) -> Iterator[TokenCount]:
-    """Yield what counts the tokens of texts; a workspace stores every count."""
+    """Yield an object that counts the tokens of texts; in a workspace, every count is stored."""
     counts = _token_counts(None if workspace is None else workspace.root / "cache" / "tokens" / "slices")
     try:
         yield counts

@@ -1,4 +1,4 @@
-"""Caches of what loaders read and chunkers cut: a workspace reads each file and cuts each document once."""
+"""Cache what loaders read and chunkers cut, so that a workspace reads each file and cuts each document once."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ from rag_eval.types.ids import text_sha256
 logger = logging.getLogger("rag_eval.pipeline")
 
 LOADED_VERSION = 3
-"""Raise it, and the version of the step ``load_corpus``, whenever a built-in loader makes another text than before."""
+"""Raise this, and the version of the step ``load_corpus``, whenever the text from a built-in loader changes."""
 
 LOADED = schema_of(
     "text fault",
@@ -44,7 +44,7 @@ LOADED = schema_of(
 WITHOUT_BOXES = ("text", "metadata", "fault")
 
 MAX_PENDING = 2**24
-"""How many characters and bytes of loaded files stay in memory before they are written."""
+"""Maximum number of characters and bytes of loaded files in memory before they are written."""
 
 
 class LoadedFiles:
@@ -82,7 +82,7 @@ class LoadedFiles:
         return row
 
     def close(self) -> None:
-        """Write pending rows; raises ``ArtifactError`` when they cannot be written."""
+        """Write pending rows; raises ``ArtifactError`` if they cannot be written."""
         self._rows.put(self._pending)
         self._pending.clear()
         self._size = 0
@@ -90,7 +90,7 @@ class LoadedFiles:
 
 @functools.lru_cache(maxsize=8)
 def stored_boxes(cache: Path, storage: Storage, file_digest: str, text_digest: str) -> bytes:
-    """Return the stored boxes of the text that a loader read from a file; empty without any."""
+    """Return the stored boxes of the text that a loader read from a file, or empty bytes."""
     storage.fetch_missing(cache / "loaded")
     for folder in sorted((cache / "loaded").glob("*/")):
         row = KeyedRows(folder, LOADED, storage).get([file_digest], ("text", "boxes")).get(file_digest)
@@ -101,7 +101,7 @@ def stored_boxes(cache: Path, storage: Storage, file_digest: str, text_digest: s
 
 @contextmanager
 def file_loading(workspace: Workspace | None) -> Iterator[Load]:
-    """Yield the function that has loaders read files; in a workspace a loader reads each file once."""
+    """Yield a function that loads files; in a workspace, a loader reads each file once."""
     if workspace is None:
         yield load_file
         return
@@ -117,7 +117,7 @@ def file_loading(workspace: Workspace | None) -> Iterator[Load]:
 
 
 CUTS_VERSION = 3
-"""Raise it whenever a chunker cuts differently: cached cuts of another version are not used."""
+"""Raise this whenever a chunker cuts differently: cached cuts of another version are not used."""
 
 CUTS = schema_of(
     "tokens",
@@ -135,7 +135,7 @@ def cut_documents(
 ) -> tuple[list[PositionAwareChunk], Effort]:
     """Return the chunks of all documents in order; in a workspace, each document is cut once by a chunker.
 
-    Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place.
+    Raises ``SpanMismatchError`` if a chunk is not the text of its document at its place.
     """
     if workspace is None:
         in_memory = as_position_aware(chunker)
@@ -144,7 +144,7 @@ def cut_documents(
         return chunks, Effort.of(len(documents), "documents", skipped=skipped)
     rows = cached_rows(workspace, "chunks", f"{digest(chunker)} v{CUTS_VERSION}", name, CUTS)
     embedder = getattr(chunker, "embedder", None)
-    # Local vectors are not cached: most chunkers ask for a vector of every sentence, once.
+    # Local vectors are not cached, because most chunkers ask for a vector of every sentence only once.
     if embedder is None or not is_remote(embedder):
         return cut_once(rows, as_position_aware(chunker), documents)
     cached = cached_embedder(workspace, embedder)
@@ -162,8 +162,8 @@ def cut_once(
 ) -> tuple[list[PositionAwareChunk], Effort]:
     """Cut the documents that are not in ``rows``, and add them.
 
-    ``tokens_read`` counts what a model has read so far. The tokens of the effort are those of all documents, cached or
-    not; None where that is unknown.
+    ``tokens_read`` counts the tokens that a model has read so far. The tokens of the effort include all documents,
+    cached or not; None if unknown.
     """
     digests = [text_sha256(document.content) for document in documents]
     known = rows.get(digests)
@@ -212,7 +212,7 @@ def _cut(
 
 
 def _chunks_at(document: Document, row: Row) -> list[PositionAwareChunk] | None:
-    """Return the chunks of a document at cached cuts; None, which is logged, when they do not fit it."""
+    """Return the chunks of a document at cached cuts; if they do not fit it, log that and return None."""
     chunks = []
     try:
         for start, end, metadata in zip(row["starts"], row["ends"], row["metadata"], strict=True):

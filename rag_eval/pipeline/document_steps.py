@@ -1,4 +1,4 @@
-"""The steps from files to vectors: load the corpus, chunk it, put context around the chunks, embed them.
+"""Run the steps from files to vectors: load the corpus, chunk it, add context to the chunks, embed them.
 
 Each works on one shard of the documents. ``StoredDocuments`` and ``read_chunks`` read their results back.
 """
@@ -60,10 +60,10 @@ from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 logger = logging.getLogger("rag_eval.pipeline")
 
 ROWS_AT_ONCE = 16_384
-"""How many chunks are in memory with their vectors; another number gives other files with the same vectors."""
+"""Number of chunks in memory with their vectors; another number gives other files with the same vectors."""
 
 SHARD_BYTES = 2**21
-"""The approximate size of a shard, up to ``MOST_SHARDS``: an edit recomputes one shard."""
+"""Approximate size of a shard, up to ``MOST_SHARDS``, because an edit recomputes one shard."""
 
 MOST_SHARDS = 64
 
@@ -84,12 +84,12 @@ class CorpusSource(Frozen):
 
     @property
     def key_data(self) -> dict[str, object]:
-        """Return what of it goes into a cache key."""
+        """Return the part of it that goes into a cache key."""
         return {"digest": self.digest, "loaders": {chosen: record.digest for chosen, record in self.loaders.items()}}
 
     @classmethod
     def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, object] | None = None) -> "CorpusSource":
-        """Return the folder as it is now; raises ``CorpusError`` if it is missing or unreadable, or nothing matches."""
+        """Return the current state of the folder; raises ``CorpusError`` if it cannot be read or no file matches."""
         paths, reading = matching_files(folder, glob), Loaders(loaders)
         used = reading.used(path.relative_to(folder).as_posix() for path in paths)
         try:
@@ -99,9 +99,9 @@ class CorpusSource(Frozen):
         return cls(folder=folder, glob=glob, digest=digest, loaders=used, reading=reading)
 
     def shards(self, count: int | None = None) -> "list[CorpusSource]":
-        """Divide the files by the hash of their names into at most so many shards, without empty ones.
+        """Divide the files by the hash of their names into at most this many shards, without empty ones.
 
-        By default the number follows the size of the corpus. Twice as many shards are the halves of these.
+        The default number depends on the size of the corpus. Doubling the number splits each shard in two.
         """
         paths = matching_files(self.folder, self.glob)
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
@@ -130,7 +130,7 @@ class CorpusSource(Frozen):
 
 
 def default_shards(size: int) -> int:
-    """Return the number of shards of a corpus of so many bytes: a power of two, so that it rarely changes."""
+    """Return the number of shards for a corpus of this size in bytes: a power of two, so that it rarely changes."""
     return int(2 ** min(math.log2(MOST_SHARDS), max(0, round(math.log2(max(1, size) / SHARD_BYTES)))))
 
 
@@ -152,7 +152,7 @@ def load_corpus(source: CorpusSource, workspace: Workspace | None = None) -> tup
 
 
 def chunk_lengths(chunks: pa.Table) -> pa.ChunkedArray:
-    """Return how many characters each chunk has."""
+    """Return the number of characters of each chunk."""
     if has_places(chunks):
         return pc.subtract(chunks.column("end"), chunks.column("start"))
     return pc.utf8_length(chunks.column("content"))
@@ -198,7 +198,7 @@ def chunk(
 def add_context(
     chunks: pa.Table, documents: pa.Table, context: ChunkContext, workspace: Workspace | None = None
 ) -> tuple[pa.Table, Effort]:
-    """Add to the chunks of a shard the text that is searched; positions, texts and ids stay the same."""
+    """Add the searched text to the chunks of a shard; positions, texts and ids stay the same."""
     read = {document.id: document for document in documents_from_table(documents)}
     column = CHUNKS.get_field_index("searched")
     with model_answers(workspace) as answers:
@@ -213,12 +213,12 @@ def add_context(
     if not answers.total:
         return with_texts, Effort.of(count, "chunks")
     return with_texts, effort_of_answers(
-        answers, count, "chunks", "chunks are searched without a context: the model gave none to use"
+        answers, count, "chunks", "chunks are searched without context, because the model gave no usable one"
     )
 
 
 def effort_of_answers(answers: Answers, count: int, unit: str, fallback: str, seconds: float = 0.0) -> Effort:
-    """Return the effort of asking models about ``count`` units.
+    """Return the effort of asking models about ``count`` items.
 
     ``fallback`` describes what replaces a missing answer; ``seconds`` is the time of the answers that were not cached.
     """
@@ -238,7 +238,7 @@ def effort_of_answers(answers: Answers, count: int, unit: str, fallback: str, se
 def embed(
     chunks: pa.Table, embedder: Embedder, workspace: Workspace | None = None
 ) -> tuple[Iterator[pa.Table], Callable[[], Effort]]:
-    """Embed the searched texts of a shard, each once; a workspace embeds no text twice."""
+    """Embed the searched texts of a shard, each once; in a workspace, no text is embedded twice."""
     contents, efforts = searched_texts(chunks), list[Effort]()
 
     def vectors() -> Iterator[pa.Table]:
@@ -286,7 +286,7 @@ def read_chunks(
     hits: Sequence[pa.Table] = (),
     doc_ids: pa.Array | None = None,
 ) -> pa.Table:
-    """Return chunks without their texts if they have positions, or else as they are.
+    """Return chunks, without their texts if they have positions.
 
     Chunks with positions can be limited to those of hits and of some documents. Raises ``ArtifactError``.
     """
@@ -310,13 +310,14 @@ def _without_texts(table: pa.Table) -> pa.Table:
 
 
 MOST_CHARACTERS = 2**24
-"""How many characters of documents stay in memory."""
+"""Number of characters of documents that stay in memory."""
 
 
 class StoredDocuments(Mapping[str, Document]):
     """The documents of all shards, or some of them, by id, in the order of their ids.
 
-    A document is read on first use, and the last used stay in memory. With a workspace, documents have their boxes.
+    A document is read on first use, and the most recently used stay in memory. With a workspace, documents have their
+    boxes.
     """
 
     def __init__(self, shards: Shards, doc_ids: pa.Array | None = None, workspace: Workspace | None = None) -> None:

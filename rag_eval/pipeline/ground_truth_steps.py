@@ -1,6 +1,6 @@
-"""The steps of ground truth: load, pull or generate each source, join the sources, and credit copies.
+"""Run the steps of ground truth: load, pull or generate each source, join the sources, and credit copies.
 
-Spans are checked against the documents, or reanchored in them with the help of earlier versions in the workspace.
+Spans are checked against the documents, or re-anchored in them using earlier versions in the workspace.
 """
 
 import functools
@@ -41,7 +41,7 @@ logger = logging.getLogger("rag_eval.pipeline")
 
 @runtime_checkable
 class TruthPart(Protocol):
-    """A source of ground truth, as a benchmark file names it."""
+    """A source of ground truth as listed in a benchmark file."""
 
     @property
     def title(self) -> str: ...
@@ -52,7 +52,7 @@ class TruthPart(Protocol):
 
 
 class Observation(Frozen):
-    """A source of ground truth as it was when it was read, with what it contained."""
+    """The observed state of a source of ground truth, with its content."""
 
     source: InstanceOf[TruthPart]
     level: EvaluationType
@@ -64,12 +64,12 @@ class Observation(Frozen):
 
     @property
     def key_data(self) -> str:
-        """Return what of it goes into a cache key."""
+        """Return the part of it that goes into a cache key."""
         return self.digest
 
     @property
     def is_cacheable(self) -> bool:
-        """Return whether the digest determines the ground truth; not if reading the source adds to it."""
+        """Return whether the digest determines the ground truth, which is not so if reading the source adds to it."""
         return not getattr(self.source, "grows", False)
 
     @classmethod
@@ -79,10 +79,10 @@ class Observation(Frozen):
 
 
 def observe(workspace: Workspace, source: TruthPart, level: EvaluationType) -> Observation:
-    """Observe a source, and store what was pulled from a service in the workspace.
+    """Observe a source, and store in the workspace what was pulled from a service.
 
-    If the service cannot be reached, use what was pulled last, and log that. Raises as ``source.observe`` does: on a
-    refused request, or an outage before anything was pulled.
+    If the service cannot be reached, use what was pulled last, and log that. Raises like ``source.observe``: on a
+    refused request, or on an outage before anything was pulled.
     """
     path = pulled_truth(workspace, source)
     try:
@@ -101,14 +101,14 @@ def observe(workspace: Workspace, source: TruthPart, level: EvaluationType) -> O
 
 
 def pulled_truth(workspace: Workspace, source: TruthPart) -> Path:
-    """Return the file in a workspace with the ground truth that was pulled last from a source."""
+    """Return the file in a workspace with the ground truth last pulled from a source."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.title).strip("-.")[:80]
     unique = name if name == source.title.replace(" ", "-", 1) else f"{name}-{text_sha256(source.title)[:8]}"
     return workspace.root / "truth" / f"{unique}.jsonl"
 
 
 def truth_file(workspace: Workspace, source: TruthPart) -> Path | None:
-    """Return the file with the questions of a source, to read and review them; None without one."""
+    """Return the file with the questions of a source, to read and review them, or None."""
     file = getattr(source, "path", None) or getattr(source, "file", None)
     path = Path(file) if file is not None else pulled_truth(workspace, source)
     return path if path.is_file() else None
@@ -132,7 +132,7 @@ def load_ground_truth(
     alone: bool = True,
     workspace: Workspace | None = None,
 ) -> tuple[TruthTables, Effort]:
-    """Read the ground truth of one source, and check its spans against the documents or reanchor them.
+    """Read the ground truth of one source, and check its spans against the documents or re-anchor them.
 
     ``alone`` means that the benchmark has no other source.
     """
@@ -149,13 +149,13 @@ def load_ground_truth(
         try:
             truth = list(_checked(part, truth, Corpus(used_documents) if used_documents else corpus()))
         except GroundTruthError:
-            truth = list(_checked(part, truth, corpus()))  # for an error that knows all documents
+            truth = list(_checked(part, truth, corpus()))  # for an error message that knows all documents
     tables = truth_to_tables(truth)
     if alone:
         _check_answerable(tables, part.title)
     count = tables.queries.num_rows
     fresh = min(reading.fresh, count)  # without the questions whose text is no longer in the documents
-    # Unfinished: a lost span may be found once the workspace has the version of the document that it was made on.
+    # Unfinished, because a lost span may be found once the workspace has the matching version of the document.
     return tables, Effort(
         fresh=fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost, unfinished=lost
     )
@@ -172,13 +172,15 @@ def _surroundings(workspace: Workspace | None, part: TruthPart) -> Surroundings:
 def _reanchored(
     workspace: Workspace | None, part: TruthPart, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
-    """Reanchor spans in the documents, and log how many changed."""
+    """Re-anchor spans in the documents, and log how many changed."""
     report = reanchor_for_run(workspace, truth, corpus)
     if not report.is_unchanged:
         counts = ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count)
         left_out = f"; {counted(len(report.unanswered), 'questions')} left out" if report.unanswered else ""
         level = logging.WARNING if report.lost else logging.INFO
-        logger.log(level, "spans of %s were carried over to documents that changed: %s%s", part.title, counts, left_out)
+        logger.log(
+            level, "spans of %s were moved to their text in changed documents: %s%s", part.title, counts, left_out
+        )
     return report
 
 
@@ -204,7 +206,7 @@ def _check_answerable(truth: TruthTables, title: str) -> None:
 def join_ground_truth(
     truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType
 ) -> tuple[TruthTables, Effort]:
-    """Join the ground truth of several sources, each query once; queries without an origin get the title of theirs."""
+    """Join the ground truth of several sources, each query once; a missing origin becomes the title of the source."""
     read = [truth_from_tables(tables, TRUTH_KINDS[evaluation_type]) for tables in truth]
     joined = truth_to_tables(join_truth(list(zip(titles, read, strict=True))))
     _check_answerable(joined, " and ".join(titles))
@@ -229,7 +231,7 @@ def join_copies(truth: TruthTables, copies: Shards) -> tuple[TruthTables, Effort
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:
-    """Return the distinct texts of documents in the runs of a workspace, the last used first.
+    """Return the distinct texts of documents in the runs of a workspace, most recently used first.
 
     Missing and damaged tables are skipped.
     """
@@ -254,7 +256,7 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
 def reanchor_for_run(
     workspace: Workspace | None, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
-    """Reanchor ground truth in the corpus by the workspace's versions; raises ``GroundTruthError`` if all is lost."""
+    """Re-anchor ground truth in the corpus by the workspace's versions; raises ``GroundTruthError`` if all is lost."""
     drifted = documents_that_no_longer_match(truth, corpus)
     report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)

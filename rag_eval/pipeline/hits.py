@@ -1,4 +1,4 @@
-"""Tables of hits: build, merge, fuse, select and rerank them."""
+"""Build, merge, fuse, select and rerank tables of hits."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def _place_columns(chunks: Sequence[pa.Table]) -> list[str]:
 
 
 def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) -> pa.Table:
-    """Return the hits of a stage; the ranking numbers the rows of ``chunks`` and of ``searches``."""
+    """Return the hits of a stage; the ranking refers to rows of ``chunks`` and of ``searches``."""
     ranked = chunks.select(IDENTITY).take(pa.array(ranking.chunks))
     columns = {name: ranked.column(name) for name in IDENTITY} | {
         **{name: searches.column(name).take(pa.array(ranking.searches)) for name in ("query_id", "variant")},
@@ -50,7 +50,7 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
 
 
 def hits_of(hits: pa.Table, searches: pa.Table, excluded: Numbers | None = None) -> pa.Table:
-    """Return the hits of these searches, except those of some, by their numbers."""
+    """Return the hits of these searches, without those of the excluded numbers."""
     numbers = _numbers(hits, searches)
     if excluded is None:
         return hits if numbers.null_count == 0 else hits.filter(pc.is_valid(numbers))
@@ -58,7 +58,7 @@ def hits_of(hits: pa.Table, searches: pa.Table, excluded: Numbers | None = None)
 
 
 def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
-    """Return the number of each hit's search, by query and variant; null if it is not one of these."""
+    """Return the number of each hit's search, by query and variant; null for other searches."""
     if not pc.any(pc.not_equal(searches.column("variant"), 0)).as_py():
         return pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
     keys = [
@@ -85,7 +85,7 @@ def fuse_tables(
     chunks: Sequence[pa.Table] = (),
     scorings: Sequence[Scoring | None] = (),
 ) -> pa.Table:
-    """Fuse tables of hits; equal scores are ordered by place. ``scorings`` number the rows of all ``chunks``."""
+    """Fuse tables of hits; equal scores are ordered by place. ``scorings`` refer to the rows of all ``chunks``."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
@@ -107,9 +107,9 @@ def fuse_tables(
 def rerank_table(
     hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker, first: int | None = None
 ) -> pa.Table:
-    """Rerank the ``first`` hits of every search; the others follow, and every score is 1 / rank."""
+    """Rerank the ``first`` hits of every search. The others follow, and every score is 1 / rank."""
     found = _in_chunks(hits, chunks, searches)
-    # The other chunks, which are most, are left alone.
+    # Skip the other chunks, which are most of them.
     distinct = np.unique(found.chunks)
     taken: Sequence[Any] = chunks_from_table(chunks.take(pa.array(distinct)))
     by_row = dict(zip(distinct.tolist(), taken, strict=True))
@@ -118,12 +118,12 @@ def rerank_table(
 
 
 def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array | None = None) -> pa.Table:
-    """Return the chunks of all shards that are hits or of these documents, in the order of their places."""
+    """Return the chunks of all shards that are hits or belong to these documents, ordered by place."""
     import polars as pl
 
     place, table = _place_columns(chunks), pa.concat_tables(chunks)
     found, wanted = [table.slice(0, 0)], pl.DataFrame(hits.select(place)).unique()
-    # Not shard by shard: joining a few rows takes as long as joining many.
+    # Join all shards at once: joining a few rows takes as long as joining many.
     for begin in range(0, table.num_rows, ROWS_AT_ONCE):
         block = table.slice(begin, ROWS_AT_ONCE)
         rows = pl.DataFrame(block.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
@@ -136,13 +136,13 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
 
 
 def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> tuple[pa.Table, Numbers]:
-    """Merge the hits of shards to ``depth`` hits a search, equal scores by place; return the shard of each hit too."""
+    """Merge the hits of shards to ``depth`` hits per search, equal scores by place; return the shard of each, too."""
     hits = pa.concat_tables(shards)
     numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
     order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
     by_search = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
     least = [np.partition(part, len(part) - depth)[-depth] if len(part) >= depth else -np.inf for part in by_search]
-    # Sort by place only the hits that may be among the best: most are far from them.
+    # Sort by place only hits that may be among the best: most cannot be.
     near = np.flatnonzero(scores >= np.array(least)[numbers])
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
     columns = hits.select(["score", *PLACE, "ordinal"]).take(pa.array(near))
@@ -156,9 +156,9 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
 
 
 def unsure(merged: pa.Table, homes: Numbers, searches: pa.Table, fetched: int) -> Iterator[tuple[int, Numbers]]:
-    """Yield the shards that may have more hits to merge, with the searches: all their ``fetched`` hits are merged.
+    """Yield the shards that may have more hits to merge, with their searches: all their ``fetched`` hits are merged.
 
-    If a hit of a shard is not merged, then neither are those after it.
+    If a hit of a shard is not merged, neither are those after it.
     """
     found = homes * searches.num_rows + _numbers(merged, searches).to_numpy()
     full = np.flatnonzero(np.bincount(found) >= fetched)
@@ -199,7 +199,7 @@ def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
 
 
 def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:
-    """Return the answers of a whole system as hits, at their places or by their texts; at chunk level, by chunk ids.
+    """Return the answers of a whole system as hits: by place or text, or at chunk level by chunk id.
 
     A hit without a document is a text that is not in the corpus, or a chunk id.
     """
@@ -227,15 +227,17 @@ def hits_table(
 ) -> pa.Table:
     """Return the hits of a retriever that is a whole system.
 
-    Raises ``SpanMismatchError`` when a chunk is not the text of its document at its place, and ``ConfigurationError``
-    when its document is not in the corpus or, at chunk level, when an ordinal is missing.
+    Raises ``SpanMismatchError`` if a chunk is not the text of its document at its place, and ``ConfigurationError`` if
+    its document is not in the corpus or, at chunk level, an ordinal is missing.
     """
     place: Sequence[str] = ("doc_id", "ordinal")
     if level == "token-level":
         place, documents = PLACE, corpus.by_id()
         for chunk in {place_of(hit.chunk): hit.chunk for hits in found for hit in hits}.values():
             if chunk.doc_id not in documents:
-                raise ConfigurationError(f"a chunk of {chunk.doc_id!r} was retrieved, which is not in the corpus")
+                raise ConfigurationError(
+                    f"a chunk of {chunk.doc_id!r} was retrieved, but the document is not in the corpus"
+                )
             documents[chunk.doc_id].check_span(chunk.to_span())
     rows = [
         (query.id, rank, hit.score, hit.chunk.id, *place_of(hit.chunk)[: len(place)])

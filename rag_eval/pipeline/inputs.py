@@ -1,4 +1,4 @@
-"""The inputs of every configuration: documents and ground truth by reference, metrics and search depth."""
+"""Define the inputs of every configuration: documents and ground truth by reference, metrics and search depth."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from rag_eval.types.ids import EvaluationType
 
 
 class TruthSource(Frozen):
-    """The source of the ground truth of a run: a file, or the names of sources with the digest of the result."""
+    """The source of a run's ground truth: a file, or the names of sources with the digest of the result."""
 
     digest: str
     path: Path | None = None

@@ -26,11 +26,11 @@ class IndexSettings:
     tokenizer: Tokenizer | None = None
     engine: SearchEngine | None = None
     has_sums: bool = False
-    """Whether a fusion reads vector scores, and so needs sums of the vectors."""
+    """Whether a fusion reads vector scores, and therefore needs sums of the vectors."""
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether each shard has its own index: not if it is approximate, or in a store of the user."""
+        """Return whether each shard has its own index: not if it is approximate, or in a user's store."""
         is_local = any(locations(self.store).values())
         return self.embedder is not None and not is_local and bool(getattr(self.store, "is_exact", False))
 
@@ -105,7 +105,7 @@ class Chunking(BaseModel):
         return [embedder for embedder in embedders if embedder is not None]
 
     def plan(self, depth: int) -> "SearchPlan":
-        """Plan the searches of every configuration; ``depth`` is how many hits to fetch if a selection does not say."""
+        """Plan the searches of every configuration; ``depth`` is the number of hits unless a selection sets it."""
         fused = {
             configuration.embedder
             for configuration in self.configurations
@@ -121,7 +121,7 @@ class Chunking(BaseModel):
 def _search(
     configuration: Configuration, retriever: SingleSearch, depth: int, fused: Collection[Embedder | None]
 ) -> SearchSettings:
-    """Return the settings of one search; scores of the ``fused`` embedders are read by a fusion."""
+    """Return the settings of one search; a fusion reads scores of the ``fused`` embedders."""
     selection, embedder, store = configuration.selection, configuration.embedder, configuration.store
     depth = (selection and selection.fetch_k) or depth
     queries = QuerySettings(configuration.queries, selection if selection is not None and selection.filters else None)
@@ -132,13 +132,13 @@ def _search(
         return SearchSettings(retriever, IndexSettings(used, engine=without(retriever, Searching)), queries, depth)
     if not isinstance(retriever, VectorSearch):
         return SearchSettings(retriever, IndexSettings(), queries, depth)
-    # Settings of the search do not change the index. A location names an index that the user filled.
+    # Search settings do not change the index. A location names an index that the user filled.
     built = store if any(locations(store).values()) else without(store, Searching)
     return SearchSettings(retriever, IndexSettings(embedder, built, has_sums=embedder in fused), queries, depth, store)
 
 
 def chunkings(configurations: Sequence[Configuration]) -> list[Chunking]:
-    """Group configurations by chunker and context, in order; a whole system is a group of its own."""
+    """Group configurations by chunker and context, in order; a whole system is its own group."""
     groups: dict[tuple[Any, Any, Any], list[Configuration]] = {}
     for configuration in configurations:
         key = configuration.system, configuration.chunker, configuration.context

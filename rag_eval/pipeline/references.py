@@ -1,4 +1,4 @@
-"""References: what a step returns instead of its tables. They name the place of a table, its digest and its size.
+"""Define references, which steps return instead of tables: the place, digest and size of a table.
 
 A reference is small, so that Prefect can pass it from task to task, show it and store it as the task's result.
 """
@@ -20,11 +20,11 @@ def _inside(uri: str) -> str:
 
 
 WorkspaceUri = Annotated[str, AfterValidator(_inside)]
-"""A place in a workspace, relative to it, with ``/``; no other place can be written down as one."""
+"""A place in a workspace, relative to it, with ``/``; no other place is valid."""
 
 
 class Frozen(BaseModel):
-    """A model that never changes and knows all its fields."""
+    """A frozen model without undeclared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,12 +32,12 @@ class Frozen(BaseModel):
 class Effort(Frozen):
     """The effort of a step when it ran: ``fresh`` of ``total`` units were computed, the others came from a cache.
 
-    ``tokens`` were read by models, which charged ``cost`` US dollars; None where that is unknown. ``query_seconds`` is
-    the time of a search or a reranking that grows with the queries: without reading tables, building an index and
-    embedding queries. ``skipped`` counts the pieces of a chunker without a certain place in their document, which
-    were left out; ``fallbacks`` counts what replaced a missing result, by a sentence about it. A result with
-    ``unfinished`` work is not cached, because another run may finish it. ``recall`` is the share of the exact nearest
-    chunks that an approximate search found on a sample of the queries; None where the search is exact.
+    ``tokens`` were read by models, which charged ``cost`` US dollars; None if unknown. ``query_seconds`` is the time of
+    a search or a reranking that grows with the queries: it excludes reading tables, building an index and embedding
+    queries. ``skipped`` counts the pieces of a chunker that were left out because they have no certain place in their
+    document. ``fallbacks`` counts replaced missing results, by a sentence about them. A result with ``unfinished`` work
+    is not cached, because another run may finish it. ``recall`` is the share of the exact nearest chunks that an
+    approximate search found on a sample of the queries; None where the search is exact.
     """
 
     fresh: int
@@ -68,12 +68,12 @@ class Effort(Frozen):
         return cls(unit=efforts[0].unit, recall=min(recalls, default=None), fallbacks=dict(fallbacks), **sums)
 
     def cached(self) -> "Effort":
-        """Return the effort of a run that finds this work in the cache."""
+        """Return the effort of a run that finds this result in the cache."""
         return self.model_copy(update={"fresh": 0, "seconds": 0.0})
 
 
 class Result(Frozen):
-    """What a step returned: when the step began, its effort, and the digest of what was read outside the workspace.
+    """The result of a step: when the step began, its effort, and the digest of what was read outside the workspace.
 
     None of these is part of a cache key.
     """
@@ -83,12 +83,12 @@ class Result(Frozen):
     source: str | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]  # a part of what pydantic yields
-        """Yield nothing: Prefect would look into it, and take equal values of two results for one result."""
+        """Yield nothing, because Prefect would look inside and take equal values of two results for one result."""
         return iter(())
 
     @property
     def key_data(self) -> list[str]:
-        """Return what of it goes into the cache key of a step that reads it."""
+        """Return the part of it that goes into the cache key of a step that reads it."""
         return [file.digest for file in self.files]
 
     @property
@@ -123,9 +123,9 @@ def digest_of(shards: Sequence[TableRef]) -> str:
 
 
 class IndexRef(FileRef):
-    """A LanceDB index in the workspace, with its bytes; the digest is that of what it was built from.
+    """A LanceDB index in the workspace, with its size in bytes; the digest is that of its inputs.
 
-    The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
+    Every build of the index has the same digest; the checksum covers the bytes of this build.
     """
 
     kind: Literal["index"] = "index"
@@ -165,10 +165,10 @@ class QueriesRef(Result):
 
 
 class HitsRef(Result):
-    """The hits by the stage of the retrieval; the last stage is what it returns.
+    """The hits by the stage of the retrieval; the last stage is the final ranking.
 
-    ``passages`` are what the model would be given, where that is more than the hits. ``unplaced`` counts the hits that
-    are texts without a certain place in the documents.
+    ``passages`` are what the model would be given, if that is more than the hits. ``unplaced`` counts the hits that are
+    texts without a certain place in the documents.
     """
 
     kind: Literal["hits"] = "hits"
@@ -183,7 +183,7 @@ class HitsRef(Result):
 
     @property
     def returned(self) -> TableRef:
-        """Return what is scored: the passages, or the hits where they are returned as they are."""
+        """Return what is scored: the passages, or the hits if they are returned unchanged."""
         return self.last if self.passages is None else self.passages
 
     @property
@@ -204,4 +204,4 @@ AnyResult = Annotated[
     TableRef | ChunksRef | IndexRef | TruthRef | QueriesRef | HitsRef | ScoresRef, Field(discriminator="kind")
 ]
 RESULT: TypeAdapter[Result] = TypeAdapter(AnyResult)
-"""Reads the stored result of a step strictly as one of the references above."""
+"""Validates the stored result of a step strictly as one of the references above."""

@@ -1,6 +1,6 @@
-"""The steps that combine the hits of the retrievers of a configuration, and that ask a whole system.
+"""Combine the hits of a configuration's retrievers, and query whole systems.
 
-``retrieve`` merges shards, fuses rankings, selects, reranks and returns passages, as the configuration says.
+``retrieve`` merges shards, fuses rankings, selects, reranks and returns passages, as configured.
 """
 
 import time
@@ -114,7 +114,7 @@ def retrieve(
 
 
 class _Stages:
-    """The tables of hits of a retrieval by stage; each method adds a stage that is made from the last one."""
+    """The tables of hits of a retrieval by stage; each method adds a stage that is made from the previous one."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Stages:
 
     @property
     def effort(self) -> Effort:
-        """The effort of all stages; fresh are the queries that a reranker answered now."""
+        """The effort of all stages; ``fresh`` counts the queries that a reranker answered now."""
         count = self._queries.num_rows
         fresh = min([count, *(effort.fresh for effort in self._efforts if effort.unit == "answers")])
         return Effort.total_of(self._efforts).model_copy(update={"fresh": fresh, "total": count})
@@ -147,7 +147,7 @@ class _Stages:
     def _add_timed(
         self, name: str, searches: pa.Table, answer: Callable[[pa.Table], pa.Table], fallbacks: str = ""
     ) -> None:
-        """Add the answer to the searches, with its time; ``fallbacks`` says what befell those without an answer."""
+        """Add the answer to the searches, with its time; ``fallbacks`` counts searches without an answer."""
         found, effort = timed(searches, answer, warm_up=self._workspace is not None)
         if fallbacks:
             had, left = (len(pc.unique(table.column("query_id"))) for table in (self.last, found))
@@ -168,7 +168,7 @@ class _Stages:
             self._efforts.append(effort)
 
     def _merged(self, shards: list[pa.Table], index: Index) -> tuple[pa.Table, Effort]:
-        """Merge the nearest chunks of all shards; search a shard again that may have more."""
+        """Merge the nearest chunks of all shards; search shards again that may have more."""
         searches, depth, fetched = self._prepared.searches, self._depth, likely_hits(self._depth, len(shards))
         embedder, store = self._configuration.embedder, self._configuration.store
         used = cached_embedder(self._workspace, embedder)
@@ -235,7 +235,7 @@ class _Stages:
             "selected",
             self._queries,
             lambda batch: select_table(hits_of(hits, batch), chunks, batch, selection),
-            "questions have no hit left: all were below score_threshold",
+            "questions have no hits left: all were below score_threshold",
         )
 
     def rerank(self, reranker: Reranker, first: int) -> None:
@@ -255,7 +255,7 @@ class _Stages:
             )
 
     def passages(self, returns: Passages, documents: Shards) -> pa.Table:
-        """Return the passage of every hit at its rank; the hit itself if the passage exceeds the limit."""
+        """Return the passage of every hit at its rank, or the hit itself if the passage exceeds the limit."""
         hits, started = self.last, time.perf_counter()
         doc_ids, hit_chunks = pc.unique(hits.column("doc_id")), list(_columns(hits, "doc_id", "ordinal"))
         ordinals: dict[str, list[int]] = {}
@@ -279,7 +279,7 @@ class _Stages:
             ),
         }
         seconds, count = round(time.perf_counter() - started, 6), sum(hit in too_long for hit in hit_chunks)
-        fallback = fallback_count("hits are returned as they are: the text around them has over max_tokens", count)
+        fallback = fallback_count("hits are returned unchanged, because the text around them exceeds max_tokens", count)
         self._efforts.append(Effort.of(hits.num_rows, "hits", query_seconds=seconds, fallbacks=fallback))
         return table_with(PASSAGES, columns, hits.num_rows)
 
@@ -296,7 +296,7 @@ def ask_system(
     level: EvaluationType,
     depth: int,
 ) -> tuple[Retrieved, Effort]:
-    """Ask a whole retrieval system, after it has indexed the documents if it does that.
+    """Query a whole retrieval system, after it has indexed the documents if it does so.
 
     A text that is not in the documents keeps its rank. Raises what the system raises, and ``ConfigurationError`` on
     an invalid answer.
@@ -314,7 +314,7 @@ def ask_system(
         found = checked_hits(system.retrieve(queries_asked, depth), len(queries_asked), system.name, kind)
         return hits_table(level, queries_asked, found, corpus)
 
-    # Without a warm-up: a system may charge for every query.
+    # No warm-up, because a system may charge for every query.
     with getattr(system, "lock", None) or nullcontext():
         if hasattr(system, "index"):
             system.index(corpus)

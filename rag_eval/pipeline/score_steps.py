@@ -1,4 +1,4 @@
-"""The last step: score what was retrieved against the ground truth."""
+"""Score what was retrieved against the ground truth: the last step."""
 
 from collections.abc import Sequence
 from typing import Any

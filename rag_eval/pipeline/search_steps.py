@@ -1,4 +1,4 @@
-"""The steps from chunks to the hits of one retriever: index the chunks, prepare the queries, and search."""
+"""Run the steps from chunks to the hits of one retriever: index the chunks, prepare the queries, and search."""
 
 import math
 import time
@@ -44,14 +44,14 @@ from rag_eval.tables import (
 from rag_eval.types.ids import text_sha256
 
 MOST_HITS = 500
-"""The most hits that are fetched for a budget, however small the chunks are."""
+"""Maximum number of hits that are fetched for a budget, however small the chunks are."""
 
 CHARACTERS_A_TOKEN = 6
-"""An upper estimate of the characters of a token, so that enough hits are fetched to fill a budget."""
+"""Upper estimate of the characters per token, so that enough hits are fetched to fill a budget."""
 
 SPARE = 32
 SAMPLED = 50
-"""On how many queries an approximate search is compared with exact search."""
+"""Number of queries on which an approximate search is compared with exact search."""
 
 
 class SearchDepth(Frozen):
@@ -61,7 +61,7 @@ class SearchDepth(Frozen):
     tokens: int = 0
 
     def hits(self, characters: int, count: int) -> int:
-        """Return the number of hits to fetch from so many chunks with so many characters in total."""
+        """Return the number of hits to fetch from this many chunks with this many characters in total."""
         fitting = math.ceil(CHARACTERS_A_TOKEN * self.tokens / max(1.0, characters / count if count else 1.0))
         return max(self.candidates, min(fitting, MOST_HITS))
 
@@ -143,13 +143,13 @@ def place_order(chunks: Shards) -> Numbers:
 
 
 def _whole(chunks: Shards, columns: Sequence[str] = CHUNKS.names) -> pa.Table:
-    """Return columns of the chunks of all shards, in the order of their positions."""
+    """Return columns of the chunks of all shards, ordered by position."""
     table = pa.concat_tables(chunks).select(columns)
     return table if len(chunks) == 1 else table.take(pa.array(place_order(chunks)))
 
 
 class ChunkVectors:
-    """The vectors of chunks by their numbers over all shards, read from the disk when they are needed."""
+    """The vectors of chunks by their numbers over all shards, read from disk when needed."""
 
     def __init__(self, chunks: Shards, embeddings: Shards) -> None:
         self._chunks, self._embeddings = chunks, embeddings
@@ -169,7 +169,7 @@ class ChunkVectors:
         return self._known[number]
 
     def of(self, numbers: Numbers) -> Vectors:
-        """Return the vectors of chunks, in this order."""
+        """Return the vectors of chunks, in the given order."""
         # The embeddings of an empty shard may have no dimension.
         filled = next((table for table in self._embeddings if table.num_rows), self._embeddings[0])
         dimension = filled.schema.field("vector").type.list_size
@@ -188,7 +188,7 @@ class ChunkVectors:
 
 @step(version=2, write=as_table("sums"))
 def sum_vectors(chunks: pa.Table, vectors: pa.Table) -> tuple[pa.Table, Effort]:
-    """Sum the vectors of a shard: mean and deviation of the scores of any query follow from the sums."""
+    """Sum the vectors of a shard, from which mean and deviation of the scores of any query follow."""
     rows, matrices = ChunkVectors([chunks], [vectors]).shard(0)
     times = np.split(
         np.bincount(rows, minlength=vectors.num_rows), np.cumsum([len(matrix) for matrix in matrices])[:-1]
@@ -256,13 +256,13 @@ def _rewritten(queries: pa.Table, rewriter: Rewriter | None, workspace: Workspac
         for query_id, texts in zip(ids, rewritten, strict=True)
         for variant, text in enumerate(texts)
     ]
-    fallback = "questions are searched as they are asked: the model gave nothing to use in their place"
+    fallback = "questions are searched unchanged, because the model gave no usable rewrite"
     effort = effort_of_answers(answers, len(ids), "queries", fallback, time.perf_counter() - started)
     return table_of(SEARCHES, rows, ("query_id", "variant", "text")), effort
 
 
 def fallback_count(sentence: str, count: int) -> dict[str, int]:
-    """Return the record of a fallback that happened so often."""
+    """Return the record of a fallback and how often it happened."""
     return {sentence: count} if count else {}
 
 
@@ -299,14 +299,14 @@ def likely_hits(most: int, shards: int | None) -> int:
 
 @contextmanager
 def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | None) -> Iterator[VectorStore]:
-    """Yield the store of an index: as it was filled by ``index_vectors``, or filled now and emptied again."""
+    """Yield the store of an index, either filled by ``index_vectors``, or filled now and emptied afterwards."""
     built = index.get("index")
     if built is not None:
         opened: Any = located(store, workspace.path(built)) if isinstance(built, IndexRef) and workspace else built
         yield opened
         return
     used: Any = store if workspace is None else fresh(store)
-    # An object of a user's module is shared by all configurations.
+    # All configurations share an object of a user's module.
     with getattr(used, "lock", None) or nullcontext():
         used.clear()
         try:
@@ -321,7 +321,7 @@ def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | 
 def timed(
     searches: pa.Table, answer: Callable[[pa.Table], T], part: object = None, *, warm_up: bool = False
 ) -> tuple[T, Effort]:
-    """Return the answer to the searches, with its time and what a part spent; ``warm_up`` asks the first search before.
+    """Return the answer to the searches, with its time and cost; ``warm_up`` runs the first search before.
 
     Steps warm up in a workspace, where the time is shown.
     """
@@ -359,7 +359,7 @@ def nearest(
 
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
-    fallback = "questions have fewer hits than were fetched: their filter leaves no more"
+    fallback = "questions have fewer hits than requested, because their filter leaves no more"
     return effort.model_copy(update={"fallbacks": fallback_count(fallback, eligible.lacking(ranking, depth))})
 
 
@@ -419,7 +419,7 @@ def _search_engine(
 def _search_chunks(
     retriever: ForeignRetriever, index: Index, queries: PreparedQueries, depth: int
 ) -> tuple[pa.Table, Effort]:
-    """Ask a retriever of the user; with filters, ask it for more hits."""
+    """Query a user's retriever; with filters, ask it for more hits."""
     table, searches = _whole(index["chunks"]), queries.searches
     read, texts = chunks_from_table(table), searches.column("text").to_pylist()
     eligible = Eligible.of(searches, queries.allowed, table)

@@ -35,22 +35,22 @@ Shards = Sequence[pa.Table]
 
 @dataclass(frozen=True)
 class Step(Generic[P, T, R]):
-    """A function with what its cache key and its storage need."""
+    """A function with the information for its cache key and its storage."""
 
     function: Callable[P, T]
     version: int
-    """Raise it whenever the result would change."""
+    """Raise this whenever the result would change."""
     write: Callable[[Workspace, Any], R]
-    """Writes what the function returned beside the effort, and returns the reference to it."""
+    """Writes the result of the function without the effort, and returns a reference to it."""
     packages: tuple[str, ...] = ()
-    """The packages that decide the result, beside those of the parts: their versions are in the cache key."""
+    """Packages that decide the result, beside those of the parts; their versions are in the cache key."""
 
     @property
     def name(self) -> str:
         return self.function.__name__.replace("_", "-")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name, as a function is."""
+        """Pickle the step by name, like a function."""
         return _named, (self.function.__module__, self.function.__name__)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,7 +58,7 @@ class Step(Generic[P, T, R]):
         return self.function(*args, **kwargs)
 
     def cache_key(self, inputs: Mapping[str, object]) -> str:
-        """Return the cache key of a run with these inputs, by their names; safe as a file name."""
+        """Return the cache key of a run with these inputs by name; it is safe as a file name."""
         named = {name: key_part(value) for name, value in inputs.items() if value is not None}
         named["packages"] = versions_of(self.packages)
         return f"{self.name}-v{self.version}-{data_sha256(named)[:40]}"
@@ -109,7 +109,7 @@ def as_table(kind: str) -> Callable[[Workspace, pa.Table | Iterable[pa.Table]], 
 
 
 def key_part(value: object) -> object:
-    """Return an input as plain data for a cache key; raises ``ConfigurationError`` on what has no digest."""
+    """Return an input as plain data for a cache key; raises ``ConfigurationError`` if it has no digest."""
     if hasattr(value, "key_data"):
         return value.key_data
     if isinstance(value, BaseModel):
@@ -128,7 +128,7 @@ def key_part(value: object) -> object:
 
 
 def read(workspace: Workspace, value: object) -> object:
-    """Return what a step is given for an input: tables in the place of references to them."""
+    """Load an input of a step: replace references by the tables they point to."""
     if isinstance(value, TableRef):
         return workspace.read_table(value)
     if isinstance(value, ChunksRef):

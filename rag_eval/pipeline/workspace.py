@@ -1,9 +1,9 @@
-"""The workspace of a pipeline: Arrow tables named by their content, LanceDB indexes, stored results, runs and caches.
+"""Store everything of a pipeline: Arrow tables named by their content, LanceDB indexes, results, runs and caches.
 
-It is a folder, or a bucket with a folder as its copy on this machine. Files are written to a scratch path and renamed,
-so that a reader finds a whole file or none, and two writers of the same content do no harm. Tables and indexes are
-checked against the digest in their reference. A workspace is data, whoever wrote it: reading it runs nothing, and
-links that lead out of its folder are not followed.
+A workspace is a folder, or a bucket with a folder as its copy on this machine. Files are written to a scratch path and
+renamed, so that a reader finds a complete file or none, and two writers of the same content do no harm. Tables and
+indexes are checked against the digest in their reference. A workspace is data, whoever wrote it: reading it executes
+nothing, and links that lead out of its folder are not followed.
 """
 
 import functools
@@ -40,17 +40,17 @@ class Workspace(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     root: Path
-    """The folder; of a bucket, this machine's copy of it."""
+    """The folder; for a bucket, the copy on this machine."""
     remote: str | None = None
     """The bucket and the path in it, such as ``s3://bucket/path``."""
     refresh: bool = False
-    """Compute everything again instead of using cached results; not part of any cache key."""
+    """Compute everything again instead of using cached results. Not part of any cache key."""
     begun: AwareDatetime | None = None
-    """When the run began: results computed since then are used despite ``refresh``."""
+    """Start time of the run: results computed since then are used despite ``refresh``."""
 
     @classmethod
     def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
-        """Return the workspace in a folder, or at ``s3://bucket/path``; raises ``ConfigurationError`` on others."""
+        """Return the workspace in a folder, or at ``s3://bucket/path``; raises ``ConfigurationError`` otherwise."""
         if "://" not in str(place):
             return cls(root=Path(place).absolute(), refresh=refresh)
         location = BucketLocation.parse(str(place))
@@ -59,7 +59,7 @@ class Workspace(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _find_copy(cls, data: Any) -> Any:
-        """Replace the root of another machine by this machine's copy of the bucket."""
+        """Replace the root from another machine by this machine's copy of the bucket."""
         if isinstance(data, dict) and data.get("remote"):
             return data | {"root": str(BucketLocation.parse(data["remote"]).copy)}
         return data
@@ -71,7 +71,7 @@ class Workspace(BaseModel):
 
     @property
     def storage(self) -> Storage:
-        """The bucket to fetch files from and upload them to, if there is one."""
+        """The bucket to fetch files from and upload them to, or None."""
         return _storage(self.root, self.remote)
 
     @property
@@ -80,12 +80,12 @@ class Workspace(BaseModel):
         return self.storage.address
 
     def start_run(self) -> Self:
-        """Return the workspace for a run that begins now."""
+        """Return the workspace for a run that starts now."""
         return self.model_copy(update={"begun": datetime.now(UTC)})
 
     @property
     def made_since(self) -> datetime | None:
-        """The time from which on cached results are used; None to use all of them."""
+        """The time since which cached results may be used; None to use all of them."""
         if not self.refresh:
             return None
         return self.begun or datetime.now(UTC)
@@ -95,50 +95,50 @@ class Workspace(BaseModel):
         return self.root / "runs"
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """Write a file, whole or not at all, and upload it if it is below the root; raises ``ArtifactError``."""
+        """Write a file atomically, and upload it if it is below the root; raises ``ArtifactError``."""
         if path.absolute().is_relative_to(self.root.absolute()):
             self._check_inside(path.parent)
             self.storage.upload_data(path, data)
         write_atomically(path, data)
 
     def fetch(self, path: Path) -> Path:
-        """Return the path of a file that never changes, fetched first if only the bucket has it."""
+        """Return the path of a file that never changes; if only the bucket has it, fetch it first."""
         if not path.exists():
             self.storage.fetch(path)
         return path
 
     def fetch_newest(self, path: Path) -> Path:
-        """Return the path of a file that may change, fetched anew."""
+        """Return the path of a file that may change, after fetching it again."""
         self.storage.fetch(path)
         return path
 
     def fetch_missing(self, folder: Path) -> None:
-        """Fetch what other machines added to the folder of a cache."""
+        """Fetch the files that other machines added to the folder of a cache."""
         self._check_inside(folder)
         self.storage.fetch_missing(folder)
 
     def write_table(self, kind: str, table: pa.Table | Iterable[pa.Table]) -> TableRef:
         """Write a table and return its reference; the same content written twice is one file.
 
-        It may come in one or more parts, with one at a time in memory; the same parts make the same file.
+        The table may come in parts, with one at a time in memory; the same parts make the same file.
         """
         folder = self.root / "tables" / kind
         self._check_inside(folder)
         parts = iter([table] if isinstance(table, pa.Table) else table)
         first = next(parts)
-        # One chunk a column, no schema metadata: equal tables make equal files.
+        # Use one chunk per column and no schema metadata, so that equal tables make equal files.
         plain = (part.combine_chunks().replace_schema_metadata(None) for part in itertools.chain([first], parts))
         path = write_table(folder, first.schema.remove_metadata(), plain)
         self.storage.upload(path)
         return TableRef(uri=self.storage.name_of(path), digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
-        """Return a table, memory-mapped; raises ``DamagedError`` when it is missing, damaged or not a table."""
+        """Return a table, memory-mapped; raises ``DamagedError`` if it is missing, damaged or not a table."""
         path = self.path(ref)
         try:
             return read_table(path)
         except ArtifactError as error:
-            with suppress(OSError):  # in a workspace that is read-only
+            with suppress(OSError):  # fails in a read-only workspace
                 remove(path)
             self.storage.delete(path)
             problem = f"{ref.uri} in the workspace {self.address!r} is not a valid table ({error})"
@@ -161,7 +161,7 @@ class Workspace(BaseModel):
             build(scratch)
             checksum = _tree_sha256(scratch)
             size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
-            # The name holds the checksum: two builds of one index differ in their files and must not mix.
+            # The name contains the checksum, because two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
             ref = IndexRef(uri=self.storage.name_of(path), digest=digest, rows=rows, size=size, checksum=checksum)
             if self._damage_here(ref):
@@ -170,9 +170,9 @@ class Workspace(BaseModel):
         return ref
 
     def path(self, ref: FileRef) -> Path:
-        """Return the path of a table or an index, fetched first if only the bucket has it.
+        """Return the path of a table or an index; if only the bucket has it, fetch it first.
 
-        Raises ``DamagedError`` when it is missing or damaged; a damaged object is deleted from the bucket.
+        Raises ``DamagedError`` if it is missing or damaged; a damaged object is deleted from the bucket.
         """
         if problem := self.damage(ref):
             self.storage.delete(self.root / ref.uri)
@@ -180,18 +180,18 @@ class Workspace(BaseModel):
         return self.root / ref.uri
 
     def damage(self, ref: FileRef) -> str | None:
-        """Return what is wrong with a table or an index, fetched if it is missing or damaged; None if nothing is."""
+        """Describe what is wrong with a table or an index, after fetching it if needed; None if it is valid."""
         problem = self._damage_here(ref)
         if problem is None or not self.storage.fetch(self.root / ref.uri):
             return problem
         return self._damage_here(ref)
 
     def is_here(self, ref: FileRef) -> bool:
-        """Return whether this machine has a table or an index, damaged or not."""
+        """Return whether this machine has a table or an index, even if damaged."""
         return (self.root / ref.uri).exists()
 
     def problem(self, ref: FileRef) -> str | None:
-        """Return what is wrong with a table or an index without fetching it; None if nothing is."""
+        """Describe what is wrong with a table or an index without fetching it; None if it is valid."""
         if self.is_here(ref):
             return self.damage(ref)
         size = self.storage.size(self.root / ref.uri)
@@ -200,17 +200,17 @@ class Workspace(BaseModel):
         return None
 
     def contains(self, path: Path) -> bool:
-        """Return whether a path is inside the workspace's folder, with all links followed."""
+        """Return whether a path is inside the workspace's folder, following all links."""
         inside = os.path.join(os.path.realpath(path), "")
-        # abspath first: without a link to the workspace it is enough, and faster.
+        # abspath first: if no link leads to the workspace it is enough, and faster.
         return any(inside.startswith(os.path.join(real(self.root), "")) for real in (os.path.abspath, os.path.realpath))
 
     def _check_inside(self, folder: Path) -> None:
-        """Raise ``ArtifactError`` when a link leads out of the workspace."""
+        """Raise ``ArtifactError`` if a link leads out of the workspace."""
         if not self.contains(folder):
             raise ArtifactError(
                 f"{self.storage.name_of(folder)} is a link out of the workspace {self.address!r}: "
-                "replace it by a folder, or move the whole workspace"
+                "replace it with a folder, or move the whole workspace"
             )
 
     def _damage_here(self, ref: FileRef) -> str | None:
@@ -239,7 +239,7 @@ def _storage(root: Path, remote: str | None) -> Storage:
 
 
 def _tree_sha256(folder: Path) -> str:
-    """Return the digest of all files in a folder; raises ``FileNotFoundError`` when it, or one of them, is missing."""
+    """Return the digest of all files in a folder; raises ``FileNotFoundError`` if the folder or a file is missing."""
     if not folder.is_dir():
         raise FileNotFoundError(folder)
     return files_sha256(folder, sorted(path for path in folder.rglob("*") if path.is_file()), kept_sha256)

@@ -1,1 +1,1 @@
-"""Results for people to look at."""
+"""Present results to people: reports, verdicts, exports and tables."""

@@ -1,4 +1,4 @@
-"""A run beside an earlier one in words: what changed, by how much, and how sure that is."""
+"""Compare a run with an earlier one in words: what changed, by how much, and how certain that is."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class ChangeText(NamedTuple):
 
 
 def change_text(row: ComparedConfigurations) -> ChangeText:
-    """Write the change of a configuration: all figures with the same number of decimals, the verdict with its p."""
+    """Describe the change of a configuration; all figures have the same number of decimals."""
     comparison = row.comparison
     largest = max(comparison.before, comparison.after)
     return ChangeText(
@@ -33,7 +33,7 @@ def change_text(row: ComparedConfigurations) -> ChangeText:
 
 
 def verdict_sentence(compared: RunComparison) -> str:
-    """Write such a sentence: ``Compared with … by span_recall@5: of 12 configurations 1 is better and 2 are worse``."""
+    """Write a sentence such as ``Compared with … by span_recall@5: of 12 configurations 1 is better``."""
     metric = compared.metrics[0]
     rows = compared.by_metric(metric)
     verdicts = [row.comparison.verdict for row in rows]
@@ -50,11 +50,11 @@ def verdict_sentence(compared: RunComparison) -> str:
 
 
 def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: RunVerdict) -> str:
-    """Say whether another configuration is recommended than in the run before, and how the two changed."""
+    """Say whether the recommendation changed since the earlier run, and how the two configurations changed."""
     old, new = before.shipped, after.shipped
     if old is None or new is None:
         if new is not None:
-            return f"{new} is recommended; the run before recommended none."
+            return f"{new} is recommended; the earlier run recommended none."
         lost = "Neither run recommends a configuration" if old is None else f"{old} is no longer recommended"
         headline = words_of(after).headline
         return f"{lost}: {headline[0].lower()}{headline[1:]}."
@@ -69,7 +69,7 @@ def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: 
             change = change_text(rows[name])
             reasons.append(f"{name} went from {change.before} to {change.after} ({change.verdict})")
         else:
-            reasons.append(f"{name} is in one of the runs only")
+            reasons.append(f"{name} is only in one of the runs")
     return f"The recommendation changed from {old} to {new}: {'; '.join(reasons)}."
 
 
@@ -79,7 +79,7 @@ def data_sentences(compared: RunComparison) -> list[str]:
 
 
 def changed_metrics(compared: RunComparison) -> list[str]:
-    """Return the metrics after the first by which some question scores differently."""
+    """Return the metrics, except the first, by which some question scores differently."""
     return [metric for metric in compared.metrics[1:] if changed_in(compared, metric)]
 
 

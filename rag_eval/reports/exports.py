@@ -1,4 +1,4 @@
-"""Exports of a run: TREC run and qrels files, or the questions with the passages found as JSON lines."""
+"""Export a run: TREC run and qrels files, or questions with the passages found as JSON lines."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class ExportedPassage(TypedDict):
 
 
 class AskedQuestion(TypedDict):
-    """A question with what a configuration found; the names of the texts are those of a sample of Ragas."""
+    """A question with the passages of a configuration; the keys are those of a Ragas sample."""
 
     configuration: str
     query_id: str
@@ -56,18 +56,18 @@ class AskedQuestion(TypedDict):
 
 
 Row = dict[str, Any]
-"""A row of a table of hits or passages, by the names of its columns."""
+"""A row of a table of hits or passages, by column name."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written, and sentences about what they do not tell."""
+    """The written files, and sentences about what they leave out."""
 
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def write(self, path: Path, lines: Iterable[str]) -> None:
-        """Write a file whole, or not at all."""
+        """Write a file atomically."""
         with scratch_path(path.parent) as scratch, writing(path):
             with scratch.open("wb") as file:
                 file.writelines(f"{line}\n".encode() for line in lines)
@@ -81,8 +81,8 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
     Args:
         workspace: Where the run is.
         outcome: The run.
-        to: One of ``FORMATS``. TREC's files have every hit of a chunk-level run; JSON lines have what the objective
-            counts: the first k passages, or those within its budget of tokens.
+        to: One of ``FORMATS``. TREC files contain every hit of a chunk-level run; JSON lines contain the passages that
+            the objective counts: the first k, or those within its token budget.
         folder: Where the files go.
 
     Raises:
@@ -95,11 +95,13 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: there is nothing to export")
     if to == "trec":
         if outcome.inputs.evaluation_type == "token-level":
-            raise ConfigurationError(f"TREC files rate chunks, and the truth of {outcome.run} is spans: export jsonl")
+            raise ConfigurationError(
+                f"TREC files rate chunks, but the ground truth of {outcome.run} is spans: export jsonl"
+            )
         return _write_trec(workspace, outcome, folder)
     if split_name(outcome.ranking_metric)[1].kind == "min":
         reason = f"{outcome.ranking_metric} counts another number of hits for each question"
-        raise ConfigurationError(f"{reason}: run with another objective to export what is counted")
+        raise ConfigurationError(f"{reason}, so there is no fixed cut to export: run with another objective")
     exported = Exported()
     questions = (row for configuration in outcome.ranked() for row in asked(workspace, outcome, configuration))
     exported.write(folder / "passages.jsonl", (json.dumps(question, ensure_ascii=False) for question in questions))
@@ -109,7 +111,7 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
 def asked(
     workspace: Workspace, outcome: BenchmarkOutcome, configuration: ConfigurationOutcome
 ) -> Iterator[AskedQuestion]:
-    """Yield each question of a run with the passages of a configuration that the objective counts."""
+    """Yield each question of a run with a configuration's passages that the objective counts."""
     truth, reader = outcome.inputs.truth, _PassageReader(workspace, outcome, configuration)
     returned = _by_query(workspace.read_table(configuration.returned))
     answers = _by_query(workspace.read_table(truth.answers))
@@ -135,7 +137,7 @@ def _by_query(table: pa.Table) -> dict[str, list[Row]]:
 
 
 class _PassageReader:
-    """Reads the passages of a configuration that the objective of a run counts, with their texts."""
+    """Reads a configuration's passages that the objective of a run counts, with their texts."""
 
     def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome, configuration: ConfigurationOutcome) -> None:
         self._cut, self._is_merged = split_name(outcome.ranking_metric)[1], configuration.passages is not None
@@ -149,7 +151,7 @@ class _PassageReader:
             self._chunks = {(row["doc_id"], row["ordinal"]): row["content"] for row in rows}
 
     def counted(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the passages that the cut counts; merged ones that touch become one, at the rank of the first."""
+        """Return the passages that the cut counts; touching passages merge at the rank of the first."""
         passages: list[Row] = []
         for row in sorted(rows, key=itemgetter("rank")):
             near = [other for other in passages if self._is_merged and _touch(other, row)]
@@ -183,7 +185,7 @@ class _PassageReader:
         }
 
     def _text(self, row: Row) -> str:
-        """Return the text of a row: its own, the slice at its place, or that of its chunk."""
+        """Return the text of a row: its own, the slice at its place, or the text of its chunk."""
         if row["text"] is not None:
             return str(row["text"])
         if row["start"] is not None:
@@ -219,7 +221,7 @@ def _write_trec(workspace: Workspace, outcome: BenchmarkOutcome, folder: Path) -
 
 
 def _file_names(names: Sequence[str]) -> list[str]:
-    """Return a file name for each configuration; equal ones are numbered."""
+    """Return a file name for each configuration; repeated names are numbered."""
     files: list[str] = []
     for name in names:
         plain = slug(name, LONGEST_FILE) or "configuration"
@@ -229,15 +231,15 @@ def _file_names(names: Sequence[str]) -> list[str]:
 
 
 def _word(identifier: str) -> str:
-    """Percent-encode blanks in an id, since TREC's columns are words."""
+    """Percent-encode blanks in an id, because TREC columns are separated by blanks."""
     return re.sub(r"[\s%\x00-\x1f\x7f]", lambda match: quote(match[0]), identifier)
 
 
 def _run_lines(hits: Mapping[str, Sequence[Row]], tag: str) -> list[str]:
     """Return the lines of a run file, without the hits of a chunk that a query has already.
 
-    TREC's tools sort by the score, read as a single-precision number, and not by the rank: equal scores are made to
-    fall by the least that these tell apart.
+    TREC tools sort by the score, read as a single-precision number, and not by the rank. Equal scores are therefore
+    decreased by the smallest difference that such numbers can express.
     """
     lines = []
     for query, rows in hits.items():

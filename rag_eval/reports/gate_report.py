@@ -1,4 +1,4 @@
-"""The gate in words: its rows and warnings, and its report for Markdown, JUnit and GitHub Actions."""
+"""Describe the gate in words: its rows and warnings, and its report for Markdown, JUnit and GitHub Actions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,14 +20,14 @@ def gate_figures(check: GateCheck) -> list[str]:
 
 
 def gate_word(gate: Gate, check: GateCheck) -> str:
-    """Return ``ok``, ``inconclusive``, or what a configuration that fails did."""
+    """Return ``ok``, ``inconclusive``, or a word for what a failing configuration did."""
     if not check.passed:
         return gate.moved
     return "inconclusive" if check.unsure else "ok"
 
 
 def gate_warnings(gate: Gate) -> list[str]:
-    """Return reasons to trust the verdict less."""
+    """Return reasons to be cautious about the verdict."""
     warnings = [f"{difference}." for difference in gate.differences] + [gate.warning] * bool(gate.warning)
     if not gate.can_fail:
         warnings.append(f"With so few {gate.unit} no {gate.move} can be significant, so none can fail the gate.")
@@ -95,7 +95,7 @@ def gate_junit(gate: Gate | Exception) -> bytes:
 
 
 def gate_annotations(gate: Gate | Exception) -> list[str]:
-    """Return workflow commands of GitHub that show the verdict beside a commit; no text in them can begin another."""
+    """Return GitHub workflow commands that show the verdict beside a commit; texts cannot start other commands."""
     title = f"{PRODUCT} gate"
     if isinstance(gate, Exception):
         annotations = [("error", title, f"{NOT_TESTED}: {gate}")]
@@ -117,7 +117,7 @@ def _property(text: str) -> str:
 
 
 def gate_markdown(gate: Gate | Exception) -> str:
-    """Return the verdict, and a row for every configuration with a query that scores differently."""
+    """Return the verdict, and a row for every configuration in which a query scores differently."""
     if isinstance(gate, Exception):
         return f"**{NOT_TESTED}**: {escape_markdown(str(gate))}"
     lines = [f"**{gate.verdict}**", "", f"Compared with {gate.baseline}: {gate.terms}."]

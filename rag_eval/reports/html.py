@@ -1,7 +1,7 @@
-"""Pages that need no other file: templates with style, scripts and data inside, and nothing from outside.
+"""Render self-contained pages: templates with style, scripts and data inside, which load nothing from outside.
 
-Whatever a template prints is escaped, unless it is markup already. A content security policy allows the page's own
-style and scripts, by their digests, and nothing else.
+Everything that a template prints is escaped, unless it is markup. A content security policy allows only the page's own
+style and scripts, by their digests.
 """
 
 import base64
@@ -21,9 +21,9 @@ from rag_eval.formatting import counted
 
 HERE = "rag_eval.reports"
 
-# Characters that change the direction of text: shown as an escape, they cannot reorder the sentence around them.
+# Characters that change the text direction: as escapes, they cannot reorder the surrounding sentence.
 _DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-# The line separators of JavaScript, which JSON allows as they are.
+# Line separators of JavaScript that JSON allows unescaped.
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
 
 
@@ -31,7 +31,7 @@ def render_page(template: str, *, style: str, script: str, package: str = HERE, 
     """Render a template of a package that extends ``base.html`` with this style and this script."""
     script, early = f'(() => {{\n"use strict";\n{script}}})();\n', asset("theme.js")
     style_digest, *script_digests = map(_csp_digest, (style, early, script))
-    # Images are those that the page makes itself, of its own charts.
+    # The page makes its own images, of its charts.
     allowed = f"script-src {' '.join(script_digests)}; style-src {style_digest}; img-src blob:"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     parts = {"policy": policy, "style": style, "early": early, "script": script}
@@ -45,7 +45,7 @@ def _csp_digest(content: str) -> str:
 
 @cache
 def templates(package: str = HERE) -> Environment:
-    """Return the templates of a package and, below them, those that all pages share."""
+    """Return the templates of a package, and those that all pages share."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader(HERE)]),
         autoescape=True,
@@ -67,7 +67,7 @@ def asset(name: str, package: str = HERE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Data of the page that is unpacked when it is first needed."""
+    """Data of the page that is unpacked on first use."""
 
     name: str
     kind: Literal["int32", "float32", "bytes", "json"]
@@ -86,7 +86,7 @@ class Section:
 
     @property
     def packed(self) -> str:
-        """The content compressed, in base64."""
+        """The compressed content in base64."""
         return base64.b64encode(zlib.compress(self.content, 6)).decode("ascii")
 
 
@@ -95,10 +95,10 @@ def _readable(value: object) -> object:
 
 
 def _json(data: object) -> str:
-    """Return JSON for a script element; the filter ``tojson`` escapes what could begin a tag or a comment."""
+    """Return JSON for a script element; the filter ``tojson`` escapes anything that could start a tag or a comment."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_SEPARATORS)
 
 
 def _breakable(name: str) -> Markup:
-    """Allow line breaks within a name, so that a narrow column stays narrow."""
+    """Allow line breaks within a name, so that narrow columns stay narrow."""
     return escape(_readable(name)).replace("_", Markup("_<wbr>")).replace("@", Markup("<wbr>@"))

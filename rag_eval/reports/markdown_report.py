@@ -1,4 +1,4 @@
-"""Results as Markdown: the report of a run, and the artifacts of Prefect but the gate's."""
+"""Write results as Markdown: the report of a run, and Prefect's artifacts except the gate's."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ TO_THE_SECOND = len("2026-01-31T12-00-00")
 
 
 def report_markdown(report: Report) -> str:
-    """Return the report of a run: the answer, the ranking, why, what changed since an earlier run, the provenance."""
+    """Return the report of a run: verdict, ranking, reasons, changes since an earlier run, and provenance."""
     outcome, ranking = report.outcome, report.ranking
     lines = _verdict_lines(report.words)
     if ranking.rows:
@@ -104,7 +104,7 @@ def _comparison_lines(compared: RunComparison) -> list[str]:
 
 
 def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str) -> str:
-    """Return where the ground truth of a run came from and what that took.
+    """Return where the ground truth of a run came from, and what it cost.
 
     Args:
         outcome: The run.
@@ -113,7 +113,7 @@ def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], s
     """
     rows = [_step_cells(name, step) for name, step in outcome.steps.items() if "ground truth" in name]
     questions = asked(outcome.answerable, outcome.unanswerable)
-    # A page of a server cannot link to a file.
+    # A page on a server cannot link to a local file.
     where = f"[ground_truth.jsonl]({scored})" if scored.startswith("http") else f"ground_truth.jsonl: `{scored}`"
     lines = [f"# {questions} from {escape_markdown(outcome.ground_truth.name)}", ""]
     lines += markdown_table(("step", "work", "tokens", "cost"), rows, ("step", "work"))
@@ -123,7 +123,7 @@ def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], s
 
 
 def _step_cells(name: str, step: StepRecord) -> tuple[str, str, str, str]:
-    """Return the name of a step, what became of it, such as ``computed (3 of 100 documents)``, its tokens and cost."""
+    """Return the name of a step, its state, such as ``computed (3 of 100 documents)``, its tokens and its cost."""
     effort = step.effort
     if effort is None:
         return name, step.state, "–", "–"
@@ -133,7 +133,7 @@ def _step_cells(name: str, step: StepRecord) -> tuple[str, str, str, str]:
 
 
 def trend_markdown(history: History) -> str:
-    """Return the runs of the same grid on the same data, the latest first, with the change of the best mean."""
+    """Return the runs of the same grid on the same data, latest first, with the change of the best mean."""
     trend = [(entry, entry.estimate) for entry in history.trend() if entry.estimate is not None]
     means = [estimate.mean for _, estimate in trend]
     bars = f": `{sparkline(means)}`" if len(means) > 1 else ""
@@ -172,5 +172,5 @@ def generation_markdown(report: "GenerationReport") -> str:
 
 
 def usage_in_words(usage: "ChatUsage") -> str:
-    """Return such as ``3 calls, 1,200 + 340 tokens``."""
+    """Return a text such as ``3 calls, 1,200 + 340 tokens``."""
     return f"{counted(usage.calls, 'calls')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens"

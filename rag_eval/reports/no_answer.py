@@ -1,4 +1,4 @@
-"""What each configuration of a run returns for the questions that are declared unanswerable."""
+"""Report what each configuration of a run returns for questions that are declared unanswerable."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from rag_eval.results.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.stats.abstention import ScoreThreshold, Share, score_threshold
 
 FALSE_HIT_RATE = 0.05
-"""The false-hit rate that the threshold in a report keeps."""
+"""The false-hit rate that the suggested threshold keeps."""
 
 AFTER_SELECTION = ("selected", "reranked")
-"""The stages after the threshold of a selection, which compares the scores of the stage before them."""
+"""The stages after a selection's threshold, which compares the scores of the stage before them."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Unanswered:
 
     Attributes:
         name: Its name.
-        returned: The share of the questions for which it returns anything.
+        returned: The share of the questions for which it returns something.
         threshold: The ``score_threshold`` that keeps the rate; None if there are too few questions for the rate.
     """
 
@@ -47,7 +47,7 @@ class NoAnswer:
 
     @property
     def sentences(self) -> list[str]:
-        """What the best configuration returns, and what its threshold does or how many questions one takes."""
+        """Describe what the best configuration returns, and its threshold or how many questions one needs."""
         first = self.configurations[0]
         returned = _with_interval(first.returned.value, first.returned.interval)
         sentences = [
@@ -56,7 +56,7 @@ class NoAnswer:
         ]
         if first.threshold is None:
             fewest = ceil(1 / FALSE_HIT_RATE) - 1
-            sentences.append(f"A score_threshold takes at least {fewest:,} unanswerable questions.")
+            sentences.append(f"A score_threshold needs at least {fewest:,} unanswerable questions.")
         else:
             rate = f"{100 * FALSE_HIT_RATE:g} % on average"
             sentences.append(f"The score_threshold keeps the false-hit rate of other such questions at {rate}.")
@@ -98,7 +98,7 @@ def no_answer(workspace: Workspace, outcome: BenchmarkOutcome) -> NoAnswer | Non
 
 
 def _best_scores(workspace: Workspace, configuration: ConfigurationOutcome, queries: pa.Table) -> Values:
-    """Return the best score of every query at the stage that a threshold would see; -inf without a hit."""
+    """Return the best score of every query at the stage before the threshold; -inf without a hit."""
     stages = [stage for stage in configuration.hits_by_stage if stage.partition(" ")[0] not in AFTER_SELECTION]
     hits = workspace.read_table(configuration.hits_by_stage[stages[-1]] if stages else configuration.hits)
     best = hits.select(["query_id", "score"]).group_by("query_id").aggregate([("score", "max")])

@@ -1,6 +1,6 @@
-"""The data of the questions on a page, packed as numbers.
+"""Pack the data of the questions for a page as numbers.
 
-Texts and chunks that configurations share are carried once, and only documents that are relevant or were retrieved.
+Texts and chunks that configurations share are included once, and only documents that are relevant or were retrieved.
 """
 
 import json
@@ -28,23 +28,23 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 Ranges: TypeAlias = Counts
-"""A range ``[start, end)`` of code points a row: the number of a document, start and end."""
+"""Ranges ``[start, end)`` of code points, one per row: the number of a document, start and end."""
 
 MOST_CHARACTERS = 12_000_000
-"""The most text in a page: about ten megabytes, which a phone still opens."""
+"""Maximum amount of text in a page: about ten megabytes, which a phone can still open."""
 
 CONTEXT = 400
-"""Characters carried on each side of a span if whole documents do not fit."""
+"""Characters included on each side of a span if whole documents do not fit."""
 
 MOST_TAG_VALUES = 30
-"""Metadata with more values is not offered as a filter."""
+"""Metadata with more values than this is not offered as a filter."""
 MOST_NAME = 100
-"""How much of the name of a place is shown."""
+"""Number of characters shown of the name of a place."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """The packed questions: what the page needs at once, sections for later, and notes about what was left out."""
+    """The packed questions: data that the page needs at once, sections for later, and notes on omissions."""
 
     manifest: dict[str, Any]
     sections: list[Section]
@@ -118,7 +118,7 @@ def pack_overlay(
 def _packed_hits(
     sides: Sequence[ConfigurationTables], ids: pa.Array, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
 ) -> tuple[dict[str, _PackedChunks], list["CarriedHits"]]:
-    """Choose the hits of each side, and with them the chunks in use."""
+    """Choose the hits of each side, and thereby the chunks in use."""
     chunks: dict[str, _PackedChunks] = {}
     hits = []
     for side in sides:
@@ -196,7 +196,7 @@ def carried_hits(
 
 
 def _metric(name: str) -> dict[str, object]:
-    """Return what the page needs of a metric: its name and cut, whether less is better, and whether it is a recall."""
+    """Return what the page needs to know of a metric: its name and cut, its direction, and whether it is a recall."""
     column, cut = split_name(name)
     metric = metric_of(name)
     return {
@@ -219,7 +219,7 @@ class TextUnits:
     contents: pa.ChunkedArray
     lengths: Counts
     digests: list[str] | None = None
-    """The sha256 of each, if known."""
+    """The sha256 of each text, if known."""
     count: TokenCount = count_each
 
     def ranges(self, rows: pa.Table) -> Ranges:
@@ -247,7 +247,7 @@ class TextUnits:
 
 
 def _texts_concerned(questions: Questions) -> TextUnits:
-    """Return the documents that are relevant or were retrieved; at chunk level the chunks, equal ones once."""
+    """Return the documents that are relevant or were retrieved; at chunk level, the chunks, without duplicates."""
     is_whole = questions.evaluation_type == "token-level"
     name = "doc_id" if is_whole else "chunk_id"
     hits = [side.hits for side in questions.configurations]
@@ -256,7 +256,7 @@ def _texts_concerned(questions: Questions) -> TextUnits:
         known = questions.documents.column(name)
         numbers = pc.indices_nonzero(pc.is_in(known, value_set=concerned))
         ids, digests = (questions.documents.column(c).take(numbers).combine_chunks() for c in (name, "sha256"))
-        # Each as it is on disk: together they may exceed the memory.
+        # Keep each as it is on disk, because together they may exceed the memory.
         column = questions.documents.column("content")
         contents = pa.chunked_array([column.slice(row, 1).chunk(0) for row in numbers.to_pylist()], column.type)
         lengths = pc.utf8_length(contents).to_numpy().astype(np.int64)
@@ -273,11 +273,11 @@ def _texts_concerned(questions: Questions) -> TextUnits:
 
 
 Places = dict[int, list[tuple[int, int, str]]]
-"""The start, the end and the name of pages or other places, by the number of a document."""
+"""Start, end and name of pages or other places, by document number."""
 
 
 def _text_sections(texts: TextUnits, carried: Ranges, places: Places) -> list[Section]:
-    """Return the carried texts, where each begins and ends, and their documents."""
+    """Return the included texts, where each begins and ends, and their documents."""
     cut = cut_texts(texts.contents, carried)
     ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
     pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
@@ -288,7 +288,7 @@ def _text_sections(texts: TextUnits, carried: Ranges, places: Places) -> list[Se
 
 
 def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> Places:
-    """Return, by the number of a document, where the pages or other places that a range begins or ends in are."""
+    """Return the pages or other places in which ranges begin or end, by document number."""
     places: Places = {}
     for number in np.unique(ranges[:, 0]).tolist() if metadata else ():
         if number >= 0 and (name := texts.titles[number]) in metadata:
@@ -303,7 +303,7 @@ def _places(metadata: Mapping[str, str], texts: TextUnits, ranges: Ranges) -> Pl
 
 
 def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:
-    """Return the configuration to show beside the first: the best with other hits; -1 if there is only one."""
+    """Return the configuration to show beside the first: the best one with other hits, or -1 if there is only one."""
     same = [
         side.chunks_digest == sides[0].chunks_digest and np.array_equal(carried.rows, hits[0].rows)
         for side, carried in zip(sides, hits, strict=True)
@@ -312,17 +312,17 @@ def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -
 
 
 def hit_rows(side: ConfigurationTables, query_ids: pa.Array) -> Counts:
-    """Return the chunk rows of the hits, a query a row; -1 where there are fewer.
+    """Return the chunk rows of the hits, one row per query, padded with -1.
 
     Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
     """
-    import polars as pl  # here, because it takes long to import
+    import polars as pl  # imported here because it is slow to import
 
     place = ["doc_id", "start", "end"] if has_places(side.chunks) else ["doc_id", "ordinal"]
     chunks = pl.DataFrame(side.chunks.select(place)).with_row_index("chunk")
     hits = pl.DataFrame(side.hits.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
     if hits.null_count():
-        raise TableError(f"hits of {side.name!r} are not among its chunks: run again to compute both anew")
+        raise TableError(f"hits of {side.name!r} are not among its chunks: run again to compute both")
     query, rank = _numbers(side.hits.column("query_id"), query_ids), side.hits.column("rank").to_numpy()
     known = np.flatnonzero(query >= 0)
     rows = np.full((len(query_ids), int(rank.max(initial=0))), -1, dtype=np.int64)
@@ -331,7 +331,7 @@ def hit_rows(side: ConfigurationTables, query_ids: pa.Array) -> Counts:
 
 
 def score_columns(side: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
-    """Return the score of each query by each metric, a metric a row; NaN where there is none."""
+    """Return the score of each query by each metric, one row per metric; NaN if there is none."""
     scores = side.scores
     query = _numbers(pa.array([query.query_id for query in scores.queries], pa.string()), query_ids)
     place = scores.configurations.index(side.outcome.name)
@@ -344,7 +344,7 @@ def score_columns(side: ConfigurationTables, query_ids: pa.Array, names: Sequenc
 
 
 def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
-    """Return the texts that were searched for each question, without the question itself unless it has a filter."""
+    """Return the texts searched for each question, without the question itself unless it has a filter."""
     questions = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
     texts: dict[str, list[str]] = {query_id: [] for query_id in questions}
     for row in searches.to_pylist():
@@ -372,7 +372,7 @@ def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], lis
 
 
 def _tells_apart(labels: Mapping[int, str], queries: int) -> bool:
-    """Return whether labels, by the number of a query, are few, and not the same for all."""
+    """Return whether labels, by query number, have few values and are not all the same."""
     distinct = len(set(labels.values()))
     return distinct <= min(MOST_TAG_VALUES, queries / 2) and not (distinct == 1 and len(labels) == queries)
 
@@ -385,7 +385,7 @@ def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:
 
 def merged(ranges: Ranges) -> Ranges:
     """Sort by document and start, and join ranges that overlap or touch."""
-    # All documents in a row with a position between them: one sort and one pass merge them all.
+    # Put all documents in a row with a position between them, so that one sort and one pass merge them all.
     size = int(ranges.max(initial=0)) + 1
     start, end = ranges[:, 0] * size + ranges[:, 1], ranges[:, 0] * size + ranges[:, 2]
     order = np.argsort(start, kind="stable")
@@ -406,10 +406,10 @@ def touching(ranges: Ranges, others: Ranges) -> Counts:
 def choose_texts(
     lengths: Counts, truth: Ranges, hits: Ranges, most: int = MOST_CHARACTERS
 ) -> tuple[Ranges, Sequence[str]]:
-    """Choose about ``most`` characters of text to carry for these spans, and a note if some is left out.
+    """Choose about ``most`` characters of text around these spans, and a note if some text is left out.
 
-    All documents with a span if they fit; else the text around as many spans as fit, truth before hits. The ranges are
-    sorted and do not overlap.
+    All documents with a span are included if they fit; else the text around as many spans as fit, truth before hits.
+    The ranges are sorted and do not overlap.
     """
     spans = np.concatenate([truth, hits])
     documents = np.unique(spans[:, 0])

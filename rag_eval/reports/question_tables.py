@@ -1,4 +1,4 @@
-"""The tables behind the questions of a page: the dataset and the hits of each configuration, as many as fit."""
+"""Read the tables behind the questions of a page: the dataset and the hits of as many configurations as fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +32,8 @@ class ConfigurationTables:
         scores: The scores of its run.
         hits: The hits, or the passages if those were returned.
         chunks: The chunks, or the passages if those were returned.
-        chunks_digest: Of the chunks, which configurations share.
-        searches: What was searched; None for the questions as asked.
+        chunks_digest: Of the chunks, which configurations share. searches: What was searched; None for the questions as
+            asked.
     """
 
     name: str
@@ -59,15 +59,15 @@ class Questions:
     """Full names, such as ``span_recall@5``."""
     ranking_metric: str
     notes: list[str] = field(default_factory=list)
-    """Sentences about what is left out."""
+    """Sentences about omissions."""
     opened: tuple[int, int] | None = None
-    """The two configurations to open; None opens the first and the best that finds something else."""
+    """The two configurations to open; None opens the first, and the best one that finds something else."""
     paged: Mapping[str, str] = field(default_factory=dict)
-    """The metadata, as JSON, of the documents that have pages or other places, by id."""
+    """Metadata, as JSON, of the documents that have pages or other places, by id."""
 
     @property
     def cuts(self) -> list[Cut]:
-        """The cuts to choose from: that of the ranking metric, then the first k hits for each k."""
+        """The cuts to choose from: the cut of the ranking metric, then the first k hits for each k."""
         cut = split_name(self.ranking_metric)[1]
         return list(dict.fromkeys([*([cut] if cut.size else []), *(Cut("hits", k) for k in self.ks)]))
 
@@ -75,9 +75,9 @@ class Questions:
 def questions_of(
     workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, compared: RunComparison | None = None
 ) -> Questions:
-    """Return the questions of a run with its configurations, best first, and then those of the run it is compared with.
+    """Return the questions of a run with its configurations, best first, then those of the compared run.
 
-    The latter are left out if they were found in other data, or if their tables are missing.
+    The latter are left out if they belong to other data, or if their tables are missing.
     """
     truth, level = outcome.inputs.truth, outcome.inputs.evaluation_type
     tables = [_tables_of(workspace, scores, configuration) for configuration in outcome.ranked()]
@@ -108,7 +108,7 @@ def questions_of(
 
 
 def _tables_before(workspace: Workspace, compared: RunComparison) -> list[ConfigurationTables]:
-    """Return the tables of the compared configurations of the run before; raises ``ArtifactError``."""
+    """Return the tables of the compared configurations of the earlier run; raises ``ArtifactError``."""
     if compared.differences:
         raise ArtifactError("they were found in other data")
     before, pairs = compared.before, {row.before for row in compared.rows}
@@ -117,7 +117,7 @@ def _tables_before(workspace: Workspace, compared: RunComparison) -> list[Config
 
 
 def _opened(compared: RunComparison, sides: Sequence[ConfigurationTables], new: int) -> tuple[int, int] | None:
-    """Return the numbers of the configuration to open and of that before; the first ``new`` sides are those now."""
+    """Return the numbers of the configuration to open and its earlier version; the first ``new`` are current."""
     row = compared.to_open_with(sides[0].name)
     names = [side.outcome.name for side in sides]
     return None if row is None else (names.index(row.after), names.index(row.before, new))
@@ -150,7 +150,8 @@ def _with_chunks(
 def affordable(questions: Questions, most_hits: int = MOST_HITS, most_scores: int = MOST_SCORES) -> Questions:
     """Return as much as a page can hold, with a note about what was left out.
 
-    Of too many configurations the best stay; of too many scores, those at the ranking's cut, else the ranking metric.
+    If there are too many configurations, the best stay; if there are too many scores, those at the ranking's cut, else
+    the ranking metric.
     """
     queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
     by, notes = questions.ranking_metric, list(questions.notes)

@@ -1,4 +1,4 @@
-"""The ranking of a run: one set of rows and columns that the terminal, Markdown, the page and Prefect render.
+"""Define the ranking of a run: one set of rows and columns that the terminal, Markdown, the page and Prefect render.
 
 To add a column, add a ``RankingColumn`` to ``_columns``: each medium that it names shows it.
 """
@@ -54,7 +54,7 @@ class RankingColumn:
 
     @property
     def is_context(self) -> bool:
-        """Whether it has the tokens that the context of a question costs."""
+        """Whether the column holds the tokens of a question's context."""
         return split_name(self.title)[0] == TokensRetrieved.label
 
     @property
@@ -76,7 +76,7 @@ class ConfigurationRanking:
 
     @classmethod
     def of(cls, outcome: BenchmarkOutcome, contenders: Sequence[Contender] | None = None) -> "ConfigurationRanking":
-        """Return the ranking by the outcome's metric, of tested contenders or else of means alone."""
+        """Return the ranking by the outcome's metric, with tested contenders or only means."""
         rows = [*(contenders_of(outcome) if contenders is None else contenders)]
         columns = [column for column in _columns(outcome, rows) if not column.optional or any(map(column.value, rows))]
         return cls(outcome.ranking_metric, rows, columns)
@@ -86,7 +86,7 @@ class ConfigurationRanking:
         return [column for column in self.columns if column.media.intersection(media)]
 
     def records(self) -> list[dict[str, str | float]]:
-        """Return the rows as Prefect shows them: values by the titles of their columns, numbers to four decimals."""
+        """Return the rows for Prefect: values by column title, numbers to four decimals."""
 
         def cell(value: CellValue) -> str | float:
             return "" if value is None else round(value, 4) if isinstance(value, float) else value
@@ -95,12 +95,12 @@ class ConfigurationRanking:
 
     @property
     def grouped(self) -> list[tuple[int, Contender]]:
-        """The rows with their numbers from 0: those that may be the best, then those that are worse."""
+        """The rows numbered from 0: first those that may be the best, then those that are worse."""
         return sorted(enumerate(self.rows), key=lambda row: row[1].placed is not None and not row[1].among_best)
 
     @property
     def is_share(self) -> bool:
-        """Whether the metric is a share, which is written in per cent."""
+        """Whether the metric is a share, written in per cent."""
         return metric_of(self.metric).measures == "share"
 
     @property
@@ -110,23 +110,23 @@ class ConfigurationRanking:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The range of the bars that draw the intervals: of a share from a full tenth to 1, else from 0."""
+        """The range of the bars that draw the intervals: for a share, from a full tenth to 1, else from 0."""
         ends = [end for row in self.rows if row.placed for end in (*row.interval, row.mean) if end is not None]
         if self.is_share:
             return min(0.9, floor(10 * min(ends, default=0.0)) / 10), 1.0
         return min([0.0, *ends]), max([0.0, *ends]) or 1.0
 
     def tick(self, value: float, decimals: int = 0) -> str:
-        """Write a value of the metric on a scale: of a share in per cent."""
+        """Format a value of the metric on a scale; a share in per cent."""
         return f"{100 * value:.{decimals}f}" if self.is_share else number(value)
 
     def difference(self, difference: float) -> str:
-        """Write a difference by the metric: of a share in points."""
+        """Format a difference by the metric; for a share, in points."""
         return points(difference) if self.is_share else typeset(signed(difference))
 
     @property
     def mark_meaning(self) -> str:
-        """What ``≈`` says of a configuration; empty if none has it."""
+        """The meaning of ``≈`` for a configuration; empty if none has it."""
         if not any(row.may_be_best for row in self.rows):
             return ""
         compared = len(self.rows) - 1
@@ -150,7 +150,7 @@ class ConfigurationRanking:
 
 def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[RankingColumn]:
     metric, beside = outcome.ranking_metric, outcome.beside
-    # The metrics beside the objective are shown everywhere, at other numbers of hits in Prefect only.
+    # The metrics beside the objective are shown everywhere; at other numbers of hits, only in Prefect.
     others = [name for name in outcome.measured if name != metric and name not in beside]
     is_tested = any(row.placed is not None for row in rows)
     return [
@@ -174,7 +174,7 @@ def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[Ranki
 
 
 def _metric_column(name: str, rows: Sequence[Contender]) -> RankingColumn:
-    # Tokens are whole, however few.
+    # Tokens are whole numbers, however few.
     is_tokens = metric_of(name).measures == "tokens"
     largest = inf if is_tokens else max((row.outcome.metrics[name] for row in rows), default=0.0)
     return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, largest))

@@ -1,4 +1,4 @@
-"""The data of a report, from the tables that a run left in the workspace."""
+"""Collect the data of a report from the tables that a run left in the workspace."""
 
 from dataclasses import dataclass
 
@@ -25,15 +25,15 @@ from rag_eval.stats.intervals import RESAMPLES
 from rag_eval.storage.files import data_sha256, patterns_of
 
 MOST_CHARTED = 100
-"""The most configurations that the charts show, the best ones."""
+"""Maximum number of configurations in the charts: the best ones."""
 
 
 @dataclass(frozen=True)
 class Report:
     """All that the report of a run shows.
 
-    ``since`` says whether the recommendation changed since an earlier run, and how many configurations did; ``drops``
-    names the stage that each drop since that run is in.
+    ``since`` says whether the recommendation changed since an earlier run, and how many configurations changed;
+    ``drops`` names the stage of each drop since that run.
     """
 
     verdict: RunVerdict
@@ -92,7 +92,7 @@ def build_report(
 
 
 def charts_of(verdict: RunVerdict, explained: Why) -> dict[str, object]:
-    """Return what the page draws of the best configurations; nothing if none finished. None was not measured."""
+    """Return the chart data of the best configurations; empty if none finished. None means not measured."""
     outcome, strip = verdict.outcome, verdict.strip
     names = [contender.name for contender in verdict.contenders[:MOST_CHARTED]]
     if not names:
@@ -121,7 +121,7 @@ def charts_of(verdict: RunVerdict, explained: Why) -> dict[str, object]:
 
 
 def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
-    """Return what identifies a run, by name."""
+    """Return the facts that identify a run, by name."""
     computed, cached = outcome.work()
     return {
         "run": outcome.run,

@@ -1,4 +1,4 @@
-"""The strip: the winner at every budget of tokens, and the configurations that are tied with it."""
+"""Compute the strip: the winner at every token budget, and the configurations that are tied with it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant, sign_flip_p_values
 
 USED_UP = 0.05
-"""The curve of a configuration ends before a budget if its hits end before it for more than this share of questions."""
+"""A configuration's curve ends where its hits are used up for more than this share of the questions."""
 
 MOST_LANES = 6
-"""The most configurations that the page draws a lane for."""
+"""Maximum number of configurations for which the page draws a lane."""
 
 _RESAMPLES, _FLIPS = 2_000, 2_000
 
@@ -66,7 +66,7 @@ class Strip:
     among: list[list[str]]
 
     def stretches(self) -> list[tuple[int, int, str]]:
-        """Return the budgets, from the lowest to the highest, over which a configuration stays first."""
+        """Return the budget ranges, from the lowest to the highest, over which a configuration stays first."""
         runs = [(name, [at for at, _ in run]) for name, run in groupby(enumerate(self.first), key=lambda row: row[1])]
         return [(self.budgets[at[0]], self.budgets[at[-1]], name) for name, at in runs if name is not None]
 
@@ -78,7 +78,7 @@ class Strip:
     def lanes(self, shipped: str) -> list[Lane]:
         """Return a lane for the shipped configuration and those that win most, in the order of where they win.
 
-        A stretch reaches to the middle between its budgets and the next ones, on a scale of doublings.
+        A stretch extends halfway to the next budgets, on a logarithmic scale.
         """
         edges = [self.budgets[0], *(sqrt(low * high) for low, high in pairwise(self.budgets)), self.budgets[-1]]
 
@@ -97,20 +97,20 @@ class Strip:
         ]
 
     def safe_budgets(self, name: str, budget: int | None) -> tuple[int, int] | None:
-        """Return the budgets around this one over which no other is significantly better than a configuration."""
+        """Return the budgets around this one at which no other configuration is significantly better."""
         runs = _runs([name in among for among in self.among])
         ranges = ((self.budgets[first], self.budgets[last]) for first, last in runs)
         return next(((low, high) for low, high in ranges if budget is not None and low <= budget <= high), None)
 
 
 def _runs(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return the first and the last place of each run of true ones."""
+    """Return the first and the last index of each run of true values."""
     runs = [list(run) for is_on, run in groupby(range(len(flags)), key=flags.__getitem__) if is_on]
     return [(run[0], run[-1]) for run in runs]
 
 
 def strip_of(scores: RunScores, outcome: BenchmarkOutcome) -> Strip | None:
-    """Return the winners at every budget of the strip and at that of the run; None without scores at budgets.
+    """Return the winners at every budget of the strip and at the budget of the run; None without such scores.
 
     Equal ones are in the order in which the run ranks them by that budget.
     """
@@ -149,7 +149,7 @@ def _budget(outcome: BenchmarkOutcome) -> int:
 
 
 def _first(means: Values, names: Sequence[str], outcome: BenchmarkOutcome) -> int:
-    """Return the row of the best mean; of equal ones that which the ranking has first."""
+    """Return the row of the best mean; of equal ones, the first in the ranking."""
     order = [names.index(configuration.name) for configuration in outcome.ranked()]
     return order[best_first(means[order].tolist())[0]]
 

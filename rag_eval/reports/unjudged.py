@@ -1,4 +1,4 @@
-"""What the configurations of a run retrieved and nobody judged, and how far that could change the result."""
+"""Report the unjudged text that configurations retrieved, and how far it could change the result."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ class UnjudgedReport:
 
     @property
     def sentences(self) -> list[str]:
-        """How much of the best configuration's text is unjudged, which bounds hold, and what the judgements say."""
+        """Describe how much of the best configuration's text is unjudged, the bounds, and the judgements."""
         first = self.configurations[0]
         sentences = [
             f"{percent(first.unjudged, 1)} of what {first.name} retrieves is unjudged: it is not in the ground truth "
@@ -111,7 +111,7 @@ class UnjudgedReport:
 
 @dataclass(frozen=True)
 class RunTables:
-    """The tables of a run, each read when it is needed."""
+    """The tables of a run, each read when needed."""
 
     workspace: Workspace
     outcome: BenchmarkOutcome
@@ -159,9 +159,9 @@ class RunTables:
         return [float(values.mean()) for values in np.split(scores.column("value").to_numpy(), len(metrics))]
 
     def held(self, configuration: ConfigurationOutcome, passages: pa.Table, cut: Cut) -> Values:
-        """Return the share of what is returned that each passage holds, of the mean over the queries."""
+        """Return each passage's share of what is returned, relative to the mean over the queries."""
         queries, names = self.truth.queries, passages.column("query_id").unique()
-        # A query without passages counts in the mean, and has no share.
+        # A query without passages counts in the mean, but has no share.
         without = pc.invert(pc.is_in(queries.column("query_id"), value_set=names))
         place = queries.schema.get_field_index("unanswerable")
         truth = TruthTables(queries.set_column(place, queries.schema.field(place), without), passages)
@@ -179,7 +179,7 @@ def opened_run(workspace: Workspace, outcome: BenchmarkOutcome) -> Iterator[RunT
 
 
 def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedReport | None:
-    """Return what the configurations of a run retrieved and nobody judged; None without configurations.
+    """Return the unjudged text that the configurations of a run retrieved; None without configurations.
 
     Raises ``ArtifactError`` if a table is missing.
     """
@@ -205,7 +205,7 @@ def unjudged_of(workspace: Workspace, outcome: BenchmarkOutcome) -> UnjudgedRepo
 def pooled_truth(
     workspace: Workspace, outcome: BenchmarkOutcome, k: int, truth: list[Truth] | None = None
 ) -> list[Truth]:
-    """Return ground truth, by default that of the run, with what its configurations retrieved and nobody judged.
+    """Return ground truth, by default that of the run, with the unjudged passages that its configurations retrieved.
 
     Raises ``ArtifactError`` if a table is missing.
     """
@@ -227,7 +227,7 @@ def passage_texts(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[Chunk
 
 @dataclass(frozen=True)
 class _Pooled:
-    """The pooled passages: how many, how many wait for a grade, and those that a model judged, with their queries."""
+    """The pooled passages: their number, how many wait for a grade, and those that a model judged."""
 
     count: int
     waiting: int
@@ -250,7 +250,7 @@ class _Pooled:
 
     @cached_property
     def drawn(self) -> list[bool]:
-        """Whether each passage was drawn for people and one of them judged it."""
+        """Whether each passage was drawn for people and has been judged by a person."""
         return [passage.sampled and PERSON in passage.grades for _, passage in self.passages]
 
     @property

@@ -1,7 +1,7 @@
-"""The verdict of a run in figures: which configuration to ship for a budget of tokens, and how sure that is.
+"""Compute the verdict of a run: which configuration to ship for a token budget, and how certain that is.
 
-``verdict_words.words_of`` puts it into the sentences that page, Markdown, terminal and Prefect show. The constants are
-proposals that no measurement decides.
+``verdict_words.words_of`` turns it into the sentences that page, Markdown, terminal and Prefect show. The constants are
+judgement calls, not measurements.
 """
 
 from collections.abc import Sequence
@@ -21,23 +21,23 @@ from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS
 from rag_eval.stats.significance import documents_needed
 
 FEWEST_QUESTIONS = 20
-"""With fewer questions nothing is recommended."""
+"""Minimum number of questions for a recommendation."""
 
 HALF = 0.5
-"""A best recall below this is nothing to recommend."""
+"""Minimum recall of the best configuration for a recommendation."""
 
 CLOSE = 0.01
-"""A cheaper configuration is proposed if its mean is within ``margin_at`` this of the first's."""
+"""A cheaper configuration is proposed if its mean is at most ``margin_at`` this below the first's."""
 
 WIDER = 1.33
 """How much wider the margin of the cheaper one is than its 95 % interval, about one of 99 %: the cheaper one was
 chosen for a small difference, and the true difference is larger on average."""
 
 NEARLY_ALL = 0.75
-"""If so large a share of the configurations is tied with the first, none is recommended."""
+"""If this share of the configurations is tied with the first, none is recommended."""
 
 ABOUT_THE_SAME = 0.05
-"""Tokens or texts that differ by this share or less are no reason to choose a configuration for its price."""
+"""Relative difference in tokens or texts up to which two configurations count as equally cheap."""
 
 LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
 """Latencies differ if one is so many times the other and so many milliseconds longer: the same search timed again on a
@@ -81,7 +81,7 @@ class Contender:
 
     @property
     def versus(self) -> Comparison | None:
-        """The comparison with the first; None for the first, and without scores."""
+        """The comparison with the first; None for the first itself, and without scores."""
         return self.placed.against_best if self.placed else None
 
     @property
@@ -112,7 +112,7 @@ class Contender:
 
     @property
     def may_be_best(self) -> bool:
-        """Whether it is not the first, but not significantly different from it."""
+        """Whether it is not the first, but not significantly worse than the first."""
         return self.among_best and self.versus is not None
 
     @property
@@ -126,12 +126,12 @@ class Contender:
 
     @property
     def tokens(self) -> float | None:
-        """The tokens of its context for a question, if they were measured."""
+        """The tokens of its context per question, if measured."""
         return self.outcome.metrics.get(context_cost(split_name(self.objective)[1]))
 
     @property
     def texts(self) -> int | None:
-        """How many texts had to be embedded; None if that is not known."""
+        """The number of texts that had to be embedded; None if unknown."""
         record, steps = self.outcome.configuration, self.outcome.steps
         totals = [step.effort.total for name, step in steps.items() if name.startswith("embed") and step.effort]
         return sum(totals) if totals else None if record.embedder or record.system else 0
@@ -142,7 +142,7 @@ class Contender:
 
     @property
     def parts(self) -> list[Part]:
-        """What has to run besides a search by words."""
+        """The moving parts besides lexical search."""
         record = self.outcome.configuration
         used = (record.embedder, record.store, record.reranker, record.context, record.queries, record.system)
         needs: dict[Part, bool] = {
@@ -167,7 +167,7 @@ class Contender:
         return ("system" in self.parts, len(self.parts), *sizes, self.slower_than(first))
 
     def slower_than(self, other: "Contender") -> int:
-        """Return 1 if a search takes longer than the other's beyond the noise, -1 if the other's does, else 0."""
+        """Return 1 if a search takes longer than the other's beyond noise, -1 if the other's does, else 0."""
         mine, theirs = self.outcome.latency_ms, other.outcome.latency_ms
         if mine is None or theirs is None or abs(mine - theirs) < LATENCY_STEP:
             return 0
@@ -283,12 +283,12 @@ class RunVerdict:
 
     @property
     def tied(self) -> list[Contender]:
-        """The first and those not significantly different from it."""
+        """The first configuration and those not significantly different from it."""
         return [contender for contender in self.contenders if contender.among_best]
 
     @property
     def close(self) -> list[Contender]:
-        """Those of the tied that are within 1 point of the first."""
+        """Those of the tied configurations that are within 1 point of the first."""
         return _close(self.contenders)
 
     def named(self, name: str | None) -> Contender | None:
@@ -351,7 +351,7 @@ def _close(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def _margin(contender: Contender, best: float) -> float | None:
-    """Return how far it may be below the first: the lower end of its difference, widened; None without an interval."""
+    """Return how far it may be below the first: the widened lower end of its difference; None without an interval."""
     low = contender.difference_interval[0]
     if low is None:
         return 0.0 if not contender.difference else None
@@ -359,7 +359,7 @@ def _margin(contender: Contender, best: float) -> float | None:
 
 
 def _questions_needed(contenders: Sequence[Contender], scores: RunScores) -> int | None:
-    """Return how many questions separate the first two at a power of 80 %, with as many a document as now."""
+    """Return how many questions separate the first two at a power of 80 %, with the current number per document."""
     if len(contenders) < 2 or not contenders[1].among_best:
         return None
     objective = contenders[0].objective

@@ -1,4 +1,4 @@
-"""The sentences about a run. Page, Markdown, terminal and Prefect show these, and write none of their own."""
+"""Write the sentences about a run, which the page, Markdown, the terminal and Prefect show."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, margin_at, too_alike
 from rag_eval.stats.intervals import Estimate
 
 HARDLY_WORTH = 2_000
-"""To ask more questions than these to separate two configurations is hardly worth it."""
+"""Number of further questions above which separating two configurations is hardly worth it."""
 
 TRIVIAL_SHARE = 0.5
 """If the hits are this share of all chunks, every search finds nearly everything."""
@@ -31,8 +31,7 @@ MOST_NAMED = 3
 class VerdictWords:
     """A verdict in sentences; a field is empty if there is nothing to say.
 
-    ``search`` says how much of a grid was evaluated; ``notes`` are reasons to trust the verdict less, and what was left
-    out.
+    ``search`` says how much of a grid was evaluated. ``notes`` are caveats and omissions.
     """
 
     headline: str
@@ -44,7 +43,7 @@ class VerdictWords:
 
     @property
     def sections(self) -> dict[str, str]:
-        """The sentences below the headline, by their heads."""
+        """The sentences below the headline, by their headings."""
         sections = {
             "How sure": self.how_sure,
             "What was searched": self.search,
@@ -107,7 +106,7 @@ def _how_sure(verdict: RunVerdict) -> Iterator[str]:
 
 
 def _others_in_words(others: int, tied: int, compared: int) -> Iterator[str]:
-    """Say how many of the others are tied with the first, after correction for so many comparisons."""
+    """Say how many others are tied with the first, after correction for this many comparisons."""
     if tied:
         every = "the other" if others == 1 else f"all {others:,} others"
         which = every if tied == others else f"{number_word(tied)} of the {others:,} others"
@@ -157,7 +156,7 @@ def _costs(cheap: Contender, first: Contender) -> Iterator[str]:
 
 
 def _different_figures(cheap: Contender, first: Contender) -> Iterator[tuple[str, bool]]:
-    """Yield the costs that differ between two configurations, and whether the first one's is less."""
+    """Yield the costs that differ between two configurations, and whether the first one's is lower."""
     figures, usual = _figures(cheap), _figures(first)
     if "system" in cheap.parts:
         del figures["index"]  # not measured
@@ -165,13 +164,13 @@ def _different_figures(cheap: Contender, first: Contender) -> Iterator[tuple[str
         del figures["ms a search"]
     for unit, (size, written) in figures.items():
         other, other_written = usual[unit]
-        # Figures that are written the same save nothing to a reader.
+        # Figures that look the same when written save the reader nothing.
         if size is not None and other is not None and written != other_written:
             yield f"{written} {unit} instead of {other_written}", size < other
 
 
 def _figures(contender: Contender) -> dict[str, tuple[float | None, str]]:
-    """Return what a configuration costs by unit: the figure, and how it is written."""
+    """Return the costs of a configuration by unit: the figure, and how it is written."""
     latency, size = contender.outcome.latency_ms, contender.index_bytes
     return {
         "tokens a question": (contender.tokens, f"{contender.tokens or 0:,.0f}"),
@@ -182,7 +181,7 @@ def _figures(contender: Contender) -> dict[str, tuple[float | None, str]]:
 
 
 def _gap(verdict: RunVerdict, contender: Contender) -> str:
-    """Say how far below the first it is, such as ``0.6 points lower [−1.4, 2.6], not significant after correction``."""
+    """Say how far it is below the first, such as ``0.6 points lower [−1.4, 2.6], not significant after correction``."""
     unit = " points" if verdict.is_share else ""
 
     def written(value: float) -> str:
@@ -198,7 +197,7 @@ def _gap(verdict: RunVerdict, contender: Contender) -> str:
 
 
 def _margin_in_words(verdict: RunVerdict, margin: float) -> str:
-    """Write a margin as it is at the first's mean: of a share in points."""
+    """Format a margin at the first's mean; for a share, in points."""
     scaled = margin_at(verdict.contenders[0].mean, margin)
     if not verdict.is_share:
         return number(scaled)
@@ -211,7 +210,7 @@ def _changes(verdict: RunVerdict) -> Iterator[str]:
     remedies = {
         "alone": "Measure another configuration beside it to learn whether it is good.",
         "too few questions": f"Ask {FEWEST_QUESTIONS} questions or more, about as many documents as you can.",
-        "poor": "Allow a larger budget, or try what could find most of the rest.",
+        "poor": "Allow a larger budget, or try the change with the largest possible gain.",
     }
     if remedy := remedies.get(verdict.kind):
         yield remedy
@@ -234,7 +233,7 @@ def _other_budgets(verdict: RunVerdict) -> Iterator[str]:
     strip, name = verdict.strip, verdict.contenders[0].name
     if strip is None or verdict.objective != score_name(strip.metric, "tokens", verdict.budget or 0):
         return
-    # Where its own hits are used up nothing is known of it.
+    # Where its own hits are used up, its recall is unknown.
     known = [at for at, mean in enumerate(strip.means[name]) if mean is not None]
     worse = [at for at in known if name not in strip.among[at]]
     here = strip.budgets.index(verdict.cut.size)
@@ -287,7 +286,7 @@ def search_words(outcome: BenchmarkOutcome) -> str:
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> Iterator[str]:
-    """Give each reason to trust the ranking less, from the estimate of the best."""
+    """Give each caveat about the ranking, from the estimate of the best."""
     if estimate.units == 1:
         yield "One question says nothing about others: ask more."
     elif estimate.unit == "queries":

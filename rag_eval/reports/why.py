@@ -1,4 +1,4 @@
-"""Why the first configuration is first, and what to try next: slices, losses, and what a remedy could gain at most."""
+"""Explain why the first configuration is first, and what to try next: slices, losses, and upper bounds of gains."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -27,7 +27,7 @@ from rag_eval.stats.slices import LEAKAGE, PASSAGES, SliceComparison, compare_sl
 from rag_eval.tables import queries_from_table
 
 WORTH = 0.005
-"""What cannot gain more than half a point is not proposed."""
+"""Minimum possible gain of a suggestion: half a point."""
 
 MOST_EXPERIMENTS = MOST_SLICES_NAMED = 3
 LOSS_MEANINGS = {
@@ -38,9 +38,9 @@ LOSS_MEANINGS = {
     "fusion": "moved down by the fusion",
     "selection": "dropped by a filter, a threshold or as a duplicate",
     "reranker": "moved down by the reranker",
-    "return": "not in what is handed on",
+    "return": "not in the returned passage",
 }
-"""Each loss and what it means, in the order in which they occur."""
+"""Each loss and its meaning, in the order in which losses occur."""
 
 _ALL_RECALL = score_name(RecallWithinTokens.label, "tokens", 2**31 - 1)
 
@@ -104,19 +104,19 @@ class Why:
         return f"{row.slice.key} {row.slice.value} ({counted(row.comparison.n, 'questions')}: {size})"
 
     def to_data(self) -> dict[str, object]:
-        """Return it as plain data, slices without the ids of their questions."""
+        """Return the explanation as plain data; slices are without the ids of their questions."""
         slices = [{"key": row.slice.key, "value": row.slice.value} | asdict(row.comparison) for row in self.slices]
         return asdict(self) | {"slices": slices}
 
 
 def why(workspace: Workspace, scores: RunScores, verdict: RunVerdict, explained: int = 2) -> Why:
-    """Explain a verdict; what missing tables would have shown is left out.
+    """Explain a verdict; anything that needs missing tables is left out.
 
     Args:
         workspace: The workspace of the run.
         scores: Its scores.
         verdict: Its verdict.
-        explained: The losses of so many configurations are computed, best first.
+        explained: The number of configurations whose losses are computed, best first.
     """
     k, kind = losses_cut(verdict.outcome)
     losses: dict[str, dict[str, float]] = {}
@@ -165,7 +165,7 @@ def _suggestions(workspace: Workspace, verdict: RunVerdict, losses: Mapping[str,
 
 
 def _reranking(workspace: Workspace, verdict: RunVerdict) -> Iterator[Suggestion]:
-    """Suggest a reranker: a perfect one could gain the recall of what it reads minus the objective."""
+    """Suggest a reranker: a perfect one could gain the recall of the hits it reads minus the objective."""
     outcome, first, reached = verdict.outcome, verdict.contenders[0].outcome, verdict.contenders[0].mean
     depth = min(round(first.hits.rows / max(1, first.queries)), candidates_for(max(outcome.config.k), None))
     if depth <= 1:
@@ -187,7 +187,8 @@ def _reranking(workspace: Workspace, verdict: RunVerdict) -> Iterator[Suggestion
 def _searching(verdict: RunVerdict, losses: Mapping[str, float]) -> Iterator[Suggestion]:
     """Suggest another search or chunker.
 
-    A perfect search could gain the recall of all chunks that may be returned minus the objective, other chunks all.
+    A perfect search could gain the recall of all chunks that may be returned minus the objective; other chunks could
+    gain everything that is missing.
     """
     first, reached = verdict.contenders[0].outcome, verdict.contenders[0].mean
     record, texts = first.configuration, counted(first.chunks.count, "texts")
@@ -212,7 +213,7 @@ def _searching(verdict: RunVerdict, losses: Mapping[str, float]) -> Iterator[Sug
 
 
 def _more_questions(verdict: RunVerdict) -> Iterator[Suggestion]:
-    """Suggest more questions if the verdict holds for few documents or separates nothing."""
+    """Suggest more questions if the verdict depends on few documents or separates nothing."""
     few, needed = verdict.documents < FEWEST_DOCUMENTS, (verdict.questions_needed or 0) - verdict.questions
     if few or verdict.kind in ("tied", "too few questions"):
         decide = f"The verdict rests on {counted(verdict.documents, 'documents')}."

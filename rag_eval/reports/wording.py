@@ -1,4 +1,4 @@
-"""Figures and phrases that the reports share."""
+"""Format figures and phrases that the reports share."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -9,9 +9,9 @@ from rag_eval.stats.comparison import Comparison
 from rag_eval.stats.intervals import Estimate
 
 LESS_STRICT = (
-    "the interval of one pair is not corrected, and may leave out 0 where the corrected test is not significant"
+    "the interval of one pair is not corrected, and may exclude 0 although the corrected test is not significant"
 )
-"""Why an interval and the test may seem to differ: Holm's correction, and few units that differ."""
+"""Why an interval and the test can seem to disagree: Holm's correction, and few units that differ."""
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -23,7 +23,7 @@ def significance(comparison: Comparison) -> str:
 
 
 def tested(comparison: Comparison) -> str:
-    """Write what the corrected test says of a difference, with its p; ``the same`` if every query scores the same."""
+    """Describe the result of the corrected test with its p, or ``the same`` if every query scores the same."""
     return "the same" if comparison.is_same else f"{comparison.verdict}, {significance(comparison)}"
 
 
@@ -41,7 +41,7 @@ def with_interval(estimate: Estimate) -> str:
 
 
 def leaves_out_zero(low: float | None, high: float | None) -> bool:
-    """Return whether the interval of a difference lies on one side of 0."""
+    """Return whether the interval of a difference excludes 0."""
     return low is not None and high is not None and not low <= 0 <= high
 
 
@@ -51,12 +51,12 @@ def typeset(figures: str) -> str:
 
 
 def unit_word(estimate: Estimate) -> str:
-    """Name what was resampled: ``questions`` or ``documents``."""
+    """Name the resampled unit: ``questions`` or ``documents``."""
     return "questions" if estimate.unit == "queries" else "documents"
 
 
 def number_word(count: int) -> str:
-    """Write a number in letters, up to twelve."""
+    """Write a number up to twelve in words."""
     return _NUMBERS[count - 1] if 1 <= count <= len(_NUMBERS) else f"{count:,}"
 
 
@@ -67,7 +67,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def points(difference: float | None) -> str:
-    """Write a difference of shares in points, with sign and one decimal, such as ``−0.6``; a dash for None."""
+    """Format a difference of shares in points, with sign and one decimal, such as ``−0.6``; a dash for None."""
     if difference is None:
         return "–"
     written = f"{100 * difference:+.1f}"
@@ -82,7 +82,7 @@ def probability(value: float) -> str:
 def markdown_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[str] = ("configuration",)
 ) -> list[str]:
-    """Return the lines of a table and an empty line; the columns named in ``text`` are aligned left, others right."""
+    """Return the lines of a table and an empty line; columns named in ``text`` are aligned left, others right."""
     head = [titles, ["---" if title in text else "---:" for title in titles]]
     return [*(f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (*head, *rows)), ""]
 

@@ -1,4 +1,4 @@
-"""The files of a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
+"""Write a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def report_html(report: Report) -> str:
 
 
 def _addresses(report: Report) -> dict[tuple[str, str, str], str]:
-    """Return where the page shows a configuration beside itself in the run before, by both names and the metric."""
+    """Return where the page shows a configuration beside its earlier version, by both names and the metric."""
     if report.compared is None or report.overlay is None:
         return {}
     manifest, run = report.overlay.manifest, report.compared.before.run

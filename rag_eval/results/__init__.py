@@ -1,1 +1,1 @@
-"""Runs of a workspace: outcomes, comparison, gate, baseline, history, publishing."""
+"""Manage the runs of a workspace: outcomes, comparison, gate, baseline, history, publishing."""

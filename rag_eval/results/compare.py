@@ -1,4 +1,4 @@
-"""Compare two runs query by query: what became better, what became worse, and what did not change significantly."""
+"""Compare two runs query by query: what improved, what worsened, and what did not change significantly."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import ROUNDING
 
 Presence = Literal["scored", "failed", "not there"]
-"""Whether a run has scores of a configuration."""
+"""Whether a run has scores for a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedConfigurations:
-    """A configuration of the run before and one of the run after, by one metric."""
+    """A configuration of the earlier and one of the later run, by one metric."""
 
     before: str
     after: str
@@ -38,7 +38,7 @@ class ComparedConfigurations:
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """One query by one metric; ``gain`` is positive if it became better."""
+    """One query by one metric; ``gain`` is positive if the query improved."""
 
     query_id: str
     text: str
@@ -57,7 +57,7 @@ class CommonScores:
 
     @property
     def query_ids(self) -> list[str]:
-        """The queries that both have; raises ``ConfigurationError`` if there is none."""
+        """The queries that both runs have; raises ``ConfigurationError`` if there is none."""
         known = {query.query_id for query in self.before.queries}
         common = [query.query_id for query in self.after.queries if query.query_id in known]
         if not common:
@@ -90,17 +90,17 @@ class RunComparison:
 
     @property
     def queries(self) -> int:
-        """How many queries both runs have."""
+        """The number of queries that both runs have."""
         return len(self.scores.query_ids)
 
     def by_metric(self, metric: str) -> list[ComparedConfigurations]:
-        """Return the configurations by one metric, the one that is best now first."""
+        """Return the configurations by one metric, the best current one first."""
         rows = [row for row in self.rows if row.metric == metric]
         order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
         return [rows[place] for place in order]
 
     def to_open_with(self, first: str) -> ComparedConfigurations | None:
-        """Return what to show first: this configuration or, if it stayed the same, the one that fell furthest."""
+        """Return what to show first: this configuration or, if it stayed the same, the one that dropped the most."""
         metric = self.metrics[0]
         rows, sign = self.by_metric(metric), 1 if higher_is_better(metric) else -1
         chosen = next((row for row in rows if row.after == first), None)
@@ -109,7 +109,7 @@ class RunComparison:
         return min([chosen, *rows], key=lambda row: min(0.0, sign * row.comparison.difference))
 
     def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
-        """Return the configurations that a run has no scores of, and what each run has."""
+        """Return the configurations that lack scores in one of the runs, and what each run has."""
         compared = {name for row in self.rows for name in (row.before, row.after)}
         before, after = presences = _presences(self.before), _presences(self.after)
         names = [name for known in presences for name in known if name not in compared]
@@ -205,6 +205,6 @@ def name_pairs(
 
 
 def _parsed_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str] | None:
-    """Return the pair that a text names, split at any equals sign, since a name may itself have one."""
+    """Return the pair in a text, split at any equals sign, because a name may contain one."""
     splits = [(text, text), *((text[:at], text[at + 1 :]) for at, sign in enumerate(text) if sign == "=")]
     return next(((left, right) for left, right in splits if left in old and right in new), None)

@@ -35,10 +35,10 @@ from rag_eval.stats.significance import (
 )
 
 MAX_DROP = 0.02
-"""How far a metric may drop by default."""
+"""Default of the largest allowed drop."""
 
 LARGE_SHARE = 0.25
-"""An allowance of this share of a score or more is warned of: most of the score could be lost."""
+"""Share of a score from which an allowance is warned of, because most of the score could be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +98,29 @@ class Gate:
 
     @property
     def move(self) -> Literal["drop", "rise"]:
-        """What the metric may not do; of a metric of cost, a rise is the drop."""
+        """What the metric must not do: drop, or rise if it is a cost."""
         return "drop" if higher_is_better(self.metric) else "rise"
 
     @property
     def moved(self) -> Literal["dropped", "rose"]:
-        """What a configuration that fails did."""
+        """What a failing configuration did: dropped or rose."""
         return "dropped" if self.move == "drop" else "rose"
 
     @property
     def terms(self) -> str:
-        """What was tested on what, such as ``60 questions with an answer in both runs, about 12 documents; …``."""
+        """What was tested on which data, such as ``60 questions with an answer in both runs, …``."""
         allowed = f"{self.metric} may {self.move} by {self.max_drop:g}"
         tested = basis(self.queries, self.units, self.unit, " in both runs")
         return f"{tested}; {allowed}" if self.checks else allowed
 
     @property
     def warning(self) -> str:
-        """A warning if the allowance is large beside the scores; else empty."""
+        """A warning if the allowance is large compared with the scores; else empty."""
         return large_allowance(self.metric, [check.before for check in self.checks], self.max_drop)
 
     @property
     def verdict(self) -> str:
-        """The result in a sentence that counts the configurations in the way."""
+        """The result in one sentence, which counts the failing configurations."""
         far = f"{self.moved} by more than {self.max_drop:g}"
         if self.passed:
             unsure = sum(check.unsure for check in self.checks)
@@ -163,7 +163,7 @@ def run_gate(
     differences = check_comparable(workspace, baseline, run, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
     pairs = name_pairs(baseline, run, configurations or scores.before.configurations, allow_missing=True)
-    scores.before.paired(metric).subset(list(pairs))  # raises an error that names what the baseline has
+    scores.before.paired(metric).subset(list(pairs))  # raises an error that names the configurations of the baseline
     scored = {name: other for name, other in pairs.items() if other in scores.after.configurations}
     checks: list[GateCheck] = []
     queries, units = 0, Units("queries", np.zeros(0, np.int64), 0)
@@ -187,13 +187,13 @@ def run_gate(
 
 
 def _checks(before: PairedScores, after: PairedScores, max_drop: float, sign: int) -> list[GateCheck]:
-    """Test each configuration; ``sign`` is -1 for a metric of cost, of which a rise is the drop."""
+    """Test each configuration; ``sign`` is -1 for a cost, for which a rise counts as a drop."""
     units = before.units
     drops = without_rounding((before.values - after.values) * sign)
     beyond = units.sums(without_rounding(drops - max_drop))
     rng = np.random.default_rng(SEED)
     intervals = estimates_of(drops, units, rng)
-    # Configurations that lost the same are one hypothesis: to count it twice would only hide a drop.
+    # Configurations with the same losses are one hypothesis: counting it twice would only hide a drop.
     distinct, which = np.unique(beyond, axis=0, return_inverse=True)
     p_values = holm(rise_p_values(distinct, rng, flips_for(len(distinct))))[which.ravel()].tolist()
     return [
@@ -217,7 +217,7 @@ def _checks(before: PairedScores, after: PairedScores, max_drop: float, sign: in
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:
-    """Return the allowance and as many standard errors (over units) as the strictest of the tests asks for."""
+    """Return the smallest drop that would fail: the allowance plus the standard errors of the strictest test."""
     strays = units.sums((drops - drops.mean())[None])[0]
     if units.count < 2 or not np.abs(strays).max() > ROUNDING:
         return None
@@ -230,11 +230,11 @@ def _why_missing(run: BenchmarkOutcome, name: str) -> str:
         return "the guided search left it out: name the others with --configuration, or use search: full"
     if failure := run.failures.get(name):
         return f"it failed: {failure.reason}"
-    return "the run does not have it: if its settings changed, gate the pair with --configuration NAME=NEW_NAME"
+    return "it is not in the run: if its settings changed, gate the pair with --configuration NAME=NEW_NAME"
 
 
 def large_allowance(metric: str, means: Sequence[float], allowed: float) -> str:
-    """Return a warning if an allowed drop is a quarter of a configuration's mean score or more; else empty."""
+    """Return a warning if an allowed drop is a quarter or more of a configuration's mean score; else empty."""
     small = [mean for mean in means if allowed and allowed >= LARGE_SHARE * mean]
     if not small or not higher_is_better(metric):
         return ""
@@ -244,7 +244,7 @@ def large_allowance(metric: str, means: Sequence[float], allowed: float) -> str:
 
 
 def fewest_units(configurations: int) -> int:
-    """Return how many documents (or queries) it takes for a drop in one of so many configurations to fail the gate.
+    """Return how many documents (or queries) are needed for a drop in one of this many configurations to fail the gate.
 
     If every unit dropped, one of the 2ⁿ sign patterns is as bad, so p is 1 / 2ⁿ, and the smallest of m p-values is
     multiplied by m (Holm): the fewest are the smallest n with m / 2ⁿ < 0.05.
@@ -261,6 +261,6 @@ def most_configurations(units: int) -> int:
 
 
 def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
-    """Read the units whose signs a gate against this baseline flips; raises ``ArtifactError`` without scores."""
+    """Read the units that a gate against this baseline tests; raises ``ArtifactError`` without scores."""
     metric = baseline.ranking_metric
     return read_scores(workspace, baseline, metric).paired(metric).units

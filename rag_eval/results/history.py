@@ -1,4 +1,4 @@
-"""The history of a workspace: a metric of the best configuration of each run, or of one that is followed."""
+"""Show the history of a workspace: a metric of each run's best configuration, or of one that is followed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,13 +48,13 @@ class HistoryEntry:
 
     @property
     def comparable(self) -> tuple[str, int | None, str]:
-        """Data, grid and metric: entries with the same values can be compared."""
+        """Data, grid and metric: entries with equal values can be compared."""
         return self.data, self.grid, self.metric
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs, oldest first; ``unreadable`` says what is wrong with other runs and with the baseline."""
+    """Runs, oldest first; ``unreadable`` explains which other runs or baselines cannot be read."""
 
     metric: str
     entries: list[HistoryEntry]
@@ -112,7 +112,7 @@ def history(
 
 
 def _read_runs(workspace: Workspace, names: Sequence[str]) -> tuple[list[BenchmarkOutcome], set[str], list[str]]:
-    """Return the outcomes of runs, the names of the baselines, and what is wrong with those that cannot be read."""
+    """Return the outcomes of runs, the names of the baselines, and errors about unreadable ones."""
     outcomes, baselines, unreadable = list[BenchmarkOutcome](), set[str](), list[str]()
     for name in names:
         try:
@@ -169,7 +169,7 @@ def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
 
 
 def _grids(outcomes: Sequence[BenchmarkOutcome]) -> list[int]:
-    """Return a number for each run, 1 for the configurations of the first, those that failed included."""
+    """Return a number for each run, 1 for the configurations of the first, including failed ones."""
     numbers: dict[frozenset[str], int] = {}
     grids = [frozenset([*(run.name for run in outcome.configurations), *outcome.failures]) for outcome in outcomes]
     return [numbers.setdefault(grid, len(numbers) + 1) for grid in grids]

@@ -1,4 +1,4 @@
-"""Show what a workspace holds, and free space in it. Everything but the runs' summaries can be computed again.
+"""Show what a workspace holds, and free space in it. Everything except the runs' summaries can be computed again.
 
 Other processes may add, rename and remove files meanwhile: missing files are skipped. A folder that leads out of the
 workspace by a link is left alone. Nothing is removed while a run uses the workspace.
@@ -27,12 +27,12 @@ from rag_eval.storage.locks import try_lock, wait_for_lock
 from rag_eval.storage.rows import identity_folder
 
 DIVIDED = ("tables", "cache")
-"""The folders whose subfolders are listed."""
+"""Folders whose subfolders are listed."""
 PRUNABLE = ("tables", "indexes", "results")
 CLEARABLE = (*PRUNABLE, "cache")
 SECONDS_A_DAY = 86_400
 DIGITS = 16
-"""How much of an identity is in the name of its folder."""
+"""Number of digits of an identity in the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[H
 
 
 def _unused(workspace: Workspace, limit: float) -> list[tuple[str, list[Path]]]:
-    """Return what was not used since the limit and is not needed, by kind."""
+    """Return what has not been used since the limit and is not needed, by kind."""
     runs: dict[Path, BenchmarkOutcome] = {}
     for path in _matching(workspace, "runs", f"*/{SUMMARY}"):
-        with suppress(ArtifactError):  # such as one of another version
+        with suppress(ArtifactError):  # such as a file of another version
             runs[path.parent] = read_summary(path)
     pinned = _pinned(workspace, runs.values())
     staying = {folder for folder, run in runs.items() if run.run in pinned or run.started.timestamp() >= limit}
@@ -94,7 +94,7 @@ def _unused(workspace: Workspace, limit: float) -> list[tuple[str, list[Path]]]:
 
 
 def _unused_caches(workspace: Workspace, used: set[str]) -> Iterator[Path]:
-    """Yield the folders of caches that have none of these ends of names."""
+    """Yield the cache folders whose names end in none of these."""
     for folder in (*_matching(workspace, "cache", "*/*"), workspace.root / ANSWERS_FOLDER):
         is_used = folder.name.removesuffix("-queries")[-DIGITS:] in used
         if not is_used and folder.is_dir() and workspace.contains(folder):
@@ -102,7 +102,7 @@ def _unused_caches(workspace: Workspace, used: set[str]) -> Iterator[Path]:
 
 
 def _pinned(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
-    """Return the baselines and the newest run of each benchmark, which stay whatever their age."""
+    """Return the baselines and the newest run of each benchmark, which are kept whatever their age."""
     newest: dict[str, str] = {}
     for run in sorted(runs, key=lambda run: run.started):
         benchmark = [str(run.config.corpus), run.config.evaluation_type, str(run.config.ground_truth)]
@@ -111,7 +111,7 @@ def _pinned(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
 
 
 def _needed_files(workspace: Workspace, runs: Iterable[BenchmarkOutcome]) -> set[str]:
-    """Return every file that runs refer to, and the stored results that refer to nothing else."""
+    """Return every file that runs refer to, and the stored results that refer only to these."""
     needed = {uri for run in runs for uri in _uris(run.model_dump(mode="json"))}
     results = set()
     for path in _files(workspace.root / "results"):
@@ -133,11 +133,11 @@ def _uris(data: object) -> Iterator[str]:
 
 
 ASKING = ("context", "rewriter")
-"""The kinds of parts that may ask a model, whose answers are stored with those about ground truth."""
+"""Kinds of parts that may ask a model, whose answers are stored with those about ground truth."""
 
 
 def _cache_names(run: BenchmarkOutcome) -> Iterator[str]:
-    """Yield the ends of the names of the folders with a run's cached vectors, cuts, rankings and answers."""
+    """Yield the name endings of the folders with a run's cached vectors, cuts, rankings and answers."""
     parts: list[Any] = [section.of(c.configuration) for c in run.configurations for section in SECTIONS.values()]
     for part in (*parts, *run.corpus.loaders.values()):
         if part is None:
@@ -146,7 +146,7 @@ def _cache_names(run: BenchmarkOutcome) -> Iterator[str]:
             yield identity_folder(Path(), identity, "").name[-DIGITS:]
         if part.kind in ASKING and "model" in part.settings:
             yield ANSWERS_FOLDER.name
-    if "generate" in str(run.config.ground_truth):  # which the next run extends
+    if "generate" in str(run.config.ground_truth):  # the next run extends it
         yield ANSWERS_FOLDER.name
 
 
@@ -155,10 +155,10 @@ IN_USE = "runs"
 
 @contextmanager
 def in_use(workspace: Workspace) -> Iterator[None]:
-    """Keep the workspace from being pruned during the block; wait until a running pruning ends."""
+    """Keep the workspace from being pruned while the block runs; wait until a running pruning ends."""
     mark = workspace.root / "locks" / IN_USE / uuid.uuid4().hex
     with ExitStack() as held:
-        with wait_for_lock(_pruning(workspace)), suppress(ArtifactError):  # in a workspace that is read-only
+        with wait_for_lock(_pruning(workspace)), suppress(ArtifactError):  # fails in a read-only workspace
             held.enter_context(try_lock(mark))
         try:
             yield
@@ -169,13 +169,13 @@ def in_use(workspace: Workspace) -> Iterator[None]:
 
 @contextmanager
 def _nobody_in(workspace: Workspace) -> Iterator[None]:
-    """Keep runs from starting during the block; raises ``ConfigurationError`` if one uses the workspace."""
+    """Keep runs from starting while the block runs; raises ``ConfigurationError`` if a run uses the workspace."""
     with wait_for_lock(_pruning(workspace)):
         for mark in _matching(workspace, "locks", f"{IN_USE}/*"):
             with try_lock(mark) as is_free:
                 if not is_free:
                     raise ConfigurationError(f"a run uses the workspace {workspace.address!r}: try again when it ends")
-            mark.unlink(missing_ok=True)  # of a run that was killed
+            mark.unlink(missing_ok=True)  # left by a killed run
         yield
 
 
@@ -184,14 +184,14 @@ def _pruning(workspace: Workspace) -> Path:
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all results, also those that cost money; raises ``ConfigurationError`` if a run uses the workspace."""
+    """Remove all results, including paid ones; raises ``ConfigurationError`` if a run uses the workspace."""
     with _nobody_in(workspace):
         folders = [folder for kind in CLEARABLE for folder in _own_folder(workspace, kind)]
         return _total("cleared", [_removed(folder) for folder in folders])
 
 
 def _own_folder(workspace: Workspace, kind: str) -> list[Path]:
-    """Return a folder of the workspace in a list; an empty list if it is missing or leads elsewhere by a link."""
+    """Return a folder of the workspace as a list; an empty list if it is missing or a link leads it elsewhere."""
     folder = workspace.root / kind
     return [folder] if folder.is_dir() and workspace.contains(folder) else []
 
@@ -205,7 +205,7 @@ def _files_of(workspace: Workspace, kind: str) -> list[Path]:
 
 
 def _changed(path: Path) -> float:
-    """Return when a file was made or last used; a missing one counts as new."""
+    """Return when a file was created or last used; a missing file counts as new."""
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:
@@ -222,7 +222,7 @@ def _size_of(path: Path) -> Holding:
 
 
 def _removed(path: Path) -> Holding:
-    """Remove a file, a folder or a link, and return what it took up."""
+    """Remove a file, a folder or a link, and return its size."""
     holding = _size_of(path)
     remove(path)
     return holding
@@ -241,6 +241,6 @@ def _total(kind: str, holdings: list[Holding]) -> Holding:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    # os.walk passes over folders that vanish; Path.rglob fails on them.
+    # os.walk skips folders that vanish; Path.rglob fails on them.
     for parent, _, files in os.walk(folder):
         yield from (Path(parent, name) for name in files)

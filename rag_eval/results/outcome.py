@@ -1,4 +1,4 @@
-"""The outcome of a run, ``summary.json`` in its folder: the averages of each configuration, its tables and its work."""
+"""Record the outcome of a run, ``summary.json`` in its folder: averages, tables and work of each configuration."""
 
 import platform
 import re
@@ -30,7 +30,7 @@ from rag_eval.types.evidence import TRUTH_KINDS
 
 
 def versions(parts: Iterable[object]) -> dict[str, str]:
-    """Return the versions of Python, rag-eval, and the packages that can change a number of a run with these parts."""
+    """Return the versions of Python, rag-eval, and the packages that can change results of a run with these parts."""
     used = [name for part in parts for name in getattr(part, "packages", ())]
     packages = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(["numpy", "tiktoken", *used])}
     return {name: version for name, version in packages.items() if version is not None}
@@ -50,7 +50,7 @@ class _Outcome(BaseModel):
 
 
 class StepRecord(_Outcome):
-    """A step of a run: whether it was computed or cached, what computing it took, and how long in this run."""
+    """A step of a run: whether it was computed or cached, what computing it cost, and its time in this run."""
 
     state: StepState
     effort: Effort | None
@@ -80,7 +80,7 @@ class ChunkStatistics(_Outcome):
 
 
 LEAST_RECALL = 0.95
-"""An approximate index that finds less of the exact nearest chunks is warned of."""
+"""Minimum share of the exact nearest chunks that an approximate index must find to avoid a warning."""
 
 
 class ConfigurationOutcome(_Outcome):
@@ -115,7 +115,7 @@ class ConfigurationOutcome(_Outcome):
 
     @property
     def returned(self) -> TableRef:
-        """What was scored: the passages, or the hits if they are returned as they are."""
+        """What was scored: the passages, or the hits if they are returned unchanged."""
         return self.hits if self.passages is None else self.passages
 
     @property
@@ -132,9 +132,11 @@ class ConfigurationOutcome(_Outcome):
                     f"one that searches more, such as {more}."
                 )
         if self.chunks.skipped:
-            notes.append(f"{counted(self.chunks.skipped, 'chunks')} without a sure place in their document left out.")
+            notes.append(
+                f"{counted(self.chunks.skipped, 'chunks')} without a certain place in their document were left out."
+            )
         if self.unplaced:
-            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no sure place in the documents"
+            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no certain place in the documents"
             notes.append(f"{answers}, and count as irrelevant text.")
         return [f"{self.name}: {note}" for note in notes]
 
@@ -177,7 +179,7 @@ class BenchmarkOutcome(_Outcome):
 
     @property
     def notes(self) -> Iterator[str]:
-        """Sentences about files that were left out, and those of the configurations, one for all that are alike."""
+        """Notes about files that were left out, and the notes of the configurations, with identical ones combined."""
         corpus = self.steps.get("load corpus")
         if corpus and corpus.effort and corpus.effort.skipped:
             files = counted(corpus.effort.skipped, "files")
@@ -196,7 +198,7 @@ class BenchmarkOutcome(_Outcome):
 
     @property
     def measured(self) -> list[str]:
-        """The metrics that tables show: the objective, what its context costs, and those asked for."""
+        """The metrics that tables show: the objective, the cost of its context, and the requested ones."""
         known, asked, strip = self._known_metrics, self.config.metrics, strip_metrics()
         first = [self.ranking_metric, context_cost(split_name(self.ranking_metric)[1])]
         others = [name for name in known if name in asked or (split_name(name)[0] in asked and name not in strip)]
@@ -215,7 +217,7 @@ class BenchmarkOutcome(_Outcome):
         return [name for name in others if split_name(name)[1].hits in (nearest, None)]
 
     def by(self, metric: str) -> "BenchmarkOutcome":
-        """Return the run ranked by another metric; raises ``ConfigurationError`` if it was not measured by it."""
+        """Return the run ranked by another metric; raises ``ConfigurationError`` if it was not measured."""
         known = self._known_metrics or {metric: 0.0}
         if metric not in known:
             hint = f"{suggestion(metric, known)}: {choices(known, metric)}"
@@ -228,7 +230,7 @@ class BenchmarkOutcome(_Outcome):
         Of equal ones the one with the smaller context comes first, then the better one by the further metrics at the
         same cut, in their order, then the first by name.
         """
-        from rag_eval.stats.comparison import best_first  # which imports scipy
+        from rag_eval.stats.comparison import best_first  # imports scipy, which is slow
 
         by = self.ranking_metric
         cuts = (split_name(by)[1], ALL, MIN)
@@ -249,7 +251,7 @@ class BenchmarkOutcome(_Outcome):
         return sum(computed for computed, _, _ in work), sum(cached for _, cached, _ in work)
 
     def work_by_step(self) -> dict[str, tuple[int, int, list[Effort]]]:
-        """Return how often each step was computed, how often cached, and the efforts of the computed ones.
+        """Return how often each step was computed and cached, and the efforts of the computed ones.
 
         Steps are in the order of the pipeline.
         """
@@ -263,7 +265,7 @@ class BenchmarkOutcome(_Outcome):
         return work
 
     def _step_names(self) -> list[str]:
-        """Return the steps in the order of the pipeline; one that few configurations have, before what follows it."""
+        """Return the steps in the order of the pipeline; a step of few configurations precedes what follows it."""
         order: list[str] = []
         for steps in sorted((configuration.steps for configuration in self.configurations), key=len, reverse=True):
             place = len(order)
@@ -276,9 +278,9 @@ class BenchmarkOutcome(_Outcome):
 
 
 class StepRecorder(BaseModel):
-    """Records whether each step of a run was computed or cached, and what it took.
+    """Records whether each step of a run was computed or cached, and its cost.
 
-    What several configurations share is computed for the first of them and cached for the others.
+    Shared steps are computed for the first configuration that needs them and cached for the others.
     """
 
     begun: AwareDatetime
@@ -288,10 +290,10 @@ class StepRecorder(BaseModel):
     def record(self, results: Sequence[Result]) -> StepRecord:
         """Return the record of a step, given its results, one for each shard."""
         computed = {f"{result.made} {result.key_data}" for result in results if self._is_new(result)}
-        with self._guard:  # the subflows of a run end in threads
+        with self._guard:  # the subflows of a run end in different threads
             is_computed = not computed <= self._counted
             self._counted |= computed
-        # Of a computed step, cached shards took nothing in this run.
+        # The cached shards of a computed step took no time in this run.
         efforts = [
             result.effort if self._is_new(result) or not is_computed else result.effort.cached()
             for result in results
@@ -309,7 +311,7 @@ class StepRecorder(BaseModel):
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What the steps of a configuration returned; ``steps`` are all results by the name of the step, in order."""
+    """The results of a configuration's steps; ``steps`` has all results by step name, in order."""
 
     configuration: Configuration
     steps: Mapping[str, Sequence[Result]]
@@ -324,7 +326,7 @@ class Evaluated:
         steps = {name: recorder.record(results) for name, results in self.steps.items()}
         efforts = [step.effort for step in steps.values() if step.effort is not None]
         allowed = None if self.searched is None else self.searched.allowed
-        # Without a rewriter and a filter the questions are searched as asked.
+        # Without a rewriter and a filter, the questions are searched as asked.
         is_asked = self.configuration.queries is None and allowed is None
         return ConfigurationOutcome(
             name=self.configuration.name,
@@ -352,7 +354,7 @@ N = TypeVar("N", int, float)
 
 
 def _total(values: Sequence[N | None]) -> N | None:
-    """Return the sum; None if a value is not known."""
+    """Return the sum, or None if a value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
@@ -369,7 +371,7 @@ def keep_outcome(
     search: SearchRecord | None = None,
     fingerprint: str | None = None,
 ) -> BenchmarkOutcome:
-    """Write the outcome of a run that ends now into the workspace, and return it."""
+    """Write the outcome of a run that ends now to the workspace, and return it."""
     tables = workspace.read_truth(inputs.truth)
     unanswerable = sum(tables.queries.column("unanswerable").to_pylist())
     copied_questions, copied_spans = count_copies(tables.answers)
@@ -394,7 +396,7 @@ def keep_outcome(
         search=search,
         fingerprint=fingerprint,
     )
-    # As it was scored: joined, and carried over to the documents.
+    # As scored: joined, and re-anchored in the documents.
     truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
     workspace.write_file(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
     workspace.write_file(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())

@@ -57,7 +57,7 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
 def publish_run(
     workspace: Workspace, outcome: BenchmarkOutcome, datasets: Sequence[str], patience: RetryPolicy = PATIENT
 ) -> list[str]:
-    """Publish a run to datasets, and return why something was not sent. Experiments that were sent are skipped.
+    """Publish a run to datasets, and return why anything was not sent. Experiments that were already sent are skipped.
 
     Raises:
         ArtifactError: Tables of the run are missing.
@@ -83,7 +83,7 @@ def _publish_to(
     try:
         for publication in _published(workspace, outcome, dataset, missing, patience) if missing else ():
             publications[publication.configuration] = publication
-    except (ConfigurationError, GroundTruthError, ServiceError) as error:  # which stops all that are left
+    except (ConfigurationError, GroundTruthError, ServiceError) as error:  # stops all remaining ones
         reason = str(error)
     for name in names:
         publications.setdefault(name, Publication(configuration=name, dataset=dataset, reason=reason))
@@ -125,7 +125,7 @@ def _published(
 def _outcomes(
     workspace: Workspace, outcome: BenchmarkOutcome, names: Sequence[str], queries: Sequence[Query]
 ) -> Iterator[tuple[ConfigurationRecord, list[RowOutcome]]]:
-    """Yield each configuration with what it retrieved and scored for each query, or with its failure."""
+    """Yield each configuration with its hits and scores for each query, or with its failure."""
     documents = StoredDocuments([workspace.read_table(shard) for shard in outcome.inputs.documents])
     for evaluated in outcome.configurations:
         if evaluated.name in names:

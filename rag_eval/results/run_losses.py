@@ -1,4 +1,4 @@
-"""Where the configurations of a run lose recall, and in which stage one loses more than in another run.
+"""Compute where configurations lose recall, and in which stage a configuration loses more than in another run.
 
 For every stage that both runs have, the loss of each query is compared with that in the other run, with a stage for
 each retriever. The sign-flip test asks whether the loss grew, over documents (over queries if there are few
@@ -28,7 +28,7 @@ from rag_eval.stats.paired_scores import Units
 from rag_eval.stats.significance import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 
 SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
-"""The parts besides the store on which the hits of a vector search depend."""
+"""Parts besides the store that affect the hits of a vector search."""
 
 
 def configuration_losses(
@@ -38,7 +38,7 @@ def configuration_losses(
     ks: Sequence[int],
     kind: Literal["hits", "tokens"] = "hits",
 ) -> Losses | None:
-    """Return the losses of a configuration from the hits of its run; None for a whole system, which shows no stages.
+    """Return the losses of a configuration from the hits of its run; None for a whole system, which has no stages.
 
     ``ks`` are numbers of hits, or budgets of tokens. The hits of exact search are those of a configuration with the
     same chunks, vectors and searches and the exact store, if the run has one. A search engine loses against it: its
@@ -50,7 +50,7 @@ def configuration_losses(
     hits = {stage: workspace.read_table(table) for stage, table in configuration.hits_by_stage.items()}
     hits, exact = _beside_exact_search(workspace, outcome, configuration.configuration, hits)
     passages = None if configuration.passages is None else workspace.read_table(configuration.passages)
-    # Chunks of documents without truth reach none of it.
+    # Chunks of documents without truth cannot reach it.
     retrieved, relevant = [*hits.values(), *exact.values()], truth.answers.column("doc_id").unique()
     chunks = read_chunks(workspace, configuration.chunk_tables, level, retrieved, relevant)
     documents = None
@@ -95,7 +95,7 @@ def _allowed(workspace: Workspace, configuration: ConfigurationOutcome) -> dict[
 
 
 def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"]]:
-    """Return the cut of the losses that explain a ranking: that of its objective, or the largest k without one."""
+    """Return the cut at which losses are reported: the cut of the objective, or else the largest k."""
     cut = split_name(outcome.ranking_metric)[1]
     if cut.kind == "tokens":
         return cut.size, "tokens"
@@ -103,7 +103,7 @@ def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"
 
 
 def stage_losses(losses: Losses, k: int) -> dict[str, Values]:
-    """Return the loss of every stage at one k, by query; a search for each retriever, such as ``search (words)``."""
+    """Return the loss of every stage at one k, by query; each retriever has its own, such as ``search (words)``."""
     parts = losses.parts.filter(pc.field("k") == k)
     searches = losses.searches.filter(pc.field("k") == k)
     stages: dict[str, Values] = {}
@@ -120,7 +120,7 @@ def stage_losses(losses: Losses, k: int) -> dict[str, Values]:
 class StageChange:
     """The mean loss of a stage in two runs, as a share of the relevant text.
 
-    ``p`` is that of the test that the loss did not grow, ``p_adjusted`` the same after Holm's correction.
+    ``p`` tests the hypothesis that the loss did not grow; ``p_adjusted`` is corrected by Holm's method.
     """
 
     stage: str
@@ -178,7 +178,7 @@ def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedCo
 
 
 def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
-    """Name for each configuration that is worse by the first metric the stage that the drop is in, if there is one."""
+    """Name the stage of the drop for each configuration that is worse by the first metric, if it can be determined."""
     sentences = []
     for row in compared.by_metric(compared.metrics[0]):
         if row.comparison.verdict != "worse":
@@ -186,7 +186,7 @@ def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
         try:
             stage = named_stage(stage_changes(workspace, compared, row))
         except ArtifactError as error:
-            sentences.append(f"{row.name}: the stage that the drop is in is unknown: {error}.")
+            sentences.append(f"{row.name}: the stage of the drop is unknown: {error}.")
             continue
         if stage is not None:
             more = f"which loses {stage.growth:.3f} more"
@@ -195,5 +195,5 @@ def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
 
 
 def named_stage(changes: Sequence[StageChange]) -> StageChange | None:
-    """Return the first stage that loses significantly more; None if none does."""
+    """Return the first stage that loses significantly more, or None."""
     return next((change for change in changes if change.growth > 0 and is_significant(change.p_adjusted)), None)

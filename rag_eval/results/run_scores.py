@@ -1,4 +1,4 @@
-"""``scores.parquet`` in a run's folder: the scores of a run, readable when the workspace's tables are gone.
+"""Store the scores of a run in ``scores.parquet``, readable without the workspace's tables.
 
 A row for each metric, configuration and query, in this order, with the query's text and the document it belongs to.
 Any tool that reads Parquet can use it.
@@ -27,7 +27,7 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 
 SEED = 0
-"""The seed of every resampling: the same scores give the same intervals and p-values."""
+"""Seed of every resampling, so that the same scores give the same intervals and p-values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RunScores:
     def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
         """Return the configurations, best first, with intervals and the group of those that may be the best.
 
-        Equal ones stand as in ``order``, or else as in the run. Raises as ``paired`` does.
+        Equal ones are in the order of ``order``, or else of the run. Raises like ``paired``.
         """
         paired = self.paired(metric).subset(order or self.configurations)
         return rank(paired, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
@@ -107,19 +107,19 @@ def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str,
         amount = pa.repeat(1, held.num_rows)
     rows = pa.table({"query": query, "document": document, "amount": amount}).group_by(["query", "document"])
     sums = rows.aggregate([("amount", "sum")]).sort_by([("amount_sum", "ascending"), ("document", "descending")])
-    # The last row of a query is the one that stays.
+    # The last row of a query stays.
     return dict(zip(sums.column("query").to_pylist(), sums.column("document").to_pylist(), strict=True))
 
 
 def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: TruthTables) -> list[ScoredQuery]:
     """Return the answerable queries in the order of the dataset, which is that of the scores."""
-    # Members of one group say the same: the first of each decides.
+    # Members of a group are equivalent: the first of each decides.
     answers = truth.answers.filter(pc.field("member") == 0)
     documents: Mapping[str, str] = {}
     if outcome.inputs.evaluation_type == "token-level":
         documents = main_documents(answers)
     elif shards := next((run.chunk_tables for run in outcome.configurations if run.chunk_tables), None):
-        # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
+        # Ground truth in chunk ids fits only one chunker, so all configurations have the same chunks.
         documents = main_documents(answers, read_chunks(workspace, shards, "chunk-level"))
     rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
     return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
@@ -138,7 +138,7 @@ def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[s
 
 SCORES_FILE = "scores.parquet"
 
-# Texts repeat in every row: they are kept once, as dictionaries.
+# Texts repeat in every row, so they are stored once, as dictionaries.
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 RUN_SCORES = schema_of(
     metric=_TEXT,
@@ -151,7 +151,7 @@ RUN_SCORES = schema_of(
     value=pa.float64(),
 )
 
-# Rows that are read together: a reader of one metric skips the groups of others.
+# Row groups: a reader of one metric skips the groups of others.
 _ROW_GROUP = 65_536
 
 
@@ -233,7 +233,7 @@ def _read_rows(path: Path, metric: str | None) -> pa.Table:
     name, at = split_name(metric)
     rows = (pc.field("metric") == name) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
     table = pq.read_table(path, filters=rows)
-    # A run that lacks the metric is read whole: its other metrics are what an error will name.
+    # If the run lacks the metric, read everything: the error names its other metrics.
     return table if table.num_rows else pq.read_table(path)
 
 

@@ -1,4 +1,4 @@
-"""The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared."""
+"""Find and read the runs of a workspace, its baselines, and whether two runs can be compared."""
 
 import json
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ LATEST, BASELINE = "latest", "baseline"
 """Names that stand for a run."""
 
 BASELINE_FILE, BASELINES = "baseline.json", "baselines"
-"""The baseline of benchmarks without a name, and the folder with a file for each that has one."""
+"""The file of the baseline of benchmarks without a name, and the folder with a file for each named benchmark."""
 
 MOST_NAMED = 3
 _DIGITS = 12
-"""How much of a digest is shown."""
+"""Number of digits of a digest to show."""
 
 
 def read_summary(path: Path) -> BenchmarkOutcome:
@@ -74,7 +74,7 @@ def run_names(workspace: Workspace) -> list[str]:
 def find_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome | None = None) -> str:
     """Find a run by ``latest``, ``baseline``, its name or the start of it; raises ``ConfigurationError``.
 
-    The baseline is that of the benchmark of ``beside``, by default of the latest run.
+    The baseline is the one of the benchmark of ``beside``, by default the latest run.
     """
     names = run_names(workspace)
     where = f"the workspace {workspace.address!r}"
@@ -89,13 +89,14 @@ def find_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome |
         hint = suggestion(run, [LATEST, BASELINE, *names])
         problem = f"{len(matching)} runs start with {run!r}" if matching else f"there is no run {run!r}{hint}"
         raise ConfigurationError(
-            f"{problem} in {where}: use {LATEST}, {BASELINE} or more of a name; the latest are {', '.join(names[-3:])}"
+            f"{problem} in {where}: use {LATEST}, {BASELINE} or a longer start of a name; the latest are "
+            f"{', '.join(names[-3:])}"
         )
     return matching[0]
 
 
 def read_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome | None = None) -> BenchmarkOutcome:
-    """Read the outcome of a run, named as for ``find_run``; raises as that does, and ``ArtifactError``."""
+    """Read the outcome of a run, named as for ``find_run``; raises like ``find_run``, and ``ArtifactError``."""
     name = find_run(workspace, run, beside)
     path = workspace.fetch(workspace.runs / name / SUMMARY)
     outcome = read_summary(path)
@@ -105,7 +106,7 @@ def read_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome |
 
 
 def read_both(workspace: Workspace, before: str, after: str) -> tuple[BenchmarkOutcome, BenchmarkOutcome]:
-    """Read two runs; if one is the baseline, that of the other's benchmark."""
+    """Read two runs; ``baseline`` means the baseline of the other run's benchmark."""
     if before == BASELINE:
         new = read_run(workspace, after)
         return read_run(workspace, before, new), new
@@ -114,7 +115,7 @@ def read_both(workspace: Workspace, before: str, after: str) -> tuple[BenchmarkO
 
 
 def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence[str]) -> dict[str, str] | None:
-    """Return the digests of the documents of the newest run on a corpus, by name; None if no such run can be read."""
+    """Return the digests of the documents of the newest run on a corpus, by name; None if there is none to read."""
     for name in reversed(run_names(workspace)):
         with suppress(ArtifactError, ConfigurationError):
             outcome = read_run(workspace, name)
@@ -174,7 +175,7 @@ def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
 def data_differences(
     before: BenchmarkOutcome, after: BenchmarkOutcome, workspace: Workspace | None = None
 ) -> list[str]:
-    """Say how the corpus and the ground truth of two runs differ; empty if they do not.
+    """Describe how the corpus and the ground truth of two runs differ; empty if they do not.
 
     Files are the same if their bytes are, or if what was read from them is: a blank line in a ground-truth file makes
     no difference. With a workspace the first documents that differ are named.
@@ -192,7 +193,7 @@ def data_differences(
 
 
 def _corpus_difference(workspace: Workspace | None, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
-    """Say how the documents differ; empty if they do not."""
+    """Describe how the documents differ; empty if they do not."""
     runs = (before, after)
     if before.inputs.documents_digest == after.inputs.documents_digest:
         return ""
@@ -201,7 +202,7 @@ def _corpus_difference(workspace: Workspace | None, before: BenchmarkOutcome, af
         sides = [f"{run.documents:,} documents ({_short(run.corpus.digest)})" for run in runs]
         return _sentence("the corpus differs", sides, runs) + names
     loaders = [_loaders_in_words(run) for run in runs]
-    # What the same loaders read has another digest in another number of shards.
+    # The same documents in another number of shards have another digest.
     if not names and loaders[0] == loaders[1] and len(before.inputs.documents) != len(after.inputs.documents):
         return ""
     return _sentence("the same files were read differently", loaders, runs) + names
@@ -221,7 +222,7 @@ def _sentence(what: str, sides: Sequence[str], runs: Sequence[BenchmarkOutcome])
 
 
 def _different_documents(workspace: Workspace, before: BenchmarkOutcome, after: BenchmarkOutcome) -> str:
-    """Name documents that changed, are new or are gone, in brackets; empty if none is, or tables are missing."""
+    """Name changed, new and missing documents in brackets; empty if there are none, or tables are missing."""
     try:
         tables = [workspace.read_tables(run.inputs.documents) for run in (before, after)]
     except ArtifactError:
@@ -244,7 +245,7 @@ def _some(names: Sequence[str]) -> str:
 def check_comparable(
     workspace: Workspace, before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool
 ) -> list[str]:
-    """Say how the data of two runs differ.
+    """Describe how the data of two runs differ.
 
     Raises ``ConfigurationError`` if they do and that is not allowed, or if the evaluation types differ.
     """
@@ -263,5 +264,5 @@ def check_comparable(
 
 
 def truth_digests(run: BenchmarkOutcome) -> tuple[str, str]:
-    """Return the digests of the queries and of the answers, as they were read."""
+    """Return the digests of the queries and of the answers, as read."""
     return run.inputs.truth.queries.digest, run.inputs.truth.answers.digest

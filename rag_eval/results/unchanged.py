@@ -1,4 +1,4 @@
-"""Find a run that would give the same results: its fingerprint is the digest of all that they depend on."""
+"""Find a run that would give the same results: its fingerprint is the digest of all inputs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +24,7 @@ STEPS = [
 
 
 def source_digest(digests: Sequence[str]) -> str:
-    """Return the digest of all sources of ground truth, given that of each; one source has its own."""
+    """Return the digest of all sources of ground truth from their digests; a single source keeps its own."""
     return digests[0] if len(digests) == 1 else data_sha256(list(digests))
 
 

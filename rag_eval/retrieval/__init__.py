@@ -1,4 +1,4 @@
-"""Retrieval: searching chunks, fusing, selecting and reranking them. A part is added by its file and a line here."""
+"""Retrieve chunks: search, fuse, select and rerank. To add a part, write its file and register it here."""
 
 from rag_eval.parts import Kind
 
@@ -32,7 +32,7 @@ FUSION = Kind(
     },
     foreign="rag_eval.retrieval.fusion:ForeignFusion",
 )
-"""Makes one ranking of several."""
+"""Combines several rankings into one."""
 
 FULL_TEXT = Kind("full-text index", {"fts": "rag_eval.retrieval.lancedb_search:FullTextIndex"}, implied="fts")
 """The full-text index of LanceDB."""
@@ -70,7 +70,7 @@ SYSTEM = Kind(
     },
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignSystem",
 )
-"""Whole retrieval systems, which take documents and answer queries."""
+"""Whole retrieval systems, which index documents and answer queries."""
 
 REWRITER = Kind(
     "rewriter",
@@ -83,7 +83,7 @@ REWRITER = Kind(
     foreign="rag_eval.retrieval.queries:ForeignQueries",
     nothing="Each question is searched as it is asked.",
 )
-"""Returns the texts to search in the place of a question."""
+"""Returns the texts to search instead of a question."""
 
 SELECTION = Kind(
     "selection",

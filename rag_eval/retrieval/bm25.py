@@ -1,4 +1,4 @@
-"""BM25: an index of counted words.
+"""Rank by BM25, with an index of counted words.
 
 S. E. Robertson, H. Zaragoza, *The Probabilistic Relevance Framework: BM25 and Beyond*, 2009: the score of a text is
 Σ over the query's words of idf · tf / (tf + k1 · (1 − b + b · length / mean length)), with
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 WORDS_AT_ONCE = 2**20
-"""How many words are sorted, and frequencies added, at once: this bounds the memory."""
+"""Number of words that are sorted, and frequencies that are added, at once, to limit the memory."""
 
 TEXTS_AT_ONCE = 2**17
-"""How many texts of several shards are scored at once, so that their scores fit the processor's cache."""
+"""Number of texts of several shards that are scored at once, so that their scores fit the processor's cache."""
 
 FREQUENT, MOST_WEIGHTS = 8, 2**23
-"""A word in more than an eighth of the texts has a weight for each text. At most so many weights are cached."""
+"""A word in more than an eighth of the texts has a weight for each text. At most this many weights are cached."""
 
 SAMPLE = 32
 """The first estimate of the k-th highest score looks at the highest of this many scores each."""
@@ -45,7 +45,7 @@ Frequencies = NDArray[np.unsignedinteger]
 
 @dataclass(frozen=True)
 class Postings:
-    """How often each word is in which of a list of texts, as one sparse matrix.
+    """How often each word occurs in each of a list of texts, as one sparse matrix.
 
     The word of row r is in ``sizes[r]`` texts, listed in increasing order from ``texts[starts[r]]`` on, and in each as
     often as the same slice of ``frequencies`` says.
@@ -134,12 +134,12 @@ class Postings:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return the column as one array, without a copy if it is one."""
+    """Return the column as one array, without a copy if possible."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _counted(found: "array[int]", ends: "array[int]") -> "csr_array":
-    """Count the words of texts, given by their rows; ``ends`` has the end of each text after a 0."""
+    """Count the words of texts, given by their rows; ``ends`` has 0 and then the end of each text."""
     from scipy.sparse import csr_array
 
     ones, rows = np.ones(len(found), np.int32), np.frombuffer(found, np.int32)
@@ -150,7 +150,7 @@ def _counted(found: "array[int]", ends: "array[int]") -> "csr_array":
 
 
 def _find(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
-    """Return the row of each of the words wanted; -1 if it is not there."""
+    """Return the row of each wanted word, or -1 if it is missing."""
     few = pa.array(list(wanted), words.type)
     # Looking up all words among a few is faster than the reverse, which hashes all words.
     places, found = pc.index_in(words, value_set=few).combine_chunks(), np.full(len(few), -1, np.int64)
@@ -159,7 +159,7 @@ def _find(wanted: Iterable[str], words: pa.ChunkedArray) -> Numbers:
 
 
 def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.Table:
-    """Sum up the postings of all shards, which have so many texts, as a ``WORDS`` table."""
+    """Sum the postings of all shards, which have this many texts, as a ``WORDS`` table."""
     sizes = pa.concat_tables(
         pa.table(
             {
@@ -177,7 +177,7 @@ def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.T
 
 
 def _sums(lists: pa.ChunkedArray) -> pa.Array:
-    """Return the sum of each list; none is empty."""
+    """Return the sum of each list, none of which is empty."""
     array = _whole(lists)
     starts, values = array.offsets.to_numpy()[:-1], array.values.to_numpy()
     return pa.array(np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.empty(0, np.int64))
@@ -185,7 +185,7 @@ def _sums(lists: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True)
 class WordStatistics:
-    """What BM25 needs to know of a whole corpus: the number of its texts and words, and how many texts have a word."""
+    """Statistics of a whole corpus for BM25: the number of its texts and words, and how many texts have a word."""
 
     texts: int
     words: int
@@ -193,7 +193,7 @@ class WordStatistics:
 
     @classmethod
     def from_table(cls, table: pa.Table, wanted: Collection[str]) -> "WordStatistics":
-        """Read them from a ``WORDS`` table, for these words alone."""
+        """Read the statistics of these words from a ``WORDS`` table."""
         words, texts = check_schema(table, WORDS, "words").column("word"), table.column("texts").to_numpy()
         having = {word: int(texts[row]) for word, row in zip(wanted, _find(wanted, words), strict=True) if row >= 0}
         return cls(int(texts[0]), table.column("occurrences")[0].as_py(), having)
@@ -208,7 +208,7 @@ class _Block:
     damping: Scores
     """k1 · (1 − b + b · length / mean length) of each text."""
     weights: dict[str, tuple[Texts | slice, Scores]] = field(default_factory=dict)
-    """Cached: the texts whose scores a word adds to, and what it adds."""
+    """Cached: the texts to whose scores a word adds, and the amounts."""
 
 
 class BM25Index:
@@ -239,7 +239,7 @@ class BM25Index:
         b: float,
         tokenizer: Tokenizer,
     ) -> "BM25Index":
-        """Return the index of shards of so many texts each, for these searches alone.
+        """Return the index of shards with these numbers of texts, for these searches only.
 
         ``statistics`` are those of the corpus: of the texts in the shards, or of more.
         """
@@ -278,10 +278,10 @@ class BM25Index:
         return scores
 
     def _weighted(self, block: _Block, word: str) -> tuple[Texts | slice, Scores]:
-        """Return the texts whose scores a word adds to, and what; cached while there is room."""
+        """Return the texts to whose scores a word adds, and the amounts; cached while there is room."""
         texts, frequencies = block.postings.of_word(word)
         weighted: tuple[Texts | slice, Scores] = texts, self._weights(word, block.damping[texts], frequencies)
-        if len(texts) > len(block.damping) // FREQUENT:  # adding to all texts is faster than to many
+        if len(texts) > len(block.damping) // FREQUENT:  # adding to all texts is faster than adding to many
             every = np.bincount(texts, weighted[1], len(block.damping)).astype(np.float64, copy=False)
             weighted = slice(None), every
         if len(weighted[1]) <= self._room:
@@ -296,7 +296,7 @@ class BM25Index:
         return weights
 
     def scores_of(self, query: str, texts: Numbers) -> Scores:
-        """Return the scores of some texts, by their numbers: bit for bit those of ``scores``."""
+        """Return the scores of some texts, by their numbers, equal bit for bit to those of ``scores``."""
         scores, words = np.zeros(len(texts)), self._words(query)
         for block in self._blocks:
             places = np.flatnonzero((texts >= block.begin) & (texts < block.begin + len(block.damping)))
@@ -310,7 +310,7 @@ class BM25Index:
         return scores
 
     def search(self, texts: Iterable[str], k: int, among: Mask | None = None, order: Numbers | None = None) -> Ranking:
-        """Return the k best texts of the index for every query; a text that shares no word with it is not found.
+        """Return the k best texts of the index for every query; texts that share no word with it are not found.
 
         Args:
             texts: The queries.
@@ -340,7 +340,7 @@ class BM25Index:
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Raise ``ConfigurationError`` unless k1 is a finite number of 0 or more and 0 <= b <= 1."""
+    """Raise ``ConfigurationError`` unless k1 is finite and at least 0, and 0 <= b <= 1."""
     if not (math.isfinite(k1) and k1 >= 0 and 0 <= b <= 1):
         raise ConfigurationError(f"BM25 has k1 = {k1} and b = {b}: k1 must be 0 or more, b between 0 and 1")
 
@@ -350,7 +350,7 @@ def best_first(scores: Scores, k: int, place: Numbers | None = None, least: floa
 
     Scores below ``least`` are left out.
     """
-    # The k-th highest of a sample is at most that of all, and leaves few to sort.
+    # The k-th highest score of a sample is at most that of all scores, and leaves few to sort.
     width = len(scores) // SAMPLE
     highest = scores[: width * SAMPLE].reshape(SAMPLE, width).max(axis=0)
     if width >= k:
@@ -369,7 +369,7 @@ class WordScoring:
 
     def __init__(self, index: BM25Index, texts: Sequence[str]) -> None:
         self._index, self._texts = index, texts
-        self._all: tuple[int, Scores] | None = None  # of the search whose moments were asked for last
+        self._all: tuple[int, Scores] | None = None  # of the search whose moments were last requested
 
     def scores(self, search: int, chunks: Numbers) -> Scores:
         if self._all is not None and self._all[0] == search:

@@ -1,4 +1,4 @@
-"""Rerankers, retrievers and systems of other libraries and of users, recognised by their methods."""
+"""Adapt rerankers, retrievers and systems of other libraries and of users, recognised by their methods."""
 
 import importlib
 import inspect
@@ -32,9 +32,9 @@ RETRIEVERS = (
 
 
 class ForeignReranker(Foreign):
-    """A reranker that is not built in. Chunks that it omits follow in the order they had.
+    """A reranker that is not built in. Chunks that it omits follow in their previous order.
 
-    Raises ``ConfigurationError`` if the object is no reranker.
+    Raises ``ConfigurationError`` if the object is not a reranker.
     """
 
     kind = "reranker"
@@ -46,7 +46,7 @@ class ForeignReranker(Foreign):
             raise ConfigurationError(f"{preview(repr(source))} is not a reranker: give {RERANKERS}")
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
-        """Return the chunks, best first, or the ``top_k`` best; raises ``ConfigurationError`` on anything else."""
+        """Return the chunks, best first, or the ``top_k`` best; raises ``ConfigurationError`` on an invalid answer."""
         if self._shape is None:
             numbers = self.positions(self.ask(self.source, query, list(chunks)), chunks)
         else:
@@ -116,7 +116,7 @@ RERANKER_SHAPES: dict[str, Callable[[ForeignReranker, str, Sequence[AnyChunk]], 
 
 
 def with_depth(source: Any, depth: int) -> Any:
-    """Return a copy of an object that returns so many hits; the object itself if it has no such setting."""
+    """Return a copy of an object that returns this many hits, or the object itself if it has no such setting."""
     settings: dict[str, Any] = {
         name: depth for name in ("top_n", "similarity_top_k", "k") if isinstance(getattr(source, name, None), int)
     }
@@ -124,7 +124,7 @@ def with_depth(source: Any, depth: int) -> Any:
         settings["search_kwargs"] = arguments | {"k": depth}
     if settings and hasattr(source, "model_copy"):
         return source.model_copy(update=settings)
-    if isinstance(getattr(source, "_similarity_top_k", None), int):  # LlamaIndex's retrievers are no models
+    if isinstance(getattr(source, "_similarity_top_k", None), int):  # LlamaIndex's retrievers are not Pydantic models
         copied = source.__class__.__new__(source.__class__)
         copied.__dict__ = source.__dict__ | {"_similarity_top_k": depth}
         return copied
@@ -148,7 +148,7 @@ SEARCH_SHAPES: dict[str, Callable[[Any, str, int], object]] = {
 
 
 def searcher(source: Any) -> Callable[[str, int], object] | None:
-    """Return a function that searches an object with a query and k; None if it cannot be searched."""
+    """Return a function that searches an object with a query and k, or None if it cannot be searched."""
     shape = next((shape for method, shape in SEARCH_SHAPES.items() if hasattr(source, method)), None)
     if shape is None:
         return source if callable(source) and not inspect.isclass(source) else None
@@ -236,13 +236,13 @@ class ForeignRetriever(Foreign):
 
 
 def _number_of(answer: object, by_text: Mapping[str, list[int]], by_place: Mapping[ChunkPlace, int]) -> int | None:
-    """Return the number of a chunk; of equal texts, one after another in the order of their places."""
+    """Return the number of a chunk; repeated texts get their numbers in the order of their places."""
     if isinstance(answer, int) and not isinstance(answer, bool):
         return answer
     if isinstance(recorded := metadata_of(answer).get(NUMBER), int):
         return recorded
     if isinstance(answer, Chunk | PositionAwareChunk):
-        with suppress(KeyError, ConfigurationError):  # of other chunks, or without an ordinal
+        with suppress(KeyError, ConfigurationError):  # chunks of others, or without an ordinal
             return by_place[place_of(answer)]
     numbers = by_text.get(answer if isinstance(answer, str) else text_of(answer) or "", [])
     return numbers.pop(0) if len(numbers) > 1 else next(iter(numbers), None)
@@ -261,7 +261,7 @@ def metadata_of(answer: object) -> Mapping[str, Any]:
 
 
 def takes_arguments(function: object, count: int) -> bool:
-    """Return whether a function takes so many arguments by position."""
+    """Return whether a function takes this many positional arguments."""
     signature = signature_of(function) if callable(function) else None
     try:
         return signature is not None and signature.bind(*range(count)) is not None

@@ -1,4 +1,4 @@
-"""Fusion: several rankings as one, by standardised scores, by ranks, or by a user's function.
+"""Fuse several rankings into one: by standardised scores, by ranks, or by a user's function.
 
 By scores, every chunk that any retriever found gets each retriever's exact score, even from those that did not rank it
 high enough. Vectors are scored by cosine similarity whatever the store is: the store decides which chunks are
@@ -26,7 +26,7 @@ from rag_eval.stores.rankings import Numbers, Ranking, Scores
 class Found:
     """The rankings of several retrievers, and the scores that each has for any chunk.
 
-    ``scorings`` has None for a retriever that scores its hits alone; it is empty if the fusion reads no scores.
+    ``scorings`` has None for a retriever that scores only its own hits; it is empty if the fusion reads no scores.
     """
 
     rankings: Sequence[Ranking]
@@ -37,7 +37,7 @@ class Found:
 
 
 class Fusion(Protocol):
-    """Makes one ranking of several."""
+    """Combines several rankings into one."""
 
     @property
     def reads_scores(self) -> bool:
@@ -56,7 +56,7 @@ def _check_weights(weights: list[float]) -> list[float]:
 Weights = Annotated[
     list[Annotated[StrictFloat, Field(ge=0)]],
     AfterValidator(_check_weights),
-    Field(description="The weight of each retriever, in their order; none: equal weights."),
+    Field(description="Weight of each retriever, in their order; empty: equal weights."),
 ]
 
 
@@ -77,7 +77,7 @@ class ReciprocalRankFusion:
     reads_scores: ClassVar[bool] = False
 
     _: KW_ONLY
-    constant: Annotated[Count, Field(description="The higher, the less the first ranks stand out.")] = 60
+    constant: Annotated[Count, Field(description="Rank constant; the higher, the less the first ranks stand out.")] = 60
     weights: Weights = Field(default_factory=list)
 
     def fuse(self, found: Found, depth: int) -> Ranking:
@@ -127,7 +127,7 @@ class ZScoreFusion:
 
 
 def _standardised(scoring: Scoring, search: int, chunks: Numbers) -> Scores:
-    mean, deviation = scoring.moments(search)  # first, because BM25 has the scores of all chunks after that
+    mean, deviation = scoring.moments(search)  # before BM25, whose scores of all chunks stay in memory
     scores = scoring.scores(search, chunks)
     return np.nan_to_num((scores - mean) / deviation) if deviation else np.zeros(len(scores))
 
@@ -166,7 +166,7 @@ class ForeignFusion(ForeignFunction):
         return Ranking.of(fused)
 
     def _scores(self, rankings: list[list[tuple[int, float]]]) -> dict[int, float]:
-        """Return what the function makes of the rankings of one search."""
+        """Return the scores that the function gives to the rankings of one search."""
         scores = self.ask(self._call, rankings)
         known = {chunk for ranking in rankings for chunk, _ in ranking}
         if not isinstance(scores, Mapping) or not all(

@@ -1,4 +1,4 @@
-"""Services behind HTTP: what asks them, and a retrieval system that is one."""
+"""Query services over HTTP, including whole retrieval systems."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ Method = Literal["POST", "GET"]
 
 
 class JsonService:
-    """A service that answers JSON. Failed requests are retried, and no error contains the key.
+    """A service that answers with JSON. Failed requests are retried, and no error contains the key.
 
     The key is ``key``, or else the value of the environment variable ``key_variable``; without one no key is sent.
     Raises ``ConfigurationError`` if the key is missing or contains invalid characters.
@@ -67,7 +67,7 @@ class JsonService:
             return Failure(f"it cannot be reached ({type(error).__name__})", "check the address", True)
         text = quoted(answer.text, self._key)
         status, may_pass = answer.status_code, status_may_pass(answer.status_code)
-        if status in (401, 403):  # not quoted: a service may repeat the key in another form
+        if status in (401, 403):  # do not quote: a service may repeat the key in another form
             return Failure(f"it refused the key ({status})", "check the key", is_refusal=True)
         if status >= 400:
             wait, is_refusal = retry_after_of(answer.headers), status < 500 and not may_pass
@@ -94,23 +94,25 @@ class HttpSystem:
 
     remote = True
 
-    url: Annotated[Address, Shown, Field(description="The address.")]
+    url: Annotated[Address, Shown, Field(description="Address of the service.")]
     _: KW_ONLY
-    version: Annotated[Name | None, Field(description="The version of the service; change it when it changes.")] = None
-    method: Annotated[Method, Field(description="The HTTP method; GET sends the body as parameters.")] = "POST"
-    body: Annotated[dict[str, object], Field(description="The request; {query} and {k} are filled in.")] = Field(
+    version: Annotated[
+        Name | None, Field(description="Version of the service; change it when the service changes.")
+    ] = None
+    method: Annotated[Method, Field(description="HTTP method; GET sends the body as parameters.")] = "POST"
+    body: Annotated[dict[str, object], Field(description="Body of the request; {query}, {k} are filled in.")] = Field(
         default_factory=lambda: dict[str, object](query="{query}", k="{k}")
     )
-    hits: Annotated[str, Field(description="The path of the list of hits in the answer; empty: the answer.")] = ""
+    hits: Annotated[str, Field(description="Path of the list of hits in the answer; empty: the whole answer.")] = ""
     fields: Annotated[
-        dict[Name, Name], Field(description="The paths of text, doc_id, start, end, score and chunk_id in a hit.")
+        dict[Name, Name], Field(description="Paths of text, doc_id, start, end, score and chunk_id in a hit.")
     ] = Field(default_factory=dict)
-    key_variable: Annotated[Name | None, Running, Field(description="The environment variable of a bearer token.")] = (
-        None
-    )
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 30.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 3
-    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
+    key_variable: Annotated[
+        Name | None, Running, Field(description="Environment variable that holds the bearer token.")
+    ] = None
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Timeout of a request in seconds.")] = 30.0
+    max_retries: Annotated[Whole, Running, Field(description="Maximum number of retries of a request.")] = 3
+    concurrency: Annotated[Count, Running, Field(description="Maximum number of concurrent requests.")] = 4
 
     def __post_init__(self) -> None:
         unknown = self.fields.keys() - _FIELDS.keys()
@@ -122,7 +124,7 @@ class HttpSystem:
         return f"http {self.url}"
 
     def search_many(self, queries: Sequence[Query], k: int) -> list[list[dict[str, object]]]:
-        """Return the hits of every query; the first that fails for good ends the others."""
+        """Return the hits of every query; the first query that fails for good stops the others."""
         stopped = threading.Event()
         service = JsonService(f"the system {self.name}", self.timeout, self.max_retries, self.key_variable)
         with closing(service), ThreadPoolExecutor(self.concurrency) as pool:

@@ -1,4 +1,4 @@
-"""Passages: the text that a model is given for a hit, if that is more than the chunk.
+"""Find passages: the text that a model is given for a hit, if that is more than the chunk.
 
 **A cut counts hits**: at k = 5 the passages of the first five hits are returned, and a budget of tokens takes passages
 in the order of their hits as long as they fit. Passages that overlap or touch are merged at the rank of the best hit,
@@ -26,14 +26,14 @@ class Passages(Protocol):
     """Finds the passage of a hit."""
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
-        """Return the place of the passage of each hit, a number of a chunk; None if it is too long."""
+        """Return the place of the passage of each hit, given by its chunk number; None if it is too long."""
 
 
 @part
 class WindowPassage:
     """The chunk with its neighbours in the document."""
 
-    count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
+    count: Annotated[Count, Shown, Field(description="Number of chunks on each side.")] = 1
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
         windows = {hit: chunks[max(0, hit - self.count) : hit + self.count + 1] for hit in hits}
@@ -44,7 +44,7 @@ class WindowPassage:
 
 MOST_TOKENS = 2_000
 ENCODING = "cl100k_base"
-"""The tiktoken encoding that counts the tokens of a limit."""
+"""Tiktoken encoding that counts tokens for limits."""
 
 
 @part
@@ -52,9 +52,11 @@ class SectionPassage:
     """The section of the chunk, from its heading to the next; all sections if the chunk spans several."""
 
     max_tokens: Annotated[
-        OptionalCount, Shown, Field(description="The most tokens of a section; for a longer one the hit is returned.")
+        OptionalCount,
+        Shown,
+        Field(description="Maximum number of tokens of a section; for a longer section, the hit is returned."),
     ] = MOST_TOKENS
-    level: Annotated[Count, Field(le=6, description="The lowest heading level that starts a section.")] = 6
+    level: Annotated[Count, Field(le=6, description="Lowest heading level that starts a section.")] = 6
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
         outline = Outline(document)
@@ -68,7 +70,9 @@ class DocumentPassage:
     """The whole document of the chunk."""
 
     max_tokens: Annotated[
-        OptionalCount, Shown, Field(description="The most tokens of a document; for a longer one the hit is returned.")
+        OptionalCount,
+        Shown,
+        Field(description="Maximum number of tokens of a document; for a longer document, the hit is returned."),
     ] = MOST_TOKENS
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
@@ -114,6 +118,6 @@ class ForeignPassage(ForeignFunction):
 
 
 def _fits(document: Document, place: Place, max_tokens: int | None) -> bool:
-    # A token has at least one byte: a short text need not be counted.
+    # A token has at least one byte, so a short text need not be counted.
     text = document.content[slice(*place)]
     return max_tokens is None or len(text.encode()) <= max_tokens or count_tokens(text, ENCODING) <= max_tokens

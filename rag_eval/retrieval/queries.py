@@ -1,4 +1,4 @@
-"""Rewriters: the texts to search in the place of a question."""
+"""Rewrite questions into the texts to search."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
@@ -16,7 +16,7 @@ from rag_eval.retrieval.fusion import Fusion, ReciprocalRankFusion
 
 
 class Rewriter(Protocol):
-    """Returns the texts to search in the place of a question."""
+    """Returns the texts to search instead of a question."""
 
     @property
     def fusion(self) -> Fusion | None:
@@ -28,7 +28,7 @@ class Rewriter(Protocol):
 
 @part
 class RewrittenQueries(TextWriter):
-    """Each question as a model rewrites it for a search; if the model returns nothing, as it is asked, and counted."""
+    """Searches for each question as a model rewrites it, or as asked if the model returns nothing."""
 
     prompt = "rewritten"
     fusion: ClassVar[Fusion | None] = None
@@ -41,7 +41,7 @@ class RewrittenQueries(TextWriter):
 
 @part
 class HypotheticalAnswers(RewrittenQueries):
-    """An answer that a model imagines, in the place of each question (HyDE).
+    """Searches for an answer that a model imagines instead of each question (HyDE).
 
     L. Gao et al., *Precise Zero-Shot Dense Retrieval without Relevance Labels*, 2022.
     """
@@ -51,13 +51,13 @@ class HypotheticalAnswers(RewrittenQueries):
 
 @part
 class QueryVariants(TextWriter):
-    """Each question and other wordings of it by a model; their hits are fused by rank."""
+    """Searches for each question and other wordings by a model; their hits are fused by rank."""
 
     prompt = "variants"
 
-    count: Annotated[Count, Shown, Field(le=20, description="The number of other wordings.")] = 3
+    count: Annotated[Count, Shown, Field(le=20, description="Number of other wordings.")] = 3
     _: KW_ONLY
-    fusion: Annotated[Any, PartOf(FUSION), Field(description="How the rankings of the wordings are fused.")] = Field(
+    fusion: Annotated[Any, PartOf(FUSION), Field(description="How to fuse the rankings of the wordings.")] = Field(
         default_factory=ReciprocalRankFusion
     )
 

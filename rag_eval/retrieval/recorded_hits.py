@@ -1,4 +1,4 @@
-"""Recorded hits of another system: JSON lines, retriever runs of LangSmith, or a TREC run."""
+"""Read recorded hits of another system: JSON lines, LangSmith retriever runs, or a TREC run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ _PLACE = re.compile(r"(.+):(\d+)-(\d+)")
 
 
 def _read_trec(text: str, path: Path) -> dict[str, list[RecordedHit]]:
-    """Read the lines of a TREC run: query id, Q0, document, rank, score, tag; a document is a place or a chunk id."""
+    """Read the lines of a TREC run: query id, Q0, document, rank, score, tag. A document is a place or a chunk id."""
     scored: dict[str, list[tuple[float, RecordedHit]]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
@@ -97,7 +97,10 @@ class RecordedHits:
     """
 
     path: Annotated[
-        Path, AfterValidator(_check_file), Shown, Field(description="JSON lines of queries with hits, or a TREC run.")
+        Path,
+        AfterValidator(_check_file),
+        Shown,
+        Field(description="File with JSON lines of queries with hits, or a TREC run."),
     ]
 
     @property
@@ -122,6 +125,6 @@ class RecordedHits:
         if missing:
             questions = f"{counted(len(missing), 'questions')} of {len(queries):,}, first {preview(missing[0])}"
             raise ConfigurationError(
-                f"{self.label} has nothing for {questions}: record these too, or remove them from the ground truth"
+                f"{self.label} has no hits for {questions}: record these too, or remove them from the ground truth"
             )
         return [hits[:k] for hits in found if hits is not None]

@@ -1,4 +1,4 @@
-"""Rerankers: by words, by the vectors of tokens, by Cohere's service, by a cross-encoder on this machine."""
+"""Rerank by words, by token vectors, by Cohere's service, or by a local cross-encoder."""
 
 import os
 import threading
@@ -23,17 +23,17 @@ from rag_eval.retrieval.retriever import C
 
 @part
 class LexicalReranker:
-    """BM25 among the candidates; those that share no word with the query follow in the order they had.
+    """Orders candidates by BM25; those that share no word with the query follow in their previous order.
 
     Raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1].
     """
 
-    k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
-    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
+    k1: Annotated[StrictFloat, Field(ge=0, description="How much repetitions of a word count.")] = 1.5
+    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much the length of a chunk counts.")] = 0.75
 
     @property
     def name(self) -> str:
-        """The parameters of BM25."""
+        """The name, with the parameters of BM25."""
         return f"LexicalReranker(k1={self.k1}, b={self.b})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:
@@ -47,18 +47,18 @@ def _best(scores: NDArray[np.float64], chunks: Sequence[C], top_k: int | None) -
 
 @part
 class MaxSimReranker:
-    """Every token of the query against its nearest in the candidate, mixed with the rank before; no key, no download.
+    """Compares each query token with its nearest token in the candidate, mixed with the previous rank; needs no key.
 
     The vectors are those of the local embedder's tokens. A candidate's similarity is Σ over the query's tokens of
     length · (highest cosine among the candidate's tokens), with the length of the token's vector. It is scaled to 0 to
-    1 among the candidates, as is the rank before, and candidates are ordered by the mean of both, by ``weight``.
-    (O. Khattab, M. Zaharia, *ColBERT*, 2020, on static vectors.)
+    1 among the candidates, as is the previous rank, and candidates are ordered by the weighted mean of both. (O.
+    Khattab, M. Zaharia, *ColBERT*, 2020, on static vectors.)
     """
 
     packages = LocalEmbedder.packages
 
     weight: Annotated[
-        StrictFloat, Field(ge=0, le=1, description="The weight of the similarity; the rank before has the rest.")
+        StrictFloat, Field(ge=0, le=1, description="Weight of the similarity; the previous rank has the rest.")
     ] = 0.5
 
     @property
@@ -118,16 +118,16 @@ class CohereReranker:
     """
 
     remote = True
-    cost = "by the search, as Cohere charges it"
+    cost = "by the search, at Cohere's prices"
 
-    model: Annotated[Name, Shown, Field(description="The model's name.")] = DEFAULT_MODEL
+    model: Annotated[Name, Shown, Field(description="Name of the model.")] = DEFAULT_MODEL
     _: KW_ONLY
     api_key: Annotated[Secret, PythonOnly] = None
     base_url: Annotated[
-        Address | None, Field(description="The address of the service, without credentials; null: Cohere's.")
+        Address | None, Field(description="Address of the service, without credentials; null: Cohere's.")
     ] = None
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="The timeout of one request in seconds.")] = 30.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is retried.")] = 3
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Timeout of a request in seconds.")] = 30.0
+    max_retries: Annotated[Whole, Running, Field(description="Maximum number of retries of a request.")] = 3
 
     @property
     def missing_key(self) -> str | None:
@@ -188,7 +188,7 @@ class CrossEncoderReranker:
     packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
     model: Annotated[
-        str | CrossEncoderModel, name_or_object("predict"), Shown, Field(description="The model's name or folder.")
+        str | CrossEncoderModel, name_or_object("predict"), Shown, Field(description="Name or folder of the model.")
     ]
     _: KW_ONLY
     allow_download: Annotated[StrictBool, Running, Field(description="Download the model if it is missing.")] = False
@@ -212,12 +212,12 @@ class CrossEncoderReranker:
 
     @property
     def extra(self) -> tuple[str, str] | None:
-        """The package that loads a model by its name; an object needs none."""
+        """The package that loads a model by its name; a loaded object needs none."""
         return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
     @property
     def remote(self) -> bool:
-        """If it may download the model."""
+        """Whether it may download the model."""
         return self.allow_download
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int | None = None) -> list[C]:

@@ -1,4 +1,4 @@
-"""The interfaces of retrievers and rerankers, the checks of what they return, and the chunks of a corpus for them."""
+"""Define retrievers and rerankers: their interfaces, the checks of what they return, and the chunks for them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ class Retriever(Protocol[C_co]):
         """The retriever and its settings."""
 
     def index(self, corpus: Corpus) -> None:
-        """Index a corpus, in place of any before."""
+        """Index a corpus, replacing any previous one."""
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[C_co]]]:
-        """Return the k best chunks of each query, best first; fewer where there are fewer."""
+        """Return the k best chunks of each query, best first, or fewer if there are fewer."""
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class Reranker(Protocol):
         """The reranker and its settings."""
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """Return the ``top_k`` best of the chunks, best first; all of them where they are fewer."""
+        """Return the ``top_k`` best of the chunks, best first, or all of them if there are fewer."""
 
 
 DEEPER = 10
@@ -72,7 +72,7 @@ def candidates_for(k: int, fetch_k: int | None) -> int:
 
 
 ChunkPlace = tuple[str, int, int]
-"""A document and a span of characters, or the number of a chunk twice."""
+"""A document and a span of characters; for chunks without positions, the number of the chunk twice."""
 
 
 def place_of(chunk: Chunk | PositionAwareChunk) -> ChunkPlace:
@@ -98,7 +98,7 @@ _MEMBERS = {
 
 
 def check_part(part: object, what: str) -> None:
-    """Raise ``ConfigurationError`` unless the object has the members of one."""
+    """Raise ``ConfigurationError`` unless the object has the members of such a part."""
     members = _MEMBERS[what]
     if isinstance(part, type) or not all(hasattr(part, member) for member in members):
         raise ConfigurationError(f"{preview(repr(part))} is not a {what}: give an object with {', '.join(members)}")
@@ -111,7 +111,7 @@ def check_k(k: int, what: str = "k") -> None:
 
 
 def checked_hits(found: object, queries: int, name: str, kind: type) -> list[list[Hit[Any]]]:
-    """Return what a retriever found as a list of hits for each query, with chunks of this kind.
+    """Check what a retriever returned: a list of hits for each query, with chunks of this kind.
 
     Raises ``ConfigurationError``, naming the retriever, if it is anything else.
     """
@@ -121,7 +121,7 @@ def checked_hits(found: object, queries: int, name: str, kind: type) -> list[lis
             f"{name} returned {preview(repr(found))}: a retriever must return a list of hits for each query"
         )
     if len(lists) != queries:
-        raise ConfigurationError(f"{name} answered {len(lists)} of {queries} queries: return a list for each")
+        raise ConfigurationError(f"{name} returned {len(lists)} of {queries} queries: return a list for each")
     checked = [list(hits) for hits in lists]
     for hit in chain.from_iterable(checked):
         if not isinstance(hit, Hit):
@@ -135,7 +135,7 @@ def checked_hits(found: object, queries: int, name: str, kind: type) -> list[lis
 
 
 def hits_of(ranking: Ranking, chunks: Sequence[C], searches: int) -> list[list[Hit[C]]]:
-    """Return the hits of each of so many searches; the sequence has the chunk of each number."""
+    """Return the hits of each of the ``searches``; the sequence has the chunk of each number."""
     found: list[list[Hit[C]]] = [[] for _ in range(searches)]
     rows = zip(ranking.searches.tolist(), ranking.chunks.tolist(), ranking.scores.tolist(), strict=True)
     for search, chunk, score in rows:
@@ -152,7 +152,7 @@ def rerank(
 ) -> Ranking:
     """Rerank the ``first`` hits of every search (default: all); the others follow, and scores become 1 / rank.
 
-    ``texts`` are those of the searches, ``chunks`` has the chunk of each number. Raises as ``reranked`` does.
+    ``texts`` are the texts of the searches, and ``chunks`` has the chunk of each number. Raises like ``reranked``.
     """
     found = []
     for text, numbers in zip(texts, ranking.by_search(len(texts)), strict=True):
@@ -219,13 +219,14 @@ def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) ->
 def no_chunks(chunker: str, documents: int, skipped: int) -> ConfigurationError:
     """Return the error for a chunker that made no chunks."""
     return ConfigurationError(
-        f"{chunker} made no chunk of {documents} documents ({skipped} were left out because their place is uncertain): "
+        f"{chunker} made no chunks of {documents} documents ({skipped} were left out because their place is "
+        f"uncertain): "
         "check the chunker and the documents"
     )
 
 
 def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:
-    """Return the chunker as the evaluation uses it, in an adapter if it needs one.
+    """Return the chunker, in an adapter if the evaluation needs one.
 
     Raises ``ConfigurationError`` if the object is not a chunker.
     """
@@ -236,7 +237,7 @@ def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chun
 
 
 def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
-    """Return the chunks by document and place, one for each place."""
+    """Return the chunks by document and place, one per place."""
     places: dict[ChunkPlace, PositionAwareChunk] = {}
     for chunk in chunks:
         places.setdefault((chunk.doc_id, chunk.start, chunk.end), chunk)

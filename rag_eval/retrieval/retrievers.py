@@ -1,4 +1,4 @@
-"""Retrievers in Python: by vectors, by words, and several of them fused. They chunk and index a corpus themselves."""
+"""Retrieve in Python: by vectors, by words, or fused. These retrievers chunk and index a corpus themselves."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from rag_eval.types.ids import EvaluationType
 
 
 class ChunkRetriever(ABC, Generic[C]):
-    """A retriever that chunks its corpus, and perhaps reranks; a subclass indexes and searches the chunks.
+    """A retriever that chunks its corpus, and may rerank; a subclass indexes and searches the chunks.
 
     Raises ``ConfigurationError`` if a part is not what it should be, or ``fetch_k`` is below 1.
     """
@@ -69,29 +69,29 @@ class ChunkRetriever(ABC, Generic[C]):
         """The retriever and its settings."""
 
     def index(self, corpus: Corpus) -> None:
-        """Chunk and index a corpus, in place of any before.
+        """Chunk and index a corpus, replacing any previous one.
 
-        Raises ``ConfigurationError`` if there are no chunks, and what the parts raise. The previous index is kept then,
+        Raises ``ConfigurationError`` if there are no chunks, and any error of the parts. The previous index then stays,
         unless the store failed.
         """
         self.index_chunks(cut(self.chunker, corpus, self.evaluation_type))
 
     def index_chunks(self, chunks: list[C]) -> None:
-        """Index chunks, in place of any before."""
+        """Index chunks, replacing any previous ones."""
         self._fill(chunks)
         self._chunks = chunks
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
         """Return the k best chunks of each query.
 
-        Raises ``ConfigurationError`` before ``index``, if k is below 1, and if the store was filled again.
+        Raises ``ConfigurationError`` if there is no index yet, if k is below 1, or if the store was filled again.
         """
         check_k(k)
         chunks = self.indexed_chunks()
         return hits_of(self.ranking([query.text for query in queries], k), chunks, len(queries))
 
     def indexed_chunks(self) -> list[C]:
-        """Return the chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
+        """Return the chunks of the indexed corpus; raises ``ConfigurationError`` if there is none yet."""
         if self._chunks is None:
             raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
         return self._chunks
@@ -189,12 +189,12 @@ class VectorRAGRetriever(ChunkRetriever[C]):
     def _search(self, texts: Sequence[str], k: int) -> Ranking:
         if isinstance(self._store, BuiltInStore) and self._store.filling != self._filled:
             raise ConfigurationError(
-                f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
+                f"the store of {self.name} was since filled with other chunks: give each retriever its own store"
             )
         return self._store.search_many(embed_queries(self._embedder, texts), k)
 
     def scoring(self, texts: Sequence[str]) -> VectorScoring | None:
-        """Return the cosine similarities of all chunks; None with a reranker, which scores its hits alone.
+        """Return the cosine similarities of all chunks; None with a reranker, which scores only its hits.
 
         The chunks are embedded again if the store does not return their vectors.
         """

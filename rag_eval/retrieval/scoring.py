@@ -1,4 +1,4 @@
-"""The scores of any chunk, and their mean and deviation over all chunks.
+"""Compute the scores of any chunk, and their mean and deviation over all chunks.
 
 Sums are exact: scores and vectors are first rounded to multiples of a small step, whose sums do not depend on their
 order. So every store and every number of shards gives the same moments, bit for bit.
@@ -46,12 +46,12 @@ def moments_of(scores: Scores) -> Moments:
     step = math.frexp(float(np.abs(scores).max(initial=0)))[1] - SCORE_BITS
     whole = np.rint(np.ldexp(scores[scores != 0], -step)).astype(np.int64)
     count, total, squares = max(1, len(scores)), int(whole.sum()), int((whole * whole).sum())
-    variance = (count * squares - total * total) / (count * count)  # of Python integers, which have no limit
+    variance = (count * squares - total * total) / (count * count)  # Python integers have no limit
     return Moments(math.ldexp(total / count, step), math.ldexp(math.sqrt(variance), step))
 
 
 VECTOR_BITS = 15
-"""Components are rounded to 2⁻¹⁵. A product of two has 30 bits, so that sums over 2²³ vectors are exact in float64."""
+"""Rounding of components, to 2⁻¹⁵. A product of two has 30 bits, so that sums over 2²³ vectors are exact in float64."""
 VECTORS_AT_ONCE = 2**14
 
 
@@ -68,7 +68,7 @@ class VectorSums:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[Vectors, Numbers]]) -> "VectorSums":
-        """Sum up unit vectors, each so many times; raises ``TableError`` without vectors."""
+        """Sum unit vectors, each multiplied by its count; raises ``TableError`` without vectors."""
         step = VECTORS_AT_ONCE
         some = (
             cls._of_some(vectors[begin : begin + step], times[begin : begin + step])
@@ -125,12 +125,12 @@ class VectorSums:
 
 
 MOST_HELD = 2**24
-"""Vectors with at most so many numbers together are read once and stay in memory."""
+"""Maximum number of components that stay in memory; larger sets of vectors are read again."""
 
 
 @dataclass(frozen=True)
 class VectorScoring:
-    """Cosine similarities to the searches' unit vectors, whatever the store is.
+    """Cosine similarities to the searches' unit vectors, for any store.
 
     ``vectors`` returns the unit vectors of chunks by number; there are ``count`` chunks.
     """
@@ -157,7 +157,7 @@ class VectorScoring:
 
 @dataclass(frozen=True)
 class Renumbered:
-    """A scoring under other numbers: ``rows`` has the scoring's number of each chunk, -1 if it does not have it."""
+    """A scoring with other chunk numbers: ``rows`` has the scoring's number of each chunk, or -1."""
 
     scoring: Scoring
     rows: Numbers

@@ -1,4 +1,4 @@
-"""The searches of a benchmark: by vectors, by words, by a user's retriever, or by several of them fused."""
+"""Define the searches of a benchmark: by vectors, by words, by a user's retriever, or fused."""
 
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
@@ -17,30 +17,30 @@ from rag_eval.retrieval.tokenizers import Tokenizer, WordTokenizer
 
 @part
 class VectorSearch:
-    """The chunks whose vectors are nearest to the query's, by the embedder and the store."""
+    """Finds the chunks whose vectors are nearest to the query's, with an embedder and a store."""
 
 
 @part
 class WordSearch:
-    """The chunks that share the most words with the query, by BM25 with the statistics of all chunks."""
+    """Finds the chunks that share the most words with the query, by BM25 over the statistics of all chunks."""
 
-    k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
-    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
+    k1: Annotated[StrictFloat, Field(ge=0, description="How much repetitions of a word count.")] = 1.5
+    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much the length of a chunk counts.")] = 0.75
     _: KW_ONLY
-    tokenizer: Annotated[Tokenizer, PartOf(TOKENIZER), Field(description="Splits a text into words.")] = Field(
+    tokenizer: Annotated[Tokenizer, PartOf(TOKENIZER), Field(description="How to split a text into words.")] = Field(
         default_factory=WordTokenizer
     )
 
 
 @part
 class HybridSearch:
-    """Several retrievers, fused."""
+    """Fuses the rankings of several retrievers."""
 
     _: KW_ONLY
-    retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="The retrievers to fuse, two or more.")] = (
+    retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="Retrievers to fuse, at least two.")] = (
         Field(default_factory=lambda: [VectorSearch(), WordSearch()])
     )
-    fusion: Annotated[Fusion, PartOf(FUSION), Field(description="How the rankings are fused.")] = Field(
+    fusion: Annotated[Fusion, PartOf(FUSION), Field(description="How to fuse the rankings.")] = Field(
         default_factory=ZScoreFusion
     )
 

@@ -1,4 +1,4 @@
-"""Selection: which chunks a search may find, and which of its hits are kept.
+"""Select which chunks a search may find, and which of its hits are kept.
 
 A filter maps fields of the documents' metadata to conditions, all of which must hold::
 
@@ -60,7 +60,7 @@ _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"
 
 
 def checked_filter(filter_: object) -> dict[str, Condition]:
-    """Return a filter with dates as text; raises ``ValueError`` if it is none."""
+    """Return a filter with dates as text; raises ``ValueError`` if it is not a filter."""
     if not isinstance(filter_, Mapping) or not filter_:
         raise ValueError(f"expected fields with the values they must have, found {value_in_words(filter_)}")
     return {str(field): _checked_condition(str(field), condition) for field, condition in filter_.items()}
@@ -115,34 +115,34 @@ Where = Annotated[
 
 @part
 class Selection:
-    """Filters chunks by their documents' metadata, and drops hits by their scores and if they repeat a better one.
+    """Filters chunks by the metadata of their documents, and drops hits with low scores or near-duplicates.
 
     Raises ``ConfigurationError`` without a setting.
     """
 
     _: KW_ONLY
-    where: Annotated[Where, Field(description="The metadata that a document must have to be searched.")] = None
+    where: Annotated[Where, Field(description="Metadata that a document must have to be searched.")] = None
     metadata: Annotated[
         Path | None,
         AfterValidator(_check_table),
-        Field(description="A table of more metadata: CSV, JSON lines or Parquet, with a column doc_id."),
+        Field(description="Table of further metadata: CSV, JSON lines or Parquet, with a column doc_id."),
     ] = None
-    query_filters: Annotated[StrictBool, Field(description="Apply the filter in a question's metadata too.")] = False
+    query_filters: Annotated[StrictBool, Field(description="Also apply the filter in a question's metadata.")] = False
     score_threshold: Annotated[
-        StrictFloat | None, Field(description="The lowest score of a hit, on the scale of the retrieval.")
+        StrictFloat | None, Field(description="Minimum score of a hit, on the scale of the retrieval.")
     ] = None
     near_duplicates: Annotated[
         StrictFloat | None,
-        Field(gt=0, le=1, description="Drop a hit that is at least this similar to a better one."),
+        Field(gt=0, le=1, description="Drop hits that are at least this similar to a better hit."),
     ] = None
     fetch_k: Annotated[
-        OptionalCount, Field(description="The number of candidates to fetch; null: as in the benchmark.")
+        OptionalCount, Field(description="Number of candidates to fetch; null: as in the benchmark.")
     ] = None
 
     def __post_init__(self) -> None:
         if not (self.filters or self.cuts or self.fetch_k):
             settings = ["where", "query_filters", "score_threshold", "near_duplicates", "fetch_k"]
-            raise ConfigurationError(f"a selection needs something to select by: {choices(settings)}")
+            raise ConfigurationError(f"a selection needs at least one setting: {choices(settings)}")
         if self.metadata is not None and not self.filters:
             raise ConfigurationError("a selection has metadata but no filter: give where")
 
@@ -156,7 +156,7 @@ class Selection:
 
     @property
     def identity(self) -> str | None:
-        """The digest of its table of metadata; raises ``ConfigurationError`` if that cannot be read."""
+        """The digest of the metadata table; raises ``ConfigurationError`` if it cannot be read."""
         try:
             return None if self.metadata is None else file_sha256(self.metadata)
         except OSError as error:
@@ -166,7 +166,7 @@ class Selection:
 
     @property
     def label(self) -> str:
-        """The settings, with the table by the name of its file."""
+        """The settings, with the file name of the metadata table."""
         settings = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "_"}
         settings |= {"metadata": self.metadata and self.metadata.name, "query_filters": self.query_filters or None}
         where = settings.pop("where")
@@ -238,7 +238,7 @@ def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping
         found.append({field: _values(value, field, document.id) for field, value in fields.items()})
     if table and len(unknown) == len(found):
         raise ConfigurationError(
-            f"the metadata have no row for any document: they have {preview(min(table))}, the corpus has "
+            f"the metadata table has no row for any document: it has {preview(min(table))}, the corpus has "
             f"{preview(unknown[0])}; {DOC_ID} is a document's path in the corpus"
         )
     return found
@@ -259,7 +259,7 @@ def _front_matter(document: Document) -> dict[str, object]:
     except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:  # a tag that does not fit its value
         reason = getattr(error, "problem", None) or str(error)
         raise ConfigurationError(
-            f"the front matter of {document.id!r} is not YAML ({reason}): correct it, or filter by nothing"
+            f"the front matter of {document.id!r} is not YAML ({reason}): correct it, or remove the filters"
         ) from None
 
 
@@ -319,13 +319,14 @@ def _comparisons(condition: Condition) -> list[tuple[str, list[Value]]]:
 
 
 FILTER = "filter"
-"""The key of a question's filter in its metadata."""
+"""Key of a question's filter in its metadata."""
 
 
 def search_filters(selection: Selection, queries: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, str | None]:
     """Return the filters of every question, given by its id and metadata, as JSON; None for no filter.
 
-    Raises ``ConfigurationError`` if a question's filter is none, or if none has one despite ``query_filters``.
+    Raises ``ConfigurationError`` if a question's filter is invalid, or if no question has one despite
+    ``query_filters``.
     """
     found: dict[str, str | None] = {}
     count = 0
@@ -354,7 +355,7 @@ def allowed_documents(filters: Iterable[str], documents: Documents, selection: S
     ids, metadata = list(by_id(documents)), document_metadata(by_id(documents).values(), table)
     if selection.where is not None and not matching(selection.where, ids, metadata):
         raise ConfigurationError(
-            f"where={shown(selection.where)} matches none of {len(ids)} documents: give what some of them have"
+            f"where={shown(selection.where)} matches none of {len(ids)} documents: use values that some of them have"
         )
     rows = []
     for condition in filters:
@@ -364,7 +365,7 @@ def allowed_documents(filters: Iterable[str], documents: Documents, selection: S
 
 
 def where_in_words(selection: Selection, corpus: Corpus, truth: Sequence[TokenLevelGroundTruth]) -> str:
-    """Return how many documents ``where`` leaves, and for how many questions nothing relevant; empty without it.
+    """Describe how many documents ``where`` leaves, and how many questions lose all evidence; empty without it.
 
     Raises as ``allowed_documents``.
     """
@@ -399,19 +400,19 @@ class Eligible:
         return cls(groups)
 
     def search(self, count: int, search: Callable[[Numbers, Mask | None], Ranking]) -> Ranking:
-        """Return what the first ``count`` searches find, one call for each group."""
+        """Return the hits of the first ``count`` searches, with one call for each group."""
         parts = [(numbers[numbers < count], mask) for numbers, mask in self.groups]
         return Ranking.joined([(numbers, search(numbers, mask)) for numbers, mask in parts])
 
     def lacking(self, ranking: Ranking, depth: int) -> int:
-        """Return the number of filtered searches that found fewer chunks than there are, up to ``depth``."""
+        """Return how many filtered searches found fewer chunks than available, up to ``depth``."""
         masks = [(numbers, int(mask.sum())) for numbers, mask in self.groups if mask is not None]
         found = np.bincount(ranking.searches, minlength=sum(len(numbers) for numbers, _ in self.groups))
         return int(sum((found[numbers] < min(depth, count)).sum() for numbers, count in masks))
 
 
 SHINGLE = 3
-"""The number of consecutive words that are compared."""
+"""Number of consecutive words that are compared."""
 
 
 def shingles(text: str) -> frozenset[tuple[str, ...]]:
@@ -421,7 +422,7 @@ def shingles(text: str) -> frozenset[tuple[str, ...]]:
 
 
 def repeated(texts: Sequence[frozenset[tuple[str, ...]]], similarity: float) -> list[bool]:
-    """Return for each hit, best first, whether it repeats a better one that is kept.
+    """Return for each hit, best first, whether it repeats a better hit that is kept.
 
     The similarity of two texts is the share of their runs of three words that both have, |A ∩ B| / |A ∪ B|.
     """
@@ -437,7 +438,7 @@ def repeated(texts: Sequence[frozenset[tuple[str, ...]]], similarity: float) -> 
 
 
 def selected(selection: Selection, ranking: Ranking, searches: int, texts: Callable[[int], str]) -> Ranking:
-    """Return the hits that reach the threshold and repeat no better one; ``texts`` returns the text of a chunk."""
+    """Return the hits that reach the threshold and are not near-duplicates; ``texts`` returns the text of a chunk."""
     if selection.score_threshold is not None:
         ranking = ranking.where(ranking.scores >= selection.score_threshold)
     if selection.near_duplicates is None:

@@ -1,4 +1,4 @@
-"""Whole retrieval systems that already exist: their answers are located in the documents."""
+"""Use whole retrieval systems that already exist: their answers are located in the documents."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ _ACCEPTED = (
 )
 _DOCUMENT = ("doc_id", "source", "file_path", "file_name", "path")
 _START = ("start", "start_index", "split_idx_start", "start_char_idx")
-"""The keys of the document and the start in the metadata of other libraries' documents."""
+"""Metadata keys of the document and the start in other libraries' documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemAnswer:
-    """An answer of a system: its place, or why it has none, its text, and its score if there is one."""
+    """A system's answer: its place, or why it has none, its text, and its score if there is one."""
 
     span: CharacterSpan | None
     text: str
@@ -41,9 +41,9 @@ class AnswerReader:
     """Reads the answers of a system and locates them in the documents.
 
     An answer is (doc_id, start, end), a span, a chunk, a mapping with ``doc_id``, ``start`` and ``end``, or a text: a
-    string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. A text with a
-    place must be there. A text without one is located verbatim, or else ignoring whitespace, Unicode form and quotes:
-    at the first place, by document and start, that no earlier answer to the question has.
+    string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. If a text has a
+    place, the document must have the text there. Otherwise, it is located verbatim, or else ignoring whitespace,
+    Unicode form and quotes, at the first place, by document and start, that no earlier answer to the question has.
     """
 
     def __init__(self, name: str, documents: Iterable[Document]) -> None:
@@ -96,7 +96,7 @@ class AnswerReader:
         return None if score is None else float(score)
 
     def _fields(self, answer: object) -> Mapping[str, object]:
-        """Return an answer as a mapping; empty if it is none."""
+        """Return an answer as a mapping; empty if it is not one."""
         if isinstance(answer, Mapping):
             return answer
         if isinstance(answer, str):
@@ -112,7 +112,7 @@ class AnswerReader:
         return self._foreign_fields(answer)
 
     def _foreign_fields(self, answer: object) -> Mapping[str, object]:
-        """Read a document or node of another library; a start counts if its text is there."""
+        """Read a document or node of another library; a start counts only if its text is there."""
         text, metadata = text_of(answer), metadata_of(answer)
         if text is None:
             return {}
@@ -180,7 +180,7 @@ class System(Protocol):
 
 
 class CallableRetriever:
-    """Any function ``search(query, k)``, or object that can be searched, as a retriever of places.
+    """Wraps any function ``search(query, k)``, or object that can be searched, as a retriever of places.
 
     ``AnswerReader`` says what it may return; texts that are not in the corpus are left out with a
     ``SkippedChunkWarning`` and counted in ``unplaced``. A hit's score is 1 / rank. Coroutines are awaited.
@@ -198,7 +198,7 @@ class CallableRetriever:
 
     @property
     def name(self) -> str:
-        """The given name, or that of the function."""
+        """The given name, or the name of the function."""
         return self._system.name
 
     def index(self, corpus: Corpus) -> None:
@@ -209,8 +209,8 @@ class CallableRetriever:
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
         """Return the first k answers of the system to each query.
 
-        Raises ``SpanError`` if a place is not in the corpus or has another text, and ``ConfigurationError`` before
-        ``index``, if k is below 1, or on an answer of another kind.
+        Raises ``SpanError`` if a place is not in the corpus or has another text, and ``ConfigurationError`` if there is
+        no index yet, k is below 1, or an answer is of another kind.
         """
         check_k(k)
         if self._reader is None:
@@ -236,7 +236,7 @@ def _is_whole(number: object) -> TypeGuard[int]:
 
 
 def _starts(content: str, text: str) -> Iterator[int]:
-    """Return the places where the text starts."""
+    """Return the positions where the text starts."""
     start = content.find(text) if text else -1
     while start >= 0:
         yield start

@@ -1,4 +1,4 @@
-"""Tokenizers of BM25: the words of a text, their stems, or by a user's function."""
+"""Tokenize for BM25: the words of a text, their stems, or a user's function."""
 
 import re
 import threading
@@ -26,8 +26,8 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, without case, in one Unicode form; Chinese, Japanese, Thai and the like as pairs."""
-    if text.isascii():  # most texts; the rules below give the same
+    """Return the words of a text, case-folded and in one Unicode form; Chinese, Japanese and Thai as pairs."""
+    if text.isascii():  # most texts; the rules below give the same result
         return _ASCII_WORD.findall(text.lower())
     normalised = unicodedata.normalize("NFKC", text).casefold()
     found: list[str] = _WORD.findall(normalised)
@@ -43,11 +43,11 @@ def words(text: str) -> list[str]:
 
 
 RUN = 3
-"""So many consecutive words that are in another text too are copied from it."""
+"""Minimum number of consecutive words shared with another text that count as copied."""
 
 
 def leakage(question: str, *excerpts: str) -> float:
-    """Return the share, 0 to 1, of the question's words in runs of three or more that an excerpt has too.
+    """Return the share, 0 to 1, of the question's words in runs of three or more that an excerpt also has.
 
     0 for a question without words. Scripts without spaces count pairs of characters as words.
     """
@@ -59,7 +59,7 @@ def leakage(question: str, *excerpts: str) -> float:
 
 
 LEAKAGE_KINDS = {"none": 0.0, "up to 25 %": 0.25, "25 to 50 %": 0.5, "more than 50 %": 1.0}
-"""The kinds of questions by the share of their words that is copied, with the largest share."""
+"""Kinds of questions by the share of their words that is copied, with the upper limit of the share."""
 
 
 def leakage_kind(share: float) -> str:
@@ -71,12 +71,12 @@ class Tokenizer(Protocol):
     """Splits a text into words."""
 
     def words(self, text: str) -> list[str]:
-        """Return the words, in their order."""
+        """Return the words, in order."""
 
 
 @part
 class WordTokenizer:
-    """Runs of letters and digits, without case, in one Unicode form; Chinese, Japanese, Thai and the like as pairs."""
+    """Runs of letters and digits, case-folded and in one Unicode form; Chinese, Japanese and Thai as pairs."""
 
     def words(self, text: str) -> list[str]:
         return words(text)
@@ -84,18 +84,18 @@ class WordTokenizer:
 
 @cache
 def stop_words() -> dict[str, frozenset[str]]:
-    """Return the stop words of each language, as ``words`` writes them: articles, pronouns, auxiliaries."""
+    """Return the stop words of each language, as written by ``words``: articles, pronouns, auxiliaries."""
     lines = resources.files("rag_eval.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
     return {language: frozenset(listed.split()) for language, _, listed in (line.partition(":") for line in lines)}
 
 
-# A stemmer has state, and configurations that run in parallel share a tokenizer.
+# A stemmer has state, and parallel configurations share a tokenizer.
 _stemming = threading.Lock()
 
 
 @part
 class StemmedTokenizer:
-    """The stems of the words by a language's Snowball stemmer, without stop words (extra ``stemming``).
+    """Stems of words by a language's Snowball stemmer, without stop words (extra ``stemming``).
 
     Raises ``ConfigurationError`` on a language without a stemmer, or without stop words unless they are kept.
     """
@@ -103,7 +103,7 @@ class StemmedTokenizer:
     extra = ("stemming", "snowballstemmer")
     packages = ("snowballstemmer",)
 
-    language: Annotated[Name, Shown, Field(description="The language's English name, such as german.")] = "english"
+    language: Annotated[Name, Shown, Field(description="English name of the language, such as german.")] = "english"
     stop_words: Annotated[StrictBool, Field(description="Omit stop words.")] = True
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A small corpus with hand-checked ground truth, to try things on."""
+"""A small corpus with hand-checked ground truth, for trying things out."""
 
 from pathlib import Path
 

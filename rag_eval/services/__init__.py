@@ -1,1 +1,1 @@
-"""Remote services: LangSmith and orq.ai."""
+"""Connect to remote services: LangSmith and orq.ai."""

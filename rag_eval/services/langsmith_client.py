@@ -1,4 +1,4 @@
-"""Call LangSmith with time-outs and retries, and report failures without the key."""
+"""Call LangSmith with timeouts and retries, and report failures without the key."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def has_langsmith_key() -> bool:
 def langsmith_client(
     api_key: str | None = None, endpoint: str | None = None, *, timeout_seconds: float = 30.0, **options: Any
 ) -> "Client":
-    """Return a client for a LangSmith server; ``close()`` it to send what is waiting and end its threads.
+    """Return a client for a LangSmith server; ``close()`` sends pending data and ends its threads.
 
     It uploads runs and feedback in the background, and only logs failures or passes them to ``tracing_error_callback``.
 
@@ -42,7 +42,7 @@ def langsmith_client(
     """
     key, url = langsmith_access(api_key, endpoint)
     if timeout_seconds <= 0:
-        raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
+        raise ConfigurationError(f"the timeout for LangSmith is {timeout_seconds} seconds: use more than 0")
     from langsmith import Client
 
     waits = {"timeout_ms": max(1, round(timeout_seconds * 1000))}
@@ -58,7 +58,7 @@ def langsmith_access(api_key: str | None = None, endpoint: str | None = None) ->
         raise ConfigurationError("the key for LangSmith has invalid characters: check LANGSMITH_API_KEY")
     url = endpoint or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
     if not url.startswith(("http://", "https://")):
-        # A password may be before the host, and a key after it.
+        # A password may precede the host, and a key may follow it.
         host = re.split(r"[/?#]", url.split("://")[-1].rpartition("@")[2])[0]
         raise ConfigurationError(
             f"the LangSmith endpoint at {preview(host)} is not a web address: start it with http:// or https://"
@@ -96,7 +96,7 @@ class LangSmithService:
                 info=info,
             )
 
-        # A host that does not exist is given up soon.
+        # Give up quickly on a host that does not exist.
         brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
         with closing(cls(client({}), brief)) as probe:
             info = probe.ask("LangSmith cannot be used", _info)
@@ -115,7 +115,7 @@ class LangSmithService:
         def attempt(_seconds_left: float) -> T | Failure:
             try:
                 return call(self.client)
-            except (LangSmithError, RequestException, ValueError, TypeError) as error:  # also invalid answers
+            except (LangSmithError, RequestException, ValueError, TypeError) as error:  # invalid answers, too
                 return _failure(error)
 
         answer = self._patience.run(attempt, threading.Event())
@@ -144,7 +144,7 @@ def _info(client: "Client") -> dict[str, object]:
 
 
 def _failure(error: Exception) -> Failure:
-    """Return the reason of a failed call, without the SDK's message, which has a part of the key."""
+    """Return the reason of a failed call, without the SDK's message, which contains a part of the key."""
     import requests
     from langsmith.utils import LangSmithConnectionError
 

@@ -94,11 +94,11 @@ def _query_of(example: "Example") -> Query:
 
 
 def _metadata_of(example: "Example") -> dict[str, object]:
-    """Return the metadata of the outputs and of the example, in snake_case, which wins over camelCase."""
+    """Return the metadata of the outputs and of the example, in snake_case, which takes precedence over camelCase."""
     of_outputs = (example.outputs or {}).get("metadata")
     spelled = (dict(of_outputs) if isinstance(of_outputs, Mapping) else {}) | dict(example.metadata or {})
     metadata = {METADATA_SPELLINGS[key]: spelled.pop(key) for key in METADATA_SPELLINGS if key in spelled} | spelled
-    if metadata.get("dataset_split") == DEFAULT_SPLIT:  # which LangSmith gives every example
+    if metadata.get("dataset_split") == DEFAULT_SPLIT:  # LangSmith gives it to every example
         del metadata["dataset_split"]
     return metadata
 
@@ -145,7 +145,7 @@ def as_span(item: object) -> CharacterSpan:
 
 
 def span_and_alternatives(item: object) -> list[CharacterSpan]:
-    """Return the span of a record with its alternatives, or [] if it has none and may have a shape of the user's."""
+    """Return the span of a record with its alternatives; [] if it has none, because users may have other shapes."""
     if not isinstance(item, Mapping) or not item.get("alternatives"):
         return []
     return [member.span() for member in SpanOutput.model_validate(item).members]
@@ -236,7 +236,7 @@ def match_queries(
 ) -> "tuple[list[Example | None], list[Example]]":
     """Return the example of each query, or None, and the other examples.
 
-    Examples from elsewhere have no id of ours and are matched by text. The second example of a query is one of the
+    Examples created elsewhere have no id of ours and are matched by text. A second example of a query counts among the
     others. Raises ``GroundTruthError`` for an example without a query.
     """
     by_id: dict[str, Example] = {}
@@ -258,7 +258,7 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
     for example in examples:
         if not has_truth(example, wanted) and has_truth(example, other):
             raise GroundTruthError(
-                f"the LangSmith dataset {dataset_name!r} holds {other} ground truth "
+                f"the LangSmith dataset {dataset_name!r} has {other} ground truth "
                 f"({preview(', '.join(example.outputs or {}))}) and the evaluation is {wanted}: "
                 "use the one that fits the other"
             )
@@ -369,7 +369,7 @@ def _changes(
             created.append({"id": uuid4(), **sent})
             continue
         existing = dict(example.metadata or {})
-        split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own
+        split = {key: existing[key] for key in ("dataset_split",) if key in existing}  # LangSmith's own key
         wanted = {**record, "metadata": {**record["metadata"], **split}}
         if wanted != {"inputs": example.inputs, "outputs": example.outputs, "metadata": existing}:
             updated.append({"id": example.id, **wanted})
@@ -377,7 +377,7 @@ def _changes(
 
 
 def _dataset_for(service: LangSmithService, name: str, level: EvaluationType, digest: str) -> "Dataset":
-    """Return the dataset of this name, which is created if it does not exist."""
+    """Return the dataset of this name, and create it if it does not exist."""
     dataset = find_dataset(service, name) or _create(service, name, level, digest)
     if dataset.data_type is not None and dataset.data_type.value != "kv":
         raise GroundTruthError(
@@ -415,7 +415,7 @@ def _write(
     from langsmith.utils import LangSmithConflictError
 
     def create(batch: Sequence[Any], client: "Client") -> None:
-        with suppress(LangSmithConflictError):  # the ids are new: the answer to an earlier attempt was lost
+        with suppress(LangSmithConflictError):  # the ids are new, so the answer to an earlier attempt was lost
             client.create_examples(dataset_id=dataset.id, examples=batch)
 
     def update(batch: Sequence[Any], client: "Client") -> None:

@@ -1,7 +1,7 @@
 """Publish results as LangSmith experiments.
 
-Ids are derived from the results, and times are theirs, so that publishing again completes an experiment that was cut
-short and creates no duplicates.
+Ids and times come from the results, so that publishing again completes an interrupted experiment and creates no
+duplicates.
 """
 
 import json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAMESPACE = UUID("6b0f2f54-4c1e-5d0a-9a53-0c2d1f6f7c11")
 REQUEST_RECORDS = 200
 REQUEST_BYTES = 4_000_000
-SCORE_DIGITS = 4  # what LangSmith keeps, and its SDK sends
+SCORE_DIGITS = 4  # limits of LangSmith, and of its SDK
 SELECTED = "?selectedSessions="
 
 Parts = list[tuple[str, bytes]]
@@ -44,7 +44,7 @@ def service_id(*names: str) -> UUID:
 
 
 def comparison_url(urls: Sequence[str]) -> str:
-    """Return the address where LangSmith compares experiments on one dataset, given by their addresses."""
+    """Return the address where LangSmith compares experiments on one dataset, given their addresses."""
     page, ids = urls[0].partition(SELECTED)[0], [url.partition(SELECTED)[2] for url in urls]
     return f"{page}{SELECTED}{'%2C'.join(ids)}"
 
@@ -111,7 +111,7 @@ class ExperimentUpload:
 
     @property
     def unique_name(self) -> str:
-        """The name under which LangSmith lists it."""
+        """The name under which LangSmith lists the experiment."""
         return f"{self.name} {self.id.hex[:8]}"
 
     def id_of(self, *names: str) -> UUID:
@@ -122,7 +122,7 @@ class ExperimentUpload:
 def matched_rows(
     examples: "Sequence[Example]", outcomes: Sequence[RowOutcome], dataset: str
 ) -> "list[tuple[Example, RowOutcome]]":
-    """Return the outcomes that have an example with it; raises ``GroundTruthError`` if there are none."""
+    """Return the outcomes that have an example, paired with it; raises ``GroundTruthError`` if there are none."""
     matches, _ = match_queries(examples, [(row.id, row.text) for row in outcomes], dataset)
     rows = [(example, row) for example, row in zip(matches, outcomes, strict=True) if example is not None]
     if not rows:
@@ -145,7 +145,7 @@ def publish_experiment(service: LangSmithService, experiment: ExperimentUpload) 
     scores = [parts for example, row in experiment.rows for parts in _score_parts(example, row, project.id, experiment)]
     for batch in [*_requests(runs), *_requests(scores)]:
         if not service.ask(problem, partial(_ingest, batch)):
-            # LangSmith has some of the records from an earlier attempt, and does not say which.
+            # LangSmith has some of the records from an earlier attempt, and does not tell which.
             for parts in batch:
                 service.ask(problem, partial(_ingest, [parts]))
     service.ask(problem, lambda client: client.update_project(project.id, end_time=datetime.now(UTC)))
@@ -216,7 +216,7 @@ def _score_parts(
 
 
 def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
-    """Send records in one request; return False if LangSmith has one of them already."""
+    """Send records in one request; return False if LangSmith already has one of them."""
     from langsmith.utils import LangSmithConflictError
 
     files = [

@@ -42,7 +42,7 @@ def pull_truth(service: LangSmithService, dataset_name: str, level: EvaluationTy
     if len(kinds) != 1:
         problem = "both token-level and chunk-level" if kinds else "neither token-level nor chunk-level"
         raise GroundTruthError(
-            f"the LangSmith dataset {dataset_name!r} holds {problem} ground truth: its examples need "
+            f"the LangSmith dataset {dataset_name!r} has {problem} ground truth: its examples need "
             "outputs.relevant_spans, or all of them outputs.relevant_chunk_ids"
         )
     truth: GroundTruth
@@ -74,7 +74,7 @@ def read_langsmith(dataset_name: str) -> ImportedTruth:
 class LangSmithTruth:
     """A LangSmith dataset, pulled by every run; the key is read from LANGSMITH_API_KEY."""
 
-    dataset: Annotated[Name, Shown] = Field(description="The name of the dataset.")
+    dataset: Annotated[Name, Shown] = Field(description="Name of the dataset.")
 
     remote: ClassVar[bool] = True
 
@@ -88,7 +88,7 @@ class LangSmithTruth:
         return f"the questions of the LangSmith dataset {self.dataset!r} are pulled when it runs"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """Pull the dataset; raises as ``read_langsmith`` does."""
+        """Pull the dataset; raises like ``read_langsmith``."""
         with closing(LangSmithService.connect()) as service:
             truth = pull_truth(service, self.dataset, level)
         return Observed(data_sha256(truth_text(truth)), truth)

@@ -20,14 +20,14 @@ KEY, ADDRESS = "ORQ_API_KEY", "ORQ_BASE_URL"
 RECEIVE = "/v2/spreadsheets/evaluations/receive"
 REFUSED = {400, 413, 415, 422}
 CONNECT_SECONDS = 4.0
-"""Short enough for all attempts of the default retries to reach a host that does not answer."""
+"""Short enough for all attempts of the default retries, even if the host does not answer."""
 
 
 class OrqSettings(Settings):
     """The address of orq.ai, and how long a request may take."""
 
     endpoint: Address = "https://my.orq.ai"
-    timeout: float = Field(default=30.0, gt=0, description="Seconds a request may take.")
+    timeout: float = Field(default=30.0, gt=0, description="Timeout of a request in seconds.")
 
 
 def post_experiment(
@@ -69,7 +69,7 @@ def post_experiment(
     try:
         url = answer.json().get("experiment_url")
     except (ValueError, AttributeError):
-        # It took the results: sending them again might create a second experiment.
+        # orq.ai has accepted the results: sending them again might create a second experiment.
         return "sent, but the answer is not a JSON object: check the address"
     return str(url) if url else "sent"
 

@@ -1,1 +1,1 @@
-"""How sure a figure is: intervals over documents, paired tests, and the configurations that may be the best."""
+"""Quantify certainty: intervals over documents, paired tests, and the configurations that may be the best."""

@@ -1,4 +1,4 @@
-"""Answers to questions that nothing answers, and the score threshold that keeps them rare.
+"""Measure answers to unanswerable questions, and find the score threshold that keeps them rare.
 
 A question is answered if its best hit reaches a threshold, the ``score_threshold`` of a selection. Answering a question
 that is declared unanswerable is a false hit.
@@ -14,7 +14,7 @@ from rag_eval.metrics.metric import Values
 from rag_eval.stats.intervals import beta_interval, share_interval
 
 NO_THRESHOLD = -float(np.finfo(np.float64).max)
-"""Below every score."""
+"""A threshold below every score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def score_threshold(answerable: Values, unanswerable: Values, rate: float) -> Sc
 
     Args:
         answerable: The best score of every answerable question, -inf without a hit.
-        unanswerable: The same of the unanswerable questions.
+        unanswerable: The same for the unanswerable questions.
         rate: The false-hit rate.
 
     Returns:
@@ -85,7 +85,7 @@ def score_threshold(answerable: Values, unanswerable: Values, rate: float) -> Sc
 
 
 def _between(low: float, high: float) -> float:
-    """Return the shortest number that is more than ``low`` and ``high`` at most."""
+    """Return the shortest decimal number above ``low`` and at most ``high``."""
     if math.isinf(low):
         return NO_THRESHOLD
     size = math.floor(math.log10(abs(low) or (high if math.isfinite(high) else 1.0)))

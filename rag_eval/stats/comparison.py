@@ -20,7 +20,7 @@ from rag_eval.stats.significance import (
 )
 
 EQUAL_WITHIN = 1e-9
-"""Means that differ by less are equal: rounding of sums in another order."""
+"""Means that differ by less are equal, because sums in another order round differently."""
 
 
 def best_first(means: Sequence[float], *, higher_is_better: bool = True) -> list[int]:
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether every query scores the same."""
+        """Whether every query scores the same in both."""
         return not (self.better or self.worse)
 
 
@@ -156,8 +156,8 @@ def rank(
     comparisons, which is enough for the group to hold the truly best configuration with 95 % confidence, although the
     first is chosen by the same scores: whichever configuration comes first, the truly best is left out only when one
     of the others beats it significantly, and there are as many of them as there are comparisons (J. Hsu, "Multiple
-    Comparisons", 1996, on comparisons with the best). Holm's steps ask for less than Bonferroni's, but the tests are
-    two-sided where only one side can leave the best out: in simulations it is left out in 3 % at most.
+    Comparisons", 1996, on comparisons with the best). Holm's steps are less strict than Bonferroni's, but the tests are
+    two-sided although only one side can leave the best out: in simulations it is left out in at most 3 % of cases.
     """
     order = best_first(scores.values.mean(axis=1).tolist(), higher_is_better=higher_is_better)
     ranked = scores.subset([scores.names[row] for row in order])
@@ -175,7 +175,7 @@ def rank(
     for name, estimate, comparison, share in zip(others.names, estimates[1:], compared, shares[1:], strict=True):
         placed.append(Placed(name, estimate, comparison, not is_significant(comparison.p_adjusted), share))
     if too_alike(placed):
-        # A few differences that all favour the first favour it in every resample.
+        # If a few differences all favour the first, they favour it in every resample.
         placed = [replace(rival, probability=None) if rival.among_best else rival for rival in placed]
     return placed
 
@@ -219,7 +219,7 @@ def near_best(
 
     The share of joint resamples of the units in which it is, each resample's strays from the observed means widened as
     for an interval: by √(n / (n - 1)), and by as much as Student's distribution with n - 1 degrees is wider than the
-    normal one. The first of many is first by luck too, so those close to it are ``_drawn_together``.
+    normal one. The first of many is partly lucky, so means close to it are ``_drawn_together``.
     """
     units, sign = scores.units, 1 if higher_is_better else -1
     observed = sign * scores.values.mean(axis=1)
@@ -234,7 +234,7 @@ def near_best(
 
 
 CLOSE_ERRORS = 1.5
-"""Means are close to the first within so many standard errors of the difference."""
+"""Number of standard errors of the difference within which means are close to the first."""
 
 _SPREADS = np.geomspace(1, 40, 60)
 
@@ -252,7 +252,7 @@ def _drawn_together(observed: Values, strays: Values, near: float, rng: np.rando
     variances, along = np.maximum(variances, ROUNDING**2), (observed - centre) @ axes
     spreads = (near * _SPREADS) ** 2
     wide = spreads[:, None] + variances
-    # One axis, that of all together, is no difference, and says nothing of the spread.
+    # A common axis of all configurations is not a difference, and says nothing about the spread.
     fit = (np.log(spreads) - (np.log(wide) + along**2 / wide).sum(axis=1)) / 2
     weights = np.exp(fit - fit.max())
     drawn = rng.choice(spreads, len(strays), p=weights / weights.sum())[:, None]

@@ -1,4 +1,4 @@
-"""Confidence intervals: every method is here.
+"""Compute confidence intervals: every method is here.
 
 Means over queries by the bootstrap (``estimates_of``), means of judgements by people and a model
 (``prediction_powered``), and shares (``share_interval``).
@@ -20,16 +20,16 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
 FEWEST_SURE = 10
-"""The fewest documents at which an interval covers at its nominal rate."""
+"""Minimum number of documents for an interval with nominal coverage."""
 
 # Draws per block, small enough for the processor cache.
 _DRAWS = 32_000
 # Multiplications per product: above, BLAS starts threads, which cost a hundred times the product on a busy machine;
 # but at least a few resamples, so that totals are not read again for each.
 _PRODUCT, _FEWEST = 2**18, 8
-# Rows at a time, to bound memory.
+# Rows per block, to bound memory.
 _ROWS = 500
-# Rounding of squared deviations that should be 0.
+# Rounding errors of squared deviations that should be 0.
 _NOTHING = 1e-18
 
 
@@ -79,7 +79,7 @@ def bootstrap_intervals(
     start = copy.deepcopy(rng)
     ends = []
     for first in range(0, len(values), _ROWS):
-        # Every block of rows uses the same resamples.
+        # All blocks of rows use the same resamples.
         drawing = rng if first == 0 else copy.deepcopy(start)
         means = bootstrap_means(values[first : first + _ROWS], units, drawing, resamples)
         ends.append(np.quantile(means.T.copy(), [tail, 1 - tail], axis=1).T)
@@ -134,7 +134,7 @@ def estimates_of(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> list[Estimate]:
-    """Return the mean and interval of each row; all rows share one resampling. A column is a query."""
+    """Return the mean and interval of each row; all rows share one resampling. Columns are queries."""
     ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
     means, n = values.mean(axis=1), values.shape[1]
     rows = [(None, None)] * len(means) if ends is None else ends.tolist()
@@ -146,7 +146,7 @@ def estimates_of(
 
 @dataclass(frozen=True, slots=True)
 class PredictionPowered:
-    """A mean by the sample corrected with the model (``powered``), by the sample alone, and by the model alone.
+    """A mean from the sample corrected with the model (``powered``), from the sample alone, and from the model alone.
 
     ``weight`` is how much of the model is used, from 0 (its judgements are uninformative) to 1. The interval of the
     model alone ignores the errors of the model.
@@ -164,7 +164,7 @@ def prediction_powered(
     """Return the prediction-powered mean of what people judged at random, with its 95 % interval.
 
     ``docs/statistics.md`` has the formula. With the sample S, its n judgements y, the model's N values f and the
-    weights w, a thing contributes a + λb to the deviation of the mean: a = (wy - mean over S of wy) / n in the sample
+    weights w, an item contributes a + λb to the deviation of the mean: a = (wy - mean over S of wy) / n in the sample
     and 0 outside, and b = (wf - mean of wf) / N, less (wf - mean over S of wf) / n in the sample. λ = -Σab / Σb²,
     within 0 and 1, makes Σ(a + λb)² least (PPI++: A. N. Angelopoulos, J. C. Duchi, T. Zrnic, 2023).
 
@@ -188,7 +188,7 @@ def prediction_powered(
     if not n or not total == len(judged) == len(units.numbers):
         raise ConfigurationError(
             f"{total} predictions came with {len(judged)} judgements, {n} of them made: give a judgement, or NaN, for "
-            "each prediction, and one judgement at least"
+            "each prediction, and at least one judgement"
         )
     each = np.ones(total) if weights is None else weights
     truth, guess = np.where(sampled, judged, 0.0) * each, predicted * each
@@ -196,7 +196,7 @@ def prediction_powered(
     of_people = (truth - human) * sampled / n
     of_model = (guess - everywhere) / total - (guess - seen) * sampled / n
     spread = float(of_model @ of_model)
-    # If people judged everything, or the model gives one value only, the rest is rounding.
+    # If people judged everything, or the model gives only one value, the rest is rounding.
     is_informative = spread > _NOTHING * float(guess @ guess) / n**2
     weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_informative else 0.0
     one_more = float(np.sqrt(each @ each / max(1, int((each != 0).sum())))) / n

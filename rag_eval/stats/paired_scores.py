@@ -12,7 +12,7 @@ from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import Counts, Values
 
 FEWEST_DOCUMENTS = 6
-"""With fewer documents no sign-flip test can give p < 0.05: 2 of 2⁵ flips are 0.0625."""
+"""With fewer documents, no sign-flip test can give p < 0.05: 2 of 2⁵ flips are 0.0625."""
 
 Unit = Literal["documents", "queries"]
 
@@ -70,8 +70,8 @@ class PairedScores:
     def units(self) -> Units:
         """The documents, because queries about one document are not independent.
 
-        With fewer than ``FEWEST_DOCUMENTS`` documents the units are the queries, and results hold for these documents
-        only.
+        With fewer than ``FEWEST_DOCUMENTS`` documents, the units are the queries, and results apply only to these
+        documents.
         """
         numbers = {document: number for number, document in enumerate(sorted(set(self.documents)))}
         if len(numbers) >= FEWEST_DOCUMENTS:

@@ -15,7 +15,7 @@ from rag_eval.stats.intervals import RESAMPLES, bootstrap_means
 from rag_eval.stats.paired_scores import Units
 
 ROUNDING = 1e-12
-"""Scores that differ by no more than rounding are equal."""
+"""Scores that differ by no more than this are equal, because of rounding."""
 
 SIGNIFICANCE = 0.05
 """A difference is significant if its adjusted p-value is below this."""
@@ -33,13 +33,13 @@ def is_significant(p_value: float) -> bool:
 
 
 def without_rounding(differences: Values) -> Values:
-    """Replace rounding errors by 0: a sign-flip test would take errors of one sign for a sure difference."""
+    """Replace rounding errors by 0, because a sign-flip test would take errors of one sign for a certain difference."""
     exact: Values = np.where(np.abs(differences) <= ROUNDING, 0.0, differences)
     return exact
 
 
 def flips_for(tests: int) -> int:
-    """Return how many sign patterns to use, so that the smallest p-value times the number of tests can be 0.01."""
+    """Return how many sign patterns to use so that the smallest p-value times the number of tests can be 0.01."""
     return max(FLIPS, 100 * tests)
 
 

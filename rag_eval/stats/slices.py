@@ -11,26 +11,26 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant
 
 DOCUMENT = "document"
-"""The key of the slices by document."""
+"""Key of the slices by document."""
 
 PASSAGES = "relevant passages"
-"""The key of the slices by the number of relevant passages."""
+"""Key of the slices by the number of relevant passages."""
 
 LEAKAGE = "words copied from its passages"
-"""The key of the slices by how many words a question copies from its passages."""
+"""Key of the slices by how many words a question copies from its passages."""
 
 SEVERAL = 3
-"""Questions with at least so many relevant passages are one kind: ``3 or more``."""
+"""Questions with at least this many relevant passages are one kind: ``3 or more``."""
 
 FEWEST_QUESTIONS = 20
-"""The fewest questions of a slice."""
+"""Minimum number of questions in a slice."""
 
 MOST_SLICES = 60
-"""The maximum number of slices, largest first: every further test weakens the others."""
+"""Maximum number of slices, largest first, because every further test weakens the others."""
 
 
 def passages_kind(count: int) -> str:
-    """Return the kind of a question with so many relevant passages."""
+    """Return the kind of a question with this many relevant passages."""
     return f"{min(count, SEVERAL)}" + " or more" * (count >= SEVERAL)
 
 
@@ -79,7 +79,7 @@ def compare_slices(
     """Compare two configurations, one row each, in every slice; the largest differences first.
 
     Slices without a differing question are omitted, and Holm's correction covers the others. Without any difference,
-    one is shown in at most 5 % of comparisons. Raises ``TableError`` as ``compare`` does.
+    one is shown in at most 5 % of comparisons. Raises ``TableError`` like ``compare``.
     """
     changed = dict(zip(before.query_ids, (before.values != after.values).any(axis=0).tolist(), strict=True))
     slices = [some for some in slices if any(changed[query_id] for query_id in some.query_ids)]

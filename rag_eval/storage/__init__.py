@@ -1,1 +1,1 @@
-"""Files, locks, Arrow tables named by digest, and object storage."""
+"""Store files, locks, Arrow tables named by digest, and objects in buckets."""

@@ -1,4 +1,4 @@
-"""Files of a workspace: in a folder, or in a bucket with copies in a folder.
+"""Access the files of a workspace: in a folder, or in a bucket with copies in a folder.
 
 Tables, indexes and cached rows never change under their name, so that a copy is never stale, and machines that write
 the same object at once write the same bytes. Objects are written after the objects that they refer to.
@@ -64,18 +64,18 @@ class BucketLocation:
 
     @property
     def copy(self) -> Path:
-        """Return the folder of this machine's copies; it depends on the endpoint."""
+        """Return the folder with this machine's copies, which depends on the endpoint."""
         readable = re.sub(r"[^a-z0-9.]+", "-", f"{self.bucket}-{self.path}".lower()).strip("-.")[:60]
         return user_folder("cache") / f"{readable}-{data_sha256([_endpoint(), str(self)])[:16]}"
 
 
 def _endpoint() -> str | None:
-    """Return the address of the service; None for Amazon's."""
+    """Return the address of the service, or None for Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 class Storage:
-    """The files of a workspace in a folder: nothing is fetched or uploaded."""
+    """The files of a workspace in a folder, where nothing is fetched or uploaded."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -95,17 +95,17 @@ class Storage:
         return {name for name in files if SCRATCH_PREFIX not in name}
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a file or a folder in the bucket; None if the bucket does not have it."""
+        """Return the size of a file or a folder in the bucket, or None if it is not there."""
 
     def fetch(self, path: Path) -> bool:
-        """Replace a file or a folder by that of the bucket; return False if the bucket does not have it."""
+        """Replace a file or a folder by the one in the bucket; return False if the bucket does not have it."""
         return False
 
     def fetch_missing(self, folder: Path) -> None:
         """Fetch the missing files below a folder."""
 
     def upload(self, path: Path) -> None:
-        """Upload a file that never changes, or a folder of such files, unless the bucket has it."""
+        """Upload a file that never changes, or a folder of such files, unless the bucket already has it."""
 
     def upload_data(self, path: Path, data: bytes) -> None:
         """Upload the content of a file that may change."""
@@ -115,9 +115,9 @@ class Storage:
 
 
 LARGE = 64 * 2**20
-"""The size from which a file is uploaded in parts, which cannot be conditional."""
+"""Size from which a file is uploaded in parts, which cannot be conditional."""
 CHANGED = "changed-ns"
-"""The attribute of an object with the time of change of its file."""
+"""Attribute of an object with the modification time of its file."""
 
 
 class BucketStorage(Storage):
@@ -198,7 +198,7 @@ class BucketStorage(Storage):
         return {entry["path"]: entry["size"] for entry in objects if stays_inside(entry["path"])}
 
     def _download(self, name: str, path: Path) -> bool:
-        """Write an object to a file with its time of change; return False if there is no such object."""
+        """Write an object to a file with its modification time; return False if there is no such object."""
         import obstore
 
         try:
@@ -260,7 +260,7 @@ class BucketStorage(Storage):
             )
         if re.search(r"\b40[13] (Forbidden|Unauthorized)|InvalidAccessKeyId|SignatureDoesNotMatch|Expired", reason):
             return RequestRefusedError(
-                f"{where} refuses the keys: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and their rights"
+                f"{where} refuses the keys: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and their permissions"
             )
         if "invalid path" in reason:
             return RequestRefusedError(f"{where} has an object whose key is not a path: remove it from the bucket")

@@ -1,4 +1,4 @@
-"""Files: finding and reading those of a corpus, writing whole or not at all, digests of files and of plain data."""
+"""Find and read the files of a corpus, write files atomically, and compute digests of files and plain data."""
 
 import errno
 import hashlib
@@ -28,20 +28,20 @@ from rag_eval.errors import (
 )
 
 SCRATCH_PREFIX = ".part-"
-"""The prefix of unfinished files; those that a killed process left are removed after a day."""
+"""Prefix of unfinished files. Those that a killed process left are removed after a day."""
 SCRATCH_SECONDS = 86_400
 
 FOLLOW_LINKS = "RAG_EVAL_FOLLOW_LINKS"
-"""The environment variable that allows documents to be links to files outside of their folder."""
+"""Environment variable that allows documents to be links to files outside of their folder."""
 
 MOST_COUNTED = 10_000
-"""The most files of a folder that are counted for an error message."""
+"""Maximum number of files of a folder that are counted for an error message."""
 SHOWN_KINDS = 3
 TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
 def kind_of(path: Path) -> Literal["file", "folder", "device"] | None:
-    """Return what is at a path, with links followed; a pipe counts as a device. Raises ``CorpusError``."""
+    """Return the kind of object at a path, following links; a pipe counts as a device. Raises ``CorpusError``."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -103,7 +103,7 @@ def _checked_patterns(glob: str | Sequence[str]) -> list[str]:
 
 
 def _check_folders(folder: Path, parts: Sequence[str]) -> None:
-    """Raise ``OSError`` on an unreadable folder that the pattern searches: a glob takes it for an empty one."""
+    """Raise ``OSError`` on an unreadable folder that the pattern searches, which a glob would treat as empty."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -117,7 +117,7 @@ def _check_folders(folder: Path, parts: Sequence[str]) -> None:
 
 
 def _check_links(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise ``CorpusError`` on a link that leads out of the folder: it must not turn any file into a document."""
+    """Raise ``CorpusError`` on a link out of the folder, which could turn any file into a document."""
     home = os.path.realpath(folder)
     real: dict[Path, str] = {}
     for path in paths:
@@ -126,7 +126,7 @@ def _check_links(folder: Path, paths: Iterable[Path]) -> None:
         target = os.path.realpath(path) if path.is_symlink() else os.path.join(real[path.parent], path.name)
         if os.path.commonpath([home, target]) != home:
             raise CorpusError(
-                f"{str(path)!r} is a link to {target!r}, outside the corpus folder: replace it by a copy, or set "
+                f"{str(path)!r} is a link to {target!r}, outside the corpus folder: replace it with a copy, or set "
                 f"{FOLLOW_LINKS}=1 to follow such links"
             )
 
@@ -136,7 +136,7 @@ def _kinds_of_files(folder: Path) -> str:
     seen = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
     kinds = Counter(path.suffix if path.suffix[1:].isalnum() else "" for path in islice(seen, MOST_COUNTED))
     if not kinds:
-        return "it holds no files, so check the path"
+        return "it has no files, so check the path"
     listed = sorted(kinds, key=lambda suffix: (suffix not in TEXT_SUFFIXES, -kinds[suffix], suffix))[:SHOWN_KINDS]
     found = ", ".join(f"{kinds[suffix]} {suffix or 'other'} file{'s'[: kinds[suffix] != 1]}" for suffix in listed)
     return f"it has {found}; give --glob '**/*{listed[0]}', or glob in the benchmark file"
@@ -163,7 +163,7 @@ def unreadable(path: Path, error: OSError) -> CorpusError:
     """Return the error for a file of a corpus that cannot be read."""
     if error.errno == errno.ENAMETOOLONG:
         return CorpusError(f"the path {preview(str(path))} is too long for this system: give a shorter one")
-    return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
+    return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its permissions")
 
 
 def stays_inside(name: str) -> bool:
@@ -176,7 +176,7 @@ PLACES = {
     "win32": {"cache": "AppData/Local/Cache", "state": "AppData/Local"},
     "darwin": {"cache": "Library/Caches", "state": "Library/Application Support"},
 }
-"""The folders for files of a user, below the home folder, on systems without XDG."""
+"""Folders for files of a user, below the home folder, on systems without XDG."""
 
 
 def user_folder(kind: Literal["cache", "state"], system: str = sys.platform) -> Path:
@@ -200,7 +200,7 @@ def disk_fault(error: BaseException) -> str | None:
     chain: BaseException | None = error
     while chain is not None:
         number = chain.errno if isinstance(chain, OSError) else None
-        # SQLite, LanceDB and others raise errors without a number.
+        # SQLite, LanceDB and others raise errors without an errno.
         if number in FULL or "disk is full" in str(chain) or "No space left on device" in str(chain):
             return "the disk is full: make room, then run again; finished steps are kept"
         if number == errno.ENAMETOOLONG and isinstance(chain, OSError):
@@ -216,12 +216,12 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        advice = "make room" if error.errno in FULL else "check the place"
+        advice = "make room" if error.errno in FULL else "check the path"
         raise ArtifactError(f"{str(path)!r} cannot be written ({reason}): {advice}, then run again") from None
 
 
 def check_folder(folder: Path) -> None:
-    """Create the folder; raises ``ArtifactError`` when it cannot be created or written to."""
+    """Create the folder; raises ``ArtifactError`` if it cannot be created or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -229,7 +229,7 @@ def check_folder(folder: Path) -> None:
         shown = preview(str(folder)) if error.errno == errno.ENAMETOOLONG else repr(str(folder))
         raise ArtifactError(f"the folder {shown} cannot be created ({error.strerror}): {advice}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its rights, or use another")
+        raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its permissions, or use another")
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def scratch_path(folder: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(folder: Path) -> None:
-    """Remove unfinished files below a folder that were not changed for a day."""
+    """Remove unfinished files below a folder that have not changed for a day."""
     limit = time.time() - SCRATCH_SECONDS
     for parent, folders, files in os.walk(folder):
         scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
@@ -257,7 +257,7 @@ def sweep_scratch(folder: Path) -> None:
 def _last_change(path: Path) -> float:
     """Return when a file, or any file in a folder, was last changed."""
     times = [0.0]
-    # os.walk passes over folders that vanish; Path.rglob fails on them.
+    # os.walk skips folders that vanish; Path.rglob fails on them.
     inside = (Path(parent, name) for parent, _, files in os.walk(path) for name in files)
     for file in (path, *inside):
         with suppress(FileNotFoundError):
@@ -266,7 +266,7 @@ def _last_change(path: Path) -> float:
 
 
 def put_in_place(scratch: Path, path: Path) -> None:
-    """Rename a file or a folder to its place, and remove what was there."""
+    """Rename a file or a folder to its final path, and remove what was there."""
     with scratch_path(path.parent) as old:
         if path.is_dir():
             os.replace(path, old)
@@ -274,7 +274,7 @@ def put_in_place(scratch: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link, or a folder as far as it can be, if it is there."""
+    """Remove a file, a link, or as much of a folder as possible, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -282,7 +282,7 @@ def remove(path: Path) -> None:
 
 
 class Stamp(NamedTuple):
-    """The identity of a file with its content, without reading it."""
+    """Identifies a file with its content, without reading it."""
 
     inode: int
     size: int
@@ -290,7 +290,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, path: "Path | os.DirEntry[str]") -> "Stamp":
-        """Return the stamp of the file as it is now; raises ``OSError``."""
+        """Return the current stamp of the file; raises ``OSError``."""
         status = path.stat()
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -319,7 +319,7 @@ def remember(path: Path, digest: str) -> None:
 
 
 def touch(path: Path) -> None:
-    """Set the time of change of a file or a folder to now, and keep its remembered sha256."""
+    """Set the modification time of a file or a folder to now, and keep its remembered sha256."""
     known = _seen.get(path)
     is_same = known is not None and known[0] == Stamp.of(path)
     os.utime(path)
@@ -336,7 +336,7 @@ def contents_sha256(contents: Iterable[tuple[str, str]]) -> str:
     """Return the ``files_sha256`` of files with these names and sha256 digests."""
     digest = hashlib.sha256()
     for name, content in contents:
-        # A file name need not be UTF-8; surrogateescape is how Python reads such names.
+        # A file name need not be UTF-8; Python reads such names with surrogateescape.
         digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 

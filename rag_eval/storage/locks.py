@@ -1,4 +1,4 @@
-"""Locks on files, which the system releases when their holder ends or is killed.
+"""Lock files; the system releases the locks when their holder ends or is killed.
 
 ``filelock`` uses the system's locks (``flock``, on Windows ``LockFileEx``); its marker files, which outlive a killed
 holder, are not used.
@@ -24,7 +24,7 @@ def try_lock(path: Path) -> Iterator[bool]:
     try:
         lock = _acquired(path)
     except OSError as error:
-        raise ArtifactError(f"{str(path)!r} cannot be locked ({error.strerror}): check the place") from None
+        raise ArtifactError(f"{str(path)!r} cannot be locked ({error.strerror}): check the path") from None
     try:
         yield lock is not None
     finally:

@@ -1,4 +1,4 @@
-"""Arrow tables in files named by the digest of their bytes, and rows by key in such files.
+"""Store Arrow tables in files named by the digest of their bytes, and rows by key in such files.
 
 A row is computed once: the cuts of a document, a vector, a ranking, the answer of a model. Its key is the sha256 of its
 input, and its folder is named by the identity of the part that computed it. Files are sorted by key, and added and
@@ -31,7 +31,7 @@ from rag_eval.storage.locks import wait_for_lock
 
 KEY_BYTES = 32
 KEY = pa.binary(KEY_BYTES)
-"""The type of the first column of every file."""
+"""Type of the first column of every file."""
 
 MANY_FILES = 16
 FULL_FILE_BYTES = 128 * 2**20  # larger files are not merged
@@ -39,7 +39,7 @@ MAX_LISTINGS = 20
 FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
 
 Keys = NDArray[np.uint8]
-"""sha256 digests, one in each row of 32 bytes."""
+"""sha256 digests, one per row of 32 bytes."""
 
 Row = Mapping[str, Any]
 logger = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
     """Write a table to a file of the folder whose stem is the digest of its bytes, and return the file.
 
-    The table comes in parts, one at a time in memory. ``made_ns`` is the file's time of change in nanoseconds; by
-    default now. Raises ``ArtifactError`` when it cannot be written, and whatever the iterator of parts raises.
+    The table comes in parts, one at a time in memory. ``made_ns`` is the file's modification time in nanoseconds; by
+    default now. Raises ``ArtifactError`` if it cannot be written, and any error of the iterator of parts.
     """
     with scratch_path(folder) as scratch:
         with writing(folder):
@@ -63,7 +63,7 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
             with writing(folder):
                 writer.close()
         finally:
-            with suppress(OSError):  # on a full disk closing fails too: raise the first error
+            with suppress(OSError):  # on a full disk, closing fails too: raise the first error
                 sink.close()
         with writing(folder):
             if made_ns is not None:
@@ -98,7 +98,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 _sound: set[str] = set()
-"""The digests of the tables that were validated."""
+"""Digests of the tables that were validated."""
 
 
 def identity_folder(root: Path, identity: str, label: str) -> Path:
@@ -133,7 +133,7 @@ class RowFile:
 
 
 def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each file with the places of the keys that it is the first to contain, and their rows in it."""
+    """Yield each file with the indexes of the keys that it is the first to contain, and their rows in it."""
     prefixes = prefixes_of(keys)
     missing = np.argsort(prefixes)  # sorted like the files, so that they are read from front to back
     for file in files:
@@ -157,8 +157,8 @@ def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDAr
 class KeyedRows:
     """The rows of one folder; the first column of its ``schema`` is the key.
 
-    Of rows with equal keys the newest counts. Only rows made since ``made_since`` are read and merged. Files are
-    uploaded to ``storage`` as soon as they are written, so that paid results outlive the machine. Raises
+    If several rows have the same key, the newest counts. Only rows made since ``made_since`` are read and merged. Files
+    are uploaded to ``storage`` as soon as they are written, so that paid results outlive the machine. Raises
     ``ConfigurationError`` when the folder is a file.
     """
 
@@ -177,14 +177,14 @@ class KeyedRows:
     def locked(self, name: str = "", stopped: threading.Event | None = None) -> AbstractContextManager[None]:
         """Lock the folder, or a name in it, on this machine; ``stopped`` ends the wait.
 
-        Look for the rows again inside: the previous holder may have added them.
+        Inside the lock, look for the rows again: the previous holder may have added them.
         """
         # Beside the folder, which contains only files of rows.
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
         return wait_for_lock(lock, stopped)
 
     def get(self, digests: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, Row]:
-        """Return the rows of these keys in hex, by key: these columns, or all but the key's own."""
+        """Return the rows of these keys in hex, by key, with these columns or all except the key."""
         rows: dict[str, Row] = {}
         for file, places, numbers in locate(keys_from_hex(digests), self.files()):
             values = file.table.select(columns or file.table.column_names[1:]).take(pa.array(numbers)).to_pylist()
@@ -192,14 +192,14 @@ class KeyedRows:
         return rows
 
     def put(self, rows: Mapping[str, Row]) -> None:
-        """Add rows by key in hex; raises ``ArtifactError`` when they cannot be written."""
+        """Add rows by key in hex; raises ``ArtifactError`` if they cannot be written."""
         if rows:
             columns = pa.Table.from_pylist(list(rows.values()), pa.schema(list(self._schema)[1:]))
             self.add(keys_from_hex(list(rows)), columns)
 
     def add(self, keys: Keys, columns: pa.Table) -> None:
-        """Add rows, of equal keys the first; raises ``ArtifactError`` when they cannot be written."""
-        # The clock of this process: the file system's lags behind it, and differs on a network drive.
+        """Add rows; of equal keys, the first is added. Raises ``ArtifactError`` if they cannot be written."""
+        # Use the clock of this process: the file system's clock lags behind it, and differs on a network drive.
         self._write(keys, columns, time.time_ns())
         try:
             sweep_scratch(self.folder)
@@ -219,7 +219,7 @@ class KeyedRows:
                     self._open = self._reopened()
                     break
                 except FileNotFoundError:
-                    continue  # another process merged a file since it was listed
+                    continue  # another process merged a file after it was listed
             return sorted(self._open.values(), key=lambda file: (-file.stamp.made_ns, file.path))
 
     def fits(self, schema: pa.Schema) -> bool:
@@ -227,7 +227,7 @@ class KeyedRows:
         return bool(schema.equals(self._schema))
 
     def remove(self, path: Path) -> None:
-        """Remove a file with its rows."""
+        """Remove a file and its rows."""
         path.unlink(missing_ok=True)
         self._storage.delete(path)
 
@@ -235,11 +235,11 @@ class KeyedRows:
         # Sorted by bytes; of equal keys the first.
         _, first = np.unique(np.ascontiguousarray(keys).view(f"V{KEY_BYTES}"), return_index=True)
         column = pa.FixedSizeBinaryArray.from_buffers(KEY, len(first), [None, pa.py_buffer(keys[first].tobytes())])
-        # One chunk a column: it is mapped as one piece.
+        # One chunk per column, so that each is mapped as one piece.
         sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
         table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
         path = write_table(self.folder, table.schema, [table], made_ns)
-        with suppress(FileNotFoundError):  # merged into a larger file by another thread
+        with suppress(FileNotFoundError):  # another thread merged it into a larger file
             self._storage.upload(path)
         return path
 
@@ -297,7 +297,7 @@ class KeyedRows:
             try:
                 self.remove(path)
             except OSError:
-                self._refused[path.name] = stamp  # a folder that is read-only
+                self._refused[path.name] = stamp  # the folder is read-only
         except OSError as error:
             logger.warning("%s cannot be read (%s): its rows are computed again", path, error.strerror)
             self._refused[path.name] = stamp

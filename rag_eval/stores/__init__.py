@@ -1,4 +1,4 @@
-"""Keeping vectors and finding the nearest; a store is added by its file and its line here."""
+"""Store vectors and find the nearest. To add a store, write its file and register it here."""
 
 from rag_eval.parts import Kind
 
@@ -27,4 +27,5 @@ STORE = Kind(
     foreign="rag_eval.stores.foreign_stores:ForeignStore",
     completes=True,
 )
-"""What keeps vectors and finds the nearest. A benchmark keeps the indexes of LanceDB, and of other stores the hits."""
+"""Stores vectors and finds the nearest. A benchmark keeps the indexes of LanceDB; for other stores, it keeps the hits.
+"""

@@ -1,4 +1,4 @@
-"""The store in a Chroma collection, searched approximately by its HNSW graph. Needs the extra ``chroma``."""
+"""Store vectors in a Chroma collection, searched approximately by its HNSW graph. Needs the extra ``chroma``."""
 
 import importlib
 import uuid
@@ -23,8 +23,8 @@ SPARE = 16
 class ChromaVectorStore(BuiltInStore):
     """A Chroma collection of vectors in memory.
 
-    The graph may miss chunks, more of them if many vectors are equal. Chunks that it finds are scored and ordered as by
-    every other store. Raises ``ConfigurationError`` if chromadb is not installed.
+    The graph may miss chunks, especially if many vectors are equal. The chunks found are scored and ordered as in every
+    other store. Raises ``ConfigurationError`` if chromadb is not installed.
     """
 
     packages = ("chromadb",)
@@ -77,7 +77,7 @@ class ChromaVectorStore(BuiltInStore):
         return (slice(begin, begin + step) for begin in range(0, count, step))
 
     def _nearest(self, units: Vectors, k: int, among: Mask | None) -> Ranking:
-        """Ask the graph for a few more than k, and for twice as many while ties go deeper than that."""
+        """Request a few more than k from the graph, and twice as many while ties extend beyond that."""
         best, margin = BestPairs(len(units), k), score_margin(units.shape[1])
         allowed = None if among is None else _ids(np.flatnonzero(among))
         todo, depth = np.arange(len(units)), min(k + SPARE, self._count)

@@ -1,4 +1,4 @@
-"""Exact search by cosine similarity: the same hits at the same scores, bit for bit, however the vectors are stored.
+"""Search exactly by cosine similarity: the same hits at the same scores, bit for bit, for any storage of the vectors.
 
 A float32 matrix product finds the pairs that may be among the best, within the error that it can make. Their scores are
 then computed exactly, in float64 and rounded to a multiple of a step, and equal scores are ordered by number.
@@ -18,7 +18,7 @@ Tiles = Callable[[], Iterable[tuple[Numbers, Vectors]]]
 
 ROWS_AT_ONCE = 2**14
 SUMMED_AT_ONCE = 2**16
-"""How many numbers are multiplied at a time, so that they stay in the processor's cache."""
+"""Number of values multiplied at once, so that they stay in the processor's cache."""
 
 
 def unit_vectors(vectors: ArrayLike, what: str, dimension: int | None = None) -> Vectors:
@@ -31,12 +31,12 @@ def unit_vectors(vectors: ArrayLike, what: str, dimension: int | None = None) ->
             dimension. The message names ``what`` and the row.
     """
     try:
-        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, and are refused below
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, and are rejected below
             rows: Vectors = np.asarray(vectors).astype(np.float32, order="C", copy=False)
     except (TypeError, ValueError) as error:
         raise TableError(f"the {what} are not an array of numbers: {error}") from None
     if rows.ndim != 2 or rows.shape[1] == 0:
-        raise TableError(f"the {what} have the shape {rows.shape}: give one vector a row")
+        raise TableError(f"the {what} have the shape {rows.shape}: give one vector per row")
     if dimension is not None and rows.shape[1] != dimension:
         raise TableError(
             f"the {what} have {rows.shape[1]} dimensions, the store's vectors have {dimension}: "
@@ -48,7 +48,7 @@ def unit_vectors(vectors: ArrayLike, what: str, dimension: int | None = None) ->
         finite = np.isfinite(block).all(axis=1)
         if not finite.all():
             row = begin + int(np.argmin(finite))
-            raise TableError(f"row {row} of the {what} holds a number that is not finite: check the embedder")
+            raise TableError(f"row {row} of the {what} has a number that is not finite: check the embedder")
         length = np.sqrt(row_dots(block, block))
         length[length == 0] = 1
         units[begin : begin + len(block)] = block / length[:, None]
@@ -83,14 +83,14 @@ def exact_scores(queries: Vectors, vectors: Vectors, left: Numbers, right: Numbe
     for begin in range(0, len(left), step):
         part = slice(begin, begin + step)
         products = vectors[right[part]].astype(np.float64)
-        products *= queries[left[part]]  # added up as ``row_dots`` does
+        products *= queries[left[part]]  # summed in the same way as ``row_dots``
         dots = np.add.reduce(products, axis=1)
         scores[part] = np.clip(np.rint(dots / STEP), -1 / STEP, 1 / STEP) * STEP + 0.0  # no negative zero
     return scores
 
 
 def search_tiles(units: Vectors, k: int, tiles: Tiles, queries_at_once: int) -> Ranking:
-    """Return the k nearest chunks of every unit vector, in one pass over the chunks for so many queries at once."""
+    """Return the k nearest chunks of every unit vector, in one pass over the chunks for as many queries as fit."""
     parts = []
     margin = np.float32(score_margin(units.shape[1]))
     buffer = np.empty(min(queries_at_once, len(units)) * ROWS_AT_ONCE, np.float32)

@@ -1,4 +1,4 @@
-"""Vector stores of other libraries and of users, recognised by their methods."""
+"""Adapt vector stores of other libraries and of users, recognised by their methods."""
 
 import functools
 import importlib
@@ -20,9 +20,9 @@ ACCEPTED = (
     "a LlamaIndex vector store (query), or a class of such objects"
 )
 NUMBER = "rag_eval_number"
-"""The key of a chunk's number in the metadata of other libraries' documents."""
+"""Metadata key of a chunk's number in other libraries' documents."""
 _EMBEDDING = ("embedding", "embedding_function", "embeddings")
-"""The names of the embedder in LangChain's stores."""
+"""Names of the embedder attribute in LangChain's stores."""
 
 Found = Iterable[tuple[int | None, float | None]]
 """The number of each chunk found, best first, and its score if the store returns one."""
@@ -42,9 +42,9 @@ class KnownVectors:
 
 
 class ForeignStore(Foreign):
-    """A vector store that is not built in; a class is instantiated for every filling.
+    """A vector store that is not built in; a class is instantiated whenever it is filled.
 
-    If it returns no scores, the score of a hit is 1 / rank. Raises ``ConfigurationError`` if the object is no store.
+    If it returns no scores, the score of a hit is 1 / rank. Raises ``ConfigurationError`` if the object is not a store.
     """
 
     kind = "store"
@@ -59,12 +59,12 @@ class ForeignStore(Foreign):
 
     def _reset(self) -> None:
         self.numbers: dict[object, int] = {}
-        """The number of every chunk, by its place."""
+        """Number of every chunk, by its place."""
         self.known_vectors = KnownVectors()
         self._instance: Any = None
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
-        """Pass chunks with their vectors to the store; raises as the store does."""
+        """Pass chunks with their vectors to the store; raises any error of the store."""
         store, first = self._store(), len(self.numbers)
         numbers = range(first, first + len(chunks))
         self.numbers |= {_place(chunk): number for number, chunk in zip(numbers, chunks, strict=True)}
@@ -81,9 +81,11 @@ class ForeignStore(Foreign):
             numbers = [number for number, _ in hits]
             for number in numbers:
                 if not isinstance(number, int) or not 0 <= number < len(self.numbers):
-                    raise ConfigurationError(f"the store {self.label} found a chunk that was not added: {number!r}")
+                    raise ConfigurationError(f"the store {self.label} returned a chunk that was not added: {number!r}")
             if len(set(numbers)) < len(numbers):
-                raise ConfigurationError(f"the store {self.label} found a chunk twice in one search: {numbers}")
+                raise ConfigurationError(
+                    f"the store {self.label} returned the same chunk twice in one search: {numbers}"
+                )
             scores = [1 / rank if score is None else score for rank, (_, score) in enumerate(hits, start=1)]
             found.append((np.array(numbers, np.int64), np.array(scores, np.float32)))
         return Ranking.of(found)
@@ -107,7 +109,7 @@ class ForeignStore(Foreign):
         return self.source(**{name: self.known_vectors for name in _EMBEDDING if name in parameters})
 
     def _with_known_vectors(self) -> Any:
-        """Replace the embedder that a LangChain store was made with."""
+        """Replace the embedder with which a LangChain store was created."""
         for name in _EMBEDDING if hasattr(self.source, "add_documents") else ():
             if name in getattr(self.source, "__dict__", {}):
                 setattr(self.source, name, self.known_vectors)
@@ -115,7 +117,7 @@ class ForeignStore(Foreign):
 
 
 def _place(chunk: object) -> object:
-    """Return what identifies a chunk; None for any other object."""
+    """Return what identifies a chunk, or None for any other object."""
     if isinstance(chunk, PositionAwareChunk):
         return chunk.doc_id, chunk.start, chunk.end
     return (chunk.doc_id, chunk.id, chunk.metadata.get("ordinal")) if isinstance(chunk, Chunk) else None

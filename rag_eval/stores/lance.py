@@ -1,4 +1,4 @@
-"""The store in a LanceDB table, searched exactly or by an index of LanceDB: the default of a benchmark.
+"""Store vectors in a LanceDB table, searched exactly or by an index of LanceDB: the default of a benchmark.
 
 Vectors are scaled to length 1 and compared by dot product, which is the cosine. LanceDB's own cosine search silently
 omits zero vectors; the dot product keeps them, at score 0.
@@ -46,7 +46,9 @@ Ef = Annotated[
     OptionalCount, Searching, Field(description="The number of candidates of a search; null: LanceDB's choice.")
 ]
 RefineFactor = Annotated[
-    OptionalCount, Searching, Field(description="Fetch this many times as many, and order them by their full vectors.")
+    OptionalCount,
+    Searching,
+    Field(description="Fetch this many times more candidates, and order them by their full vectors."),
 ]
 Distance = Literal["l2", "cosine", "dot"]
 Query = TypeVar("Query", bound="LanceQueryBuilder")
@@ -175,7 +177,7 @@ def lance_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Raise ``OSError`` where LanceDB raises ``RuntimeError`` because of the disk."""
+    """Raise ``OSError`` if LanceDB raises ``RuntimeError`` because of the disk."""
     try:
         yield
     except RuntimeError as error:
@@ -190,8 +192,8 @@ class LanceDBVectorStore(BuiltInStore):
     """A table of vectors in a LanceDB database, for one writer at a time.
 
     ``uri`` is a folder, which need not exist yet, or an object-store URI such as ``s3://…``; without it the store is
-    only settings. A store opened on an existing table can be searched at once. An ``index`` decides which chunks are
-    found and at which scores (equal ones are ordered by number); adding vectors rebuilds it.
+    only settings. A store on an existing table can be searched at once. An ``index`` decides which chunks are found and
+    their scores (ties are ordered by number); adding vectors rebuilds it.
 
     Raises:
         TableError: The table exists and was not filled by such a store.
@@ -257,14 +259,14 @@ class LanceDBVectorStore(BuiltInStore):
         self._table, self._dimension, self._count = None, None, 0
 
     def fill(self, parts: Iterable[Vectors]) -> None:
-        """Add vectors in parts; raises as every store does, and ``OSError`` if the disk is full."""
+        """Add vectors in parts; raises like every store, and ``OSError`` if the disk is full."""
         with _disk_errors():
             super().fill(parts)
 
     def vectors(self, numbers: Numbers) -> Vectors:
         wanted, places = np.unique(numbers, return_inverse=True)
-        table = cast("Table", self._table)  # there are vectors, so there is a table
-        # LanceDB returns rows in the order of the table, which is by number.
+        table = cast("Table", self._table)  # there are vectors, so the table exists
+        # LanceDB returns rows in table order, which is by number.
         column = table.take_offsets(wanted.tolist()).select(["vector"]).to_arrow().column("vector").combine_chunks()
         vectors: Vectors = column.flatten().to_numpy().reshape(-1, column.type.list_size)[places]
         return vectors
@@ -283,7 +285,7 @@ class LanceDBVectorStore(BuiltInStore):
             self._table.create_index("vector", config=self.index.config())
 
     def _tiles(self) -> Iterator[tuple[Numbers, Vectors]]:
-        table = cast("Table", self._table)  # there are vectors, so there is a table
+        table = cast("Table", self._table)  # there are vectors, so the table exists
         for batch in table.search().select(COLUMNS).to_batches(ROWS_AT_ONCE):
             numbers = batch.column("number").to_numpy()
             vectors = batch.column("vector").flatten().to_numpy().reshape(len(numbers), -1)

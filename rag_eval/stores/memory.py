@@ -1,4 +1,4 @@
-"""The vector store in memory, searched exactly: the default in Python."""
+"""Store vectors in memory and search them exactly: the default in Python."""
 
 from collections.abc import Iterator
 

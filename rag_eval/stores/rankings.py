@@ -1,4 +1,4 @@
-"""Rankings: what a search finds, as numbers of chunks. Stores, BM25, fusion and rerankers work on them."""
+"""Define rankings: what a search finds, as chunk numbers. Stores, BM25, fusion and rerankers use them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 Mask = NDArray[np.bool_]
-"""For every chunk, by its number, whether it may be found."""
+"""For every chunk, by number, whether it may be found."""
 
 DEEPER = 4
 
@@ -38,7 +38,7 @@ class Ranking:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Numbers, "Ranking"]]) -> "Ranking":
-        """Join rankings of different searches, each given with the numbers of its searches in the whole."""
+        """Join rankings of different searches, each with the numbers of its searches in the joined ranking."""
         if not parts:
             return cls.of([])
         searches = np.concatenate([numbers[ranking.searches] for numbers, ranking in parts])
@@ -59,12 +59,12 @@ class Ranking:
         return self.where(self.ranks <= depth)
 
     def by_search(self, searches: int) -> list[Numbers]:
-        """Return the chunks of each of so many searches."""
+        """Return the chunks of each of the searches."""
         return np.split(self.chunks, np.searchsorted(self.searches, np.arange(1, searches)))[:searches]
 
 
 class BestPairs:
-    """The best k chunks of every query among the scored pairs so far; equal scores by number.
+    """Memory depends on k, not on the number of pairs: the worst pairs are dropped from time to time.
 
     Memory follows k, not the number of pairs: the worst are dropped from time to time.
     """
@@ -102,7 +102,7 @@ class BestPairs:
 
 
 def search_deeper(search: Callable[[int], Ranking], searches: int, k: int, among: Mask | None) -> Ranking:
-    """Return the k best chunks within a mask from a search that takes no filter, by asking it for more.
+    """Return the k best chunks within a mask from a search that takes no filter, by requesting more chunks.
 
     ``search`` returns so many best chunks for each of ``searches``; fewer mean that there are no more.
     """

@@ -1,4 +1,4 @@
-"""The interface of vector stores, and what the built-in ones share: checks, exact search and the order of hits."""
+"""Define the interface of vector stores, and what the built-in ones share: checks, exact search and tie order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from rag_eval.types.chunks import Chunk, PositionAwareChunk
 AnyChunk = Chunk | PositionAwareChunk
 
 RECALL_AT = 10
-"""How many of the nearest chunks an approximate search is compared on."""
+"""Number of nearest chunks on which an approximate search is compared."""
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ class BuiltInStore(ABC):
         """Store unit vectors under the next numbers."""
 
     def _finish(self) -> None:  # noqa: B027  # optional
-        """Run once after vectors were added, for example to build an index."""
+        """Runs once after vectors were added, for example to build an index."""
 
     def _tiles(self) -> Iterator[tuple[Numbers, Vectors]]:
         """Yield all numbers with their unit vectors, at most ``ROWS_AT_ONCE`` at a time."""
@@ -84,7 +84,7 @@ class BuiltInStore(ABC):
 
     @property
     def filling(self) -> tuple[int, int]:
-        """How often, and how many, vectors were added: it differs after the store was filled again."""
+        """How often, and how many, vectors were added: it changes when the store is filled again."""
         return self._fillings, len(self)
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
@@ -100,7 +100,7 @@ class BuiltInStore(ABC):
         self._chunks = [*before, *chunks]
 
     def fill(self, parts: Iterable[Vectors]) -> None:
-        """Add vectors in parts, one at a time in memory; raises as ``add``, and keeps the parts before."""
+        """Add vectors in parts, one at a time in memory; raises like ``add``, and keeps the parts added before."""
         self._fillings += 1
         self._chunks = ()
         for embeddings in parts:
@@ -131,7 +131,7 @@ class BuiltInStore(ABC):
         return Ranking.joined([(np.flatnonzero(~blank), found), (np.flatnonzero(blank), zeros)])
 
     def search(self, query_embedding: Sequence[float] | Vectors, k: int) -> list[AnyChunk]:
-        """Return the k nearest of the chunks that were added; raises as ``search_many``."""
+        """Return the k nearest of the chunks that were added; raises like ``search_many``."""
         if len(self._chunks) < len(self):
             raise ConfigurationError(f"{self.name} has vectors without chunks: add the chunks, or use search_many")
         found = self.search_many(np.asarray([query_embedding], np.float32), k)
@@ -140,7 +140,7 @@ class BuiltInStore(ABC):
     def recall(self, vectors: Vectors, depth: int, k: int = RECALL_AT) -> float | None:
         """Return the share of the exact best k chunks that are among the first k of a search for ``depth``.
 
-        A chunk as near as the k-th counts too. None if search is exact, or there are no vectors or chunks.
+        A chunk that is as near as the k-th also counts. None if search is exact, or there are no vectors or chunks.
         """
         units = unit_vectors(vectors, "query vectors", self._dimension)
         units, count = units[units.any(axis=1)], min(k, len(self))
@@ -152,7 +152,7 @@ class BuiltInStore(ABC):
         return int((scores >= kth_best[found.searches]).sum()) / (len(units) * count)
 
     def _nearest(self, units: Vectors, k: int, among: Mask | None) -> Ranking:
-        """Return the k nearest of every unit vector; none is zero, and k is at most the number of allowed chunks."""
+        """Return the k nearest of every unit vector; none is zero, and at least k chunks are allowed."""
 
         def tiles() -> Iterator[tuple[Numbers, Vectors]]:
             for numbers, rows in self._tiles():

@@ -42,7 +42,7 @@ from rag_eval.tables import TruthTables
 
 @dataclass(frozen=True)
 class SearchEstimate:
-    """The cost of a sweep: how many configurations it evaluates, what these embed, and what is left to embed."""
+    """The cost of a sweep: how many configurations it evaluates, what they embed, and what is left to embed."""
 
     search: Search
     configurations: int
@@ -51,7 +51,7 @@ class SearchEstimate:
 
 
 class Estimates:
-    """Estimates of the sweeps of one benchmark: documents are chunked and counted here, and no service is called.
+    """Estimates of the sweeps of one benchmark, for which documents are chunked and counted without calling a service.
 
     ``notes`` has what the figures leave out.
     """

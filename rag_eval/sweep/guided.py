@@ -23,10 +23,10 @@ from rag_eval.stores import STORE
 Key = tuple[str, str]
 
 GUIDED = 3
-"""How many chunkings a guided sweep embeds."""
+"""Number of chunkings that a guided sweep embeds."""
 
 MORE = 2
-"""A guide of unknown quality embeds so many times as many chunkings."""
+"""Factor for the number of chunkings if the quality of the guide is unknown."""
 
 COST_WEIGHT = 0.3
 """How much better, by the objective, a chunking with all tokens of the grid must be than one with none: of nearly equal
@@ -39,7 +39,7 @@ def chunking_key(configuration: Configuration) -> Key:
 
 
 def free_chunking(configuration: Configuration) -> Configuration:
-    """Return the configuration without a context that a service writes: its text is unknown before the call."""
+    """Return the configuration without a context that a service writes, because its text is unknown before the call."""
     return configuration.model_copy(update={"context": None}) if is_remote(configuration.context) else configuration
 
 
@@ -100,16 +100,16 @@ def over_limit(left: Usage, config: BenchmarkConfig) -> str | None:
 
 
 def is_local_guide(config: BenchmarkConfig) -> bool:
-    """Return whether the local embedder guides: not if it is itself compared."""
+    """Return whether the local embedder is the guide, which it is not if it is itself compared."""
     return digest(EMBEDDER.make("local")) not in map(digest, config.embedders)
 
 
 def stand_in(configuration: Configuration, *, by_local: bool) -> Configuration:
-    """Return the stand-in of a configuration that needs embeddings; it calls no service."""
+    """Return the stand-in, which calls no service, of a configuration that needs embeddings."""
     if is_remote(configuration.chunker) or is_remote(configuration.retrieval):
         raise ConfigurationError(
             f"a guided search tries all chunkings first, and {configuration.name} calls a service for its chunks: "
-            "use search: full"
+            f"use search: full"
         )
     free: dict[str, Any] = {"queries": None, "reranker": None}
     free |= {"context": None} if is_remote(configuration.context) else {}
@@ -173,7 +173,7 @@ def _within_limit(
     costs: TextCosts,
     notes: list[str],
 ) -> list[Configuration]:
-    """Return the configurations of the first chunkings that are within the limit together; note where it ends.
+    """Return the configurations of the first chunkings that together are within the limit, and note where it ends.
 
     Raises ``ConfigurationError`` if not even the first chunking is.
     """
@@ -201,7 +201,7 @@ def _chunkings_to_embed(embedded: Sequence[Configuration], notes: list[str], *, 
             "search: guided has no guide here: BM25 does not predict vector search, and the local embedder is "
             "itself compared; use search: full, or add retrieval: hybrid"
         )
-    notes.append("the guide is unproven for vector search alone, so twice as many chunkings are embedded")
+    notes.append("the guide is less reliable for vector search alone, so twice as many chunkings are embedded")
     return GUIDED * MORE
 
 

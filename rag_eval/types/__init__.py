@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values for documents, spans, chunks, queries and results."""
+"""Define the vocabulary: frozen values for documents, spans, chunks, queries and results."""

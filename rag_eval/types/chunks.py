@@ -1,4 +1,4 @@
-"""Spans and chunks: places in documents, and pieces of documents with or without a place."""
+"""Define spans and chunks: places in documents, and pieces of documents with or without a place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ def check_bounds(doc_id: str, start: int, end: int) -> None:
 
 def bounds_fault(doc_id: str, start: int, end: int) -> str:
     """Return the message for bounds that violate ``0 <= start < end``."""
-    return f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
+    return f"the span [{start}, {end}) of {doc_id!r} has no characters: start must be 0 or more and below end"
 
 
 def length_fault(doc_id: str, start: int, end: int, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Documents, and the corpus that they form."""
+"""Define documents and the corpus that they form."""
 
 import warnings
 from bisect import bisect_right
@@ -35,8 +35,8 @@ class Document:
         content: The text.
         metadata: Anything else, copied one level deep.
         path: The file that it was read from. Ignored by comparisons.
-        box_map: Where the words are on their pages, as packed by ``rag_eval.documents.boxes.pack``, or a function that
-            returns it. Ignored by comparisons.
+        box_map: The positions of words on their pages, as packed by ``rag_eval.documents.boxes.pack``, or a function
+            that returns them. Ignored by comparisons.
 
     Raises:
         ConfigurationError: The id or the content is not a str.
@@ -75,9 +75,9 @@ class Document:
 
     @property
     def places(self) -> list[tuple[int, str]]:
-        """The offsets and names of pages, cells or other elements, in order. Empty if the loader stated none."""
+        """Offsets and names of pages, cells or other elements, in order. Empty if the loader gave none."""
         stated = self.metadata.get(PLACES)
-        # Other metadata of the user may have the same key.
+        # User metadata may have the same key.
         pairs = stated if isinstance(stated, list | tuple) else ()
         return [
             (pair[0], str(pair[1]))

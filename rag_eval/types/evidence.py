@@ -1,4 +1,4 @@
-"""Queries, ground truth, relevance judgements, and the outputs of a run."""
+"""Define queries, ground truth, relevance judgements, and the outputs of a run."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -158,13 +158,13 @@ TRUTH_KINDS: Mapping[EvaluationType, Any] = {
 }
 
 JUDGED = "judged"
-"""The key in the metadata of a query for the retrieved passages that are judged, or wait for it."""
+"""Key in the metadata of a query for the retrieved passages that are judged or wait for a judgement."""
 
 PERSON = "person"
-"""The judge whose grade overrides that of any model."""
+"""The judge whose grade overrides the grade of any model."""
 
 HIGHEST_GRADE, RELEVANT_GRADE = 3, 2
-"""Grades are 0 (irrelevant), 1 (related), 2 (part of the answer) and 3 (the answer); from 2 on relevant."""
+"""Grades are 0 (irrelevant), 1 (related), 2 (part of the answer) and 3 (the answer); 2 and 3 count as relevant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class JudgedPassage:
 
 
 def judgements(query: Query) -> list[JudgedPassage]:
-    """Return the judged passages of a query, and those that wait for it.
+    """Return the judged passages of a query, and those that wait for a judgement.
 
     Raises:
         GroundTruthError: The metadata of the query has something else under ``judged``.
@@ -260,7 +260,7 @@ def _passage(record: Mapping[str, Any]) -> JudgedPassage | None:
 
 
 def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
-    """Return the query with these judged passages instead of its own."""
+    """Return the query with these judged passages in place of its own."""
     data = [passage.as_data() for passage in judged]
     others = {key: value for key, value in query.metadata.items() if key != JUDGED}
     return replace(query, metadata=others | ({JUDGED: data} if data else {}))
@@ -331,7 +331,7 @@ class TokenLevelRunOutput:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The averages of a run by metric, and the rows that they are computed from."""
+    """Averages of a run by metric, and the rows from which they are computed."""
 
     metrics: Mapping[str, float]
     experiment_url: str | None = None

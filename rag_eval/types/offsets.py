@@ -1,7 +1,7 @@
 """Recognise and convert offsets that count something other than code points.
 
-Other tools count UTF-8 bytes, UTF-16 units, or CRLF as one character. Naming the unit turns "the text is not there"
-into a message that says what to change.
+Other tools count UTF-8 bytes, UTF-16 units, or CRLF as one character. Naming the unit makes an error message
+actionable.
 """
 
 import re
@@ -25,12 +25,12 @@ class FittingUnit:
 
 
 def length_unit(text: str, length: int) -> OffsetUnit | None:
-    """Return the unit other than code points in which a text has this length, or None."""
+    """Return the unit, other than code points, in which a text has this length, or None."""
     return next((unit for unit, known in _lengths(text).items() if known == length != len(text)), None)
 
 
 def fitting_unit(content: str, start: int, end: int | None, text: str) -> FittingUnit | None:
-    """Return the unit other than code points in which ``content[start:end]`` is ``text``, or None.
+    """Return the unit, other than code points, in which ``content[start:end]`` is ``text``, or None.
 
     If ``end`` is None, it follows from the length of the text in each unit. When CRLF counts as one character, texts
     are compared with their line ends converted to LF.
@@ -52,7 +52,7 @@ def to_code_points(content: str, start: int, end: int, unit: OffsetUnit) -> tupl
     if unit == "code points":
         return (start, end) if end <= len(content) else None
     if unit == "offsets that count CRLF as one":
-        # Where each LF of a CRLF is in the converted text: what follows is one further in the source.
+        # The LF of each CRLF in the converted text: what follows is one character further in the source.
         ends = [match.start() - number for number, match in enumerate(re.finditer("\r\n", content))]
         is_inside = end <= len(content) - len(ends)
         return (start + bisect_left(ends, start), end + bisect_left(ends, end)) if is_inside else None

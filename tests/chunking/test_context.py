@@ -28,7 +28,7 @@ CORPUS = Corpus(
 DOCUMENTS = documents_to_table(CORPUS)
 CHUNKS: pa.Table = chunk(DOCUMENTS, RecursiveCharacterChunker(30))[0]
 TEXTS = CHUNKS.column("content").to_pylist()
-MISSING = "chunks are searched without a context: the model gave none to use"
+MISSING = "chunks are searched without context, because the model gave no usable one"
 
 
 def searched(part: Any, workspace: Workspace | None = None) -> tuple[list[str], Any]:

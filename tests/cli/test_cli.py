@@ -353,7 +353,7 @@ def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.pdf").write_bytes(b"%PDF\xff")
     refused = in_process("init", "docs", cwd=tmp_path)
     assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
-    assert "no file in 'docs' can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
+    assert "no file in 'docs' can be read as a document (1 .pdf): convert them to .md or .txt" in refused.stderr
     assert "'docs/a.pdf' is not a PDF" in refused.stderr
     ugly = tmp_path / "docs" / "x.\n- evil"
     ugly.write_text("x")

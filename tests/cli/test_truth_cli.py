@@ -175,7 +175,7 @@ def test_chunk_ids_are_not_called_valid_before_a_run_has_seen_their_chunks(tmp_p
     truth = tmp_path / "chunks.jsonl"
     truth.write_text('{"query": "When?", "relevant_chunk_ids": ["chunk_0"]}\n', encoding="utf-8")
     told = " ".join(truth_command("check", truth).output.split())
-    assert "1 query, 1 chunk id, to be checked against the chunks by a run" in told
+    assert "1 query, 1 chunk id, which a run checks against its chunks" in told
     assert "valid" not in told
 
 

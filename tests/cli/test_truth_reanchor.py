@@ -65,7 +65,7 @@ def test_without_an_old_version_the_texts_are_looked_for(folder: Path) -> None:
     done = reanchor(folder, "t.jsonl", "--corpus", "new")
     assert done.returncode == 1, done.stderr
     assert "1 moved, 2 lost" in done.stdout
-    assert "Written to t.jsonl; lost spans are in t.lost.jsonl" in done.stdout
+    assert "Written to t.jsonl; the lost spans are in t.lost.jsonl" in done.stdout
     assert "[bold]" in (folder / "t.jsonl").read_text()
 
 

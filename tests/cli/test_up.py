@@ -369,7 +369,7 @@ def test_edits_while_it_was_down_start_a_run_and_stop_nothing(daily: Daily) -> N
     (daily.folder / "truth.jsonl").write_text("no truth\n")
     third = come_up(daily.folder, daily.port)
     try:
-        assert "its runs fail until that is corrected" in third.said
+        assert "its runs fail until this is corrected" in third.said
         assert third.runs("on-corpus-change", "SCHEDULED", "PENDING", "RUNNING") == []
         # A run that was going on is over, and holds up no other.
         found = httpx.get(f"{third.ui}/api/flow_runs/{begun}", auth=third.auth, timeout=30)

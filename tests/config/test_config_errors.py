@@ -74,7 +74,7 @@ WRONG_SETTINGS = {
         "fragment: the key is read from the environment"
     ),
     "embedders: {type: openai, max_tokens: 10}": (
-        "embedders: max_tokens_per_text is 8,192 and max_tokens 10: a text may not be longer than a request"
+        "embedders: max_tokens_per_text is 8,192 and max_tokens 10: a text must not be longer than a request"
     ),
     "embedders: [local, sentence-transformers]": "embedders[1].model: it is missing: give a value",
     "embedders: {type: sentence-transformers, model: ''}": (

@@ -204,7 +204,7 @@ def test_what_a_dataset_cannot_be_used_for_is_one_sentence(docs: Path, push: Pus
     with pytest.raises(GroundTruthError, match="there is no LangSmith dataset 'nowhere': check its name"):
         load(docs, {"langsmith": "nowhere"})
     push("ids", CHUNKS)
-    with pytest.raises(GroundTruthError, match=r"'ids' holds chunk-level ground truth .* and the evaluation is token"):
+    with pytest.raises(GroundTruthError, match=r"'ids' has chunk-level ground truth .* and the evaluation is token"):
         load(docs, {"langsmith": "ids"})
     push("old", CLOSED)
     (docs / "a.md").write_text("A new page. " + TEXT)

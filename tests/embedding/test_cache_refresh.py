@@ -108,7 +108,7 @@ def test_a_model_of_another_size_takes_the_place_of_the_old_one(
 ) -> None:
     CachedEmbedder(Model(1.0), tmp_path).embed(TEXTS)
     age(tmp_path)
-    with pytest.raises(ArtifactError, match="met vectors of 3 and of 5 numbers"):
+    with pytest.raises(ArtifactError, match="has vectors of 3 and of 5 numbers"):
         CachedEmbedder(Model(2.0, 5), tmp_path).embed(TEXTS)
     larger = CachedEmbedder(Model(2.0, 5), tmp_path, made_since=datetime.now(UTC))
     with caplog.at_level(logging.WARNING):

@@ -164,7 +164,7 @@ def test_tokens_are_counted_here_when_the_server_does_not_say(server: OpenAIServ
         ({"base_url": "localhost:8000"}, "base_url: expected an address such as http://"),
         ({"base_url": "http://h:x/v1"}, "base_url: expected an address such as http://"),
         ({"max_texts": 0}, "max_texts: expected a number of at least 1"),
-        ({"max_tokens": 10, "max_tokens_per_text": 11}, "a text may not be longer than a request"),
+        ({"max_tokens": 10, "max_tokens_per_text": 11}, "a text must not be longer than a request"),
         ({"encoding": "none"}, "encoding"),
     ],
 )

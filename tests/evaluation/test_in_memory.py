@@ -240,7 +240,7 @@ def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded(spans: B
         return pytest.fail("nothing is to be embedded")
 
     parts = Configuration.model_validate(VECTOR | {"chunker": nothing, "embedder": embed})
-    with pytest.raises(ConfigurationError, match=r"nothing.* made no chunk of 14 documents \(0 were left out"):
+    with pytest.raises(ConfigurationError, match=r"nothing.* made no chunks of 14 documents \(0 were left out"):
         evaluate(parts, spans.given)
 
 

@@ -86,7 +86,7 @@ def test_with_truth_at_hand_and_no_key_the_run_stays_local(folder: Path, monkeyp
 def test_a_dataset_of_the_other_type_or_none_is_refused_by_name(server: LangSmithServer, folder: Path) -> None:
     corpus = Corpus.from_folder(folder)
     upload("spans", [span_example("when?", corpus.documents[0].span(0, 25))])
-    with pytest.raises(GroundTruthError, match=r"'spans' holds token-level ground truth .* is chunk-level"):
+    with pytest.raises(GroundTruthError, match=r"'spans' has token-level ground truth .* is chunk-level"):
         ChunkLevelEvaluation(corpus, langsmith_dataset_name="spans")
     with pytest.raises(GroundTruthError, match="there is no LangSmith dataset 'nothing'"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="nothing")

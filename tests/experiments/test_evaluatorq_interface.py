@@ -67,7 +67,7 @@ def test_an_experiment_is_described_once_and_run_often() -> None:
     again = asyncio.run(experiment(described, outputs=[]))
     assert (first.name, first.summary.average_scores) == ("twice", {"ExactMatch": 1.0})
     assert again.summary.average_scores == first.summary.average_scores
-    with pytest.raises(ConfigurationError, match="twice: give data, tasks and evaluators to the Experiment"):
+    with pytest.raises(ConfigurationError, match="twice: give data, tasks and evaluators only to the Experiment"):
         evaluatorq(described, tasks=[str])
     with pytest.raises(ConfigurationError, match="has no name"):
         Experiment(" ", HELLO, [str])

@@ -73,7 +73,7 @@ def test_rows_come_from_parquet() -> None:
         ("a.csv", b"input,output\na\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
         ("a.csv", b"input,output\na,b,c\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
         ("a.parquet", b"none", "'a.parquet' is not Parquet"),
-        ("a.xml", b"", "'a.xml' is not a kind of data"),
+        ("a.xml", b"", "'a.xml' is not a data file"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(name: str, content: bytes, sentence: str) -> None:

@@ -71,7 +71,7 @@ def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference()
         return Path(run(data, [same, shout]).saved["html"]).read_text()
 
     explained = (
-        "; the interval of one pair is not corrected, and may leave out 0 where the corrected test is not significant."
+        "; the interval of one pair is not corrected, and may exclude 0 although the corrected test is not significant."
     )
     few = page(4)
     assert '+0.200</strong> <span class="small">[+0.050, +0.400]</span>' in few

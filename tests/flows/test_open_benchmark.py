@@ -233,7 +233,7 @@ def test_parts_from_everywhere_are_ranked_together_kept_and_computed_anew_where_
     assert len(hybrid.hits_by_stage) == 5
     assert keep_report(workspace, first) is not None
     page = page_of(workspace, first).read_text()
-    for shown in ("have no sure place in the documents", "found_any", "Waste(lower is better)"):
+    for shown in ("have no certain place in the documents", "found_any", "Waste(lower is better)"):
         assert shown in page
 
 
@@ -312,7 +312,7 @@ def test_a_part_that_fails_is_named_in_a_sentence_and_the_other_configurations_f
     reasons = {name: failure.reason for name, failure in outcome.failures.items()}
     for name, reason in {
         "my_parts:raises, my_parts:twice": "the chunker my_parts:raises failed (RuntimeError: no cutting today)",
-        "my_parts:invents, my_parts:twice": "my_parts:invents made no chunk of 4 documents (4 were left out",
+        "my_parts:invents, my_parts:twice": "my_parts:invents made no chunks of 4 documents (4 were left out",
         "markdown 1000, vector, my_parts:unknown_numbers, memory": (
             "the embedder my_parts:unknown_numbers gave numbers that are NaN or infinite"
         ),

@@ -56,9 +56,9 @@ def test_failures_that_pass_lose_nothing(token_level: Make, server: OpenAIServer
     [
         (refusal("I cannot help with that"), "refused"),
         (cut_off(), "truncated"),
-        (content('{"questions": [{"numb'), "not the schema"),
-        (content('{"questions": [{"number": 1}]}'), "not the schema"),
-        (content('{"answer": 42}'), "not the schema"),
+        (content('{"questions": [{"numb'), "schema mismatch"),
+        (content('{"questions": [{"number": 1}]}'), "schema mismatch"),
+        (content('{"answer": 42}'), "schema mismatch"),
         (content(""), "empty answer"),
         (no_choices(), "empty answer"),
         (Status(400, "no", code="content_filter"), "refused"),
@@ -92,7 +92,7 @@ def test_a_document_without_a_usable_answer_is_counted_and_the_others_go_on(
     report = generator.report
     assert {reason: one.count for reason, one in report.dropped.items()} == {"no usable answer": 2}
     assert report.dropped["no usable answer"].examples[0] == "'lyngholm.md, question 1'"
-    assert report.bad_answers["not the schema"].count == 2
+    assert report.bad_answers["schema mismatch"].count == 2
     assert report.asked == report.kept + 2
     assert len(server.requests) == 5
 

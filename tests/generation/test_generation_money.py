@@ -58,7 +58,7 @@ def test_the_limit_is_not_passed_and_what_is_done_is_kept(
     report = generator.report
     assert report.stopped is not None
     assert report.stopped.startswith("the next request could cost $0.0")
-    assert report.stopped.endswith(f"max_output_tokens allows, and pass the limit of ${limit:g}")
+    assert report.stopped.endswith(f"max_output_tokens, and exceed the limit of ${limit:g}")
     assert report.total.fresh.cost is not None
     assert 0 < report.total.fresh.cost <= limit
     assert report.total.fresh.calls == len(server.requests) < 10

@@ -103,7 +103,9 @@ def test_a_document_that_is_gone_takes_its_questions_out_of_the_run_and_not_out_
     path.unlink()
     with caplog.at_level(logging.WARNING):
         assert load().queries.rows == 4
-    assert "generate tiny were carried over to documents that changed: 4 kept, 2 lost; 2 questions left" in caplog.text
+    assert (
+        "generate tiny were moved to their text in changed documents: 4 kept, 2 lost; 2 questions left" in caplog.text
+    )
     assert len(read_token_level(tmp_path / "truth.jsonl")) == 6
     path.write_text(text, encoding="utf-8")
     assert (load().queries.rows, server.requests) == (6, [])
@@ -146,12 +148,12 @@ def test_a_file_of_questions_is_read(
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("q.txt", " \n", "holds no question: write one a line"),
+        ("q.txt", " \n", "has no questions: write one per line"),
         ("q.csv", "question\na?\n", "a row has no query: .*give a column query"),
         ("q.csv", 'query\n"a?\n', r"is not csv with a query in each row: .*unexpected end"),
         ("q.jsonl", "{\n", "is not jsonl with a query in each row"),
         ("q.jsonl", "5\n", "is not jsonl with a query in each row"),
-        ("none.txt", None, "the file of questions .* is not there"),
+        ("none.txt", None, "the file of questions .* does not exist"),
     ],
 )
 def test_a_file_without_questions_is_named(tmp_path: Path, name: str, text: str | None, told: str) -> None:

@@ -127,7 +127,7 @@ def test_chunk_level_truth_is_audited_by_itself() -> None:
 
 def test_a_file_without_queries_is_at_fault() -> None:
     assert [finding.message for finding in audit_token_level("\n", CORPUS).faults] == [
-        "the file holds no query: write one a line"
+        "the file has no queries: write one per line"
     ]
 
 

@@ -119,7 +119,7 @@ GROUPED = SPAN | {"alternatives": [SPAN | {"start": 5, "end": 8}]}
     [
         ([SPAN | {"alternatives": [SPAN]}], r"\[0, 3\) of 'a\.md' is in two groups, or twice in one: keep it once;"),
         ([GROUPED, SPAN | {"start": 5, "end": 8}], r"\[5, 8\) of 'a\.md' is in two groups"),
-        ([SPAN | {"alternatives": [SPAN | {"start": 7}]}], r"the span \[7, 3\) of 'a\.md' holds no character"),
+        ([SPAN | {"alternatives": [SPAN | {"start": 7}]}], r"the span \[7, 3\) of 'a\.md' has no characters"),
         (
             [SPAN | {"alternatives": [GROUPED]}],
             r"alternatives\.0\.alternatives: there is no such key.*: use .*origin, page, place;",
@@ -156,7 +156,7 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ("{broken", r"line 2: not JSON .* write one JSON object a line"),
+        ("{broken", r"line 2: not JSON .* write one JSON object per line"),
         ('["a list"]', r"line 2: the line: Input should be a valid dictionary"),
         ('{"query": "why?"}', r"line 2, query_\w{8} 'why\?': it has no relevant spans: add them, or declare"),
         ('{"relevant_spans": []}', r"line 2: query: it is missing: add it"),
@@ -164,10 +164,13 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
             '{"query": "why?", "unanswerable": true, "id": ""}',
             r"line 2, 'why\?': id: String should have at least 1 character",
         ),
-        ('{"query": "why?", "query": "how?", "unanswerable": true}', r"line 2: the key 'query' is twice"),
-        ('{"query": "why?", "unanswerable": true, "metadata": {"a": {"b": 1, "b": 2}}}', r"line 2: the key 'b' is"),
-        ('{"query": "why?", "unanswerable": true, "metadata": {"a": NaN}}', r"line 2: NaN is not a number"),
-        ('{"query": "why?", "unanswerable": true, "metadata": {"a": -Infinity}}', r"line 2: -Infinity is not a number"),
+        ('{"query": "why?", "query": "how?", "unanswerable": true}', r"line 2: the key 'query' occurs twice"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": {"b": 1, "b": 2}}}', r"line 2: the key 'b' occurs"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": NaN}}', r"line 2: NaN is not a JSON number"),
+        (
+            '{"query": "why?", "unanswerable": true, "metadata": {"a": -Infinity}}',
+            r"line 2: -Infinity is not a JSON number",
+        ),
         (
             '{"query": "why\\ud800", "unanswerable": true}',
             r"line 2, 'why.*': the text has a lone surrogate at character 3",
@@ -212,14 +215,14 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
             '{"query": "why?", "relevant_chunk_ids": []}',
             r"line 2, 'why\?': relevant_chunk_ids: it belongs to the other evaluation type",
         ),
-        ('{"format": "rag-eval/token-level", "version": 1}', r"line 2: the line that names the format comes before"),
+        ('{"format": "rag-eval/token-level", "version": 1}', r"line 2: the line that names the format must come first"),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": "0", "end": 3, "text": "one"}]}',
             r"line 2, 'why\?': relevant_spans\.0\.start: Input should be a valid integer",
         ),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": 3, "end": 3, "text": ""}]}',
-            r"line 2, query_\w{8} 'why\?': the span \[3, 3\) of 'a' holds no character",
+            r"line 2, query_\w{8} 'why\?': the span \[3, 3\) of 'a' has no characters",
         ),
     ],
 )
@@ -265,7 +268,7 @@ UNANSWERABLE = TokenLevelGroundTruth(Query.from_text("why?"), [], unanswerable=T
 @pytest.mark.parametrize(
     ("items", "reason"),
     [
-        ([], "holds no query"),
+        ([], "has no queries"),
         ([UNANSWERABLE, UNANSWERABLE], "line 3, query_.* 'why\\?': its id is in line 2 too"),
         ([TokenLevelGroundTruth(Query.from_text("why?"), [])], "has no relevant spans"),
         ([replace(UNANSWERABLE, query=Query(QueryId(""), QueryText("why?")))], "id: String should have at least 1"),
@@ -273,8 +276,8 @@ UNANSWERABLE = TokenLevelGroundTruth(Query.from_text("why?"), [], unanswerable=T
         *(
             ([replace(UNANSWERABLE, query=Query.from_text("why?", {"key": value}))], reason)
             for value, reason in [
-                ((1, 2), "would not be read back the same"),
-                ({1: "a"}, "would not be read back the same"),
+                ((1, 2), "could not be read back unchanged"),
+                ({1: "a"}, "could not be read back unchanged"),
                 (float("nan"), "cannot be kept as JSON"),
                 ({1}, "cannot be kept as JSON"),
             ]
@@ -297,19 +300,21 @@ def test_two_queries_with_one_id_are_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GroundTruthError, match="is not there"):
+    with pytest.raises(GroundTruthError, match="does not exist"):
         read_token_level(tmp_path / "none.jsonl")
     with pytest.raises(GroundTruthError, match="is a folder: give the ground-truth file in it"):
         read_token_level(tmp_path)
     (tmp_path / "latin.jsonl").write_bytes(b"caf\xe9")
     with pytest.raises(GroundTruthError, match=r"latin\.jsonl' is not UTF-8: byte 3"):
         read_token_level(tmp_path / "latin.jsonl")
-    with pytest.raises(GroundTruthError, match="holds no query"):
+    with pytest.raises(GroundTruthError, match="has no queries"):
         read_token_level(write(tmp_path / "t.jsonl", {"format": "rag-eval/token-level", "version": 1}))
 
 
 def test_the_error_says_how_many_faults_there_are_and_what_lists_them(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"query": "a", "relevant_spans": []}\nnonsense\n{"query": ""}\n', encoding="utf-8")
-    with pytest.raises(GroundTruthError, match=r"line 1, .*; 3 more; rag-eval truth check lists all that is wrong"):
+    with pytest.raises(
+        GroundTruthError, match=r"line 1, .*; 3 more; rag-eval truth check lists everything that is wrong"
+    ):
         read_token_level(path)

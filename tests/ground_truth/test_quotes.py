@@ -74,7 +74,7 @@ def test_a_place_without_a_quote_is_meant_whole() -> None:
 def test_a_heading_names_its_section_with_those_above_it_where_it_must() -> None:
     assert placed(doc_id="guide.md", place="stay > fares")[2] == "### Fares\n\nA night is 40 euros."
     assert placed(doc_id="guide.md", place="Fares", text="A day ticket is 9 euros.")[2] == "A day ticket is 9 euros."
-    with pytest.raises(GroundTruthError, match=r"^Fares of 'guide.md' is there 2 times: quote"):
+    with pytest.raises(GroundTruthError, match=r"^Fares of 'guide.md' occurs 2 times: quote"):
         placed(doc_id="guide.md", place="Fares")
     with pytest.raises(GroundTruthError, match=r"has no 'Prices', it has 'Travel' to 'End': name one"):
         placed(doc_id="guide.md", place="Prices")

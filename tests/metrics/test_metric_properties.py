@@ -251,7 +251,9 @@ def test_chunk_ids_cost_the_text_that_their_passages_have_in_place_of_the_chunk(
     )
     costs = [count_tokens(text, "cl100k_base") for text in (window, "one two three", "hit")]
     assert scores.column("value").to_pylist() == [sum(costs)]
-    with pytest.raises(ConfigurationError, match="'b' was retrieved and is not among the chunks: give those searched"):
+    with pytest.raises(
+        ConfigurationError, match="'b' was retrieved but is not among the chunks: give the chunks that were searched"
+    ):
         score_passages("chunk-level", passages, tables, strip_metrics(), chunks=chunks.slice(0, 1))
     nothing = score_passages("chunk-level", plain_passages([]), tables, strip_metrics(), chunks=chunks)
     assert set(nothing.column("value").to_pylist()) == {0.0}

@@ -204,12 +204,12 @@ FALLBACKS: dict[str, tuple[dict[str, Any], str, int]] = {
     ),
     "a retriever that takes no filter": (
         {"retrieval": FewFound(), "selection": Selection(where={"lang": "de"})},
-        "questions have fewer hits than were fetched: their filter leaves no more",
+        "questions have fewer hits than requested, because their filter leaves no more",
         9,
     ),
     "a threshold": (
         {"selection": Selection(score_threshold=99.0)},
-        "questions have no hit left: all were below score_threshold",
+        "questions have no hits left: all were below score_threshold",
         9,
     ),
 }

@@ -77,4 +77,4 @@ def test_a_search_that_loses_hits_is_named_of_two_real_runs(tmp_path: Path) -> N
         (workspace.root / one.hits.uri).unlink()
     told = drop_sentences(workspace, compare_runs(workspace, before, worse))
     assert {one.split(":")[0] for one in told} == {SMALL_NAME, LARGE_NAME}
-    assert all("the stage that the drop is in is unknown: " in one and ".arrow" in one for one in told)
+    assert all("the stage of the drop is unknown: " in one and ".arrow" in one for one in told)

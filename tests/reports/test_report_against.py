@@ -131,4 +131,4 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
         "configurations."
     )
     assert recommendation_sentence(compared, old, tied).startswith(f"{LARGE_NAME} is no longer recommended: by")
-    assert recommendation_sentence(compared, tied, old).startswith(f"{LARGE_NAME} is recommended; the run before")
+    assert recommendation_sentence(compared, tied, old).startswith(f"{LARGE_NAME} is recommended; the earlier run")

@@ -91,5 +91,5 @@ def test_what_fell_back_is_said(made: tuple[Workspace, BenchmarkOutcome]) -> Non
     found = workspace.read_table(one.hits).column("doc_id").to_pylist()
     count = sum(doc_id in long for doc_id in found)
     assert 0 < count < len(found)
-    told = "hits are returned as they are: the text around them has over max_tokens"
+    told = "hits are returned unchanged, because the text around them exceeds max_tokens"
     assert one.notes == [f"{one.name}: {count:,} {told}."]

@@ -141,7 +141,7 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     only = own_store.config.model_copy(update={"chunkers": own_store.config.chunkers[:1]})
     fewer = make_run(own_store.workspace, only)
     gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
-    assert gone.missing[LARGE_NAME].startswith("the run does not have it: ")
+    assert gone.missing[LARGE_NAME].startswith("it is not in the run: ")
     search = SearchRecord(
         objective=METRIC,
         configurations=2,

@@ -251,7 +251,7 @@ def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
 
     store = ForeignStore(Inventing())
     store.add(CHUNKS, VECTORS)
-    with pytest.raises(ConfigurationError, match=r"the store inventing found a chunk that was not added"):
+    with pytest.raises(ConfigurationError, match=r"the store inventing returned a chunk that was not added"):
         store.search_many(VECTORS[:1], 2)
 
 

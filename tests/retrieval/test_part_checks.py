@@ -90,10 +90,10 @@ def test_a_corpus_without_chunks_is_refused_with_the_chunker_and_the_count() -> 
     for retriever in (VectorRAGRetriever(Lost(), LocalEmbedder()), BM25Retriever(Lost())):
         with (
             pytest.warns(SkippedChunkWarning),
-            pytest.raises(ConfigurationError, match=r"\(lost\) made no chunk of 1 documents \(1 were left out"),
+            pytest.raises(ConfigurationError, match=r"\(lost\) made no chunks of 1 documents \(1 were left out"),
         ):
             retriever.index(ONE)
-    with pytest.raises(ConfigurationError, match="lost made no chunk of 1 documents"):
+    with pytest.raises(ConfigurationError, match="lost made no chunks of 1 documents"):
         VectorRAGRetriever(Empty(), LocalEmbedder(), evaluation_type="chunk-level").index(ONE)
 
 
@@ -136,16 +136,16 @@ def test_one_store_serves_one_retriever_at_a_time() -> None:
     first.index(ONE)
     second.index(ONE)
     assert second.retrieve(ASKED, 1)[0][0].chunk.content == "one two three."
-    with pytest.raises(ConfigurationError, match="was filled with other chunks since: give each retriever a store"):
+    with pytest.raises(ConfigurationError, match="was since filled with other chunks: give each retriever its own"):
         first.retrieve(ASKED, 1)
     first.index(TWO)
     assert first.retrieve(ASKED, 1)
     hybrid = HybridRetriever([first, second])
     hybrid.index(ONE)
-    with pytest.raises(ConfigurationError, match="was filled with other chunks since"):
+    with pytest.raises(ConfigurationError, match="was since filled with other chunks"):
         hybrid.retrieve(ASKED, 1)
     store.clear()
-    with pytest.raises(ConfigurationError, match="was filled with other chunks since"):
+    with pytest.raises(ConfigurationError, match="was since filled with other chunks"):
         second.retrieve(ASKED, 1)
 
 

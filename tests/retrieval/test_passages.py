@@ -137,7 +137,7 @@ METRICS = ("span_recall", "span_precision", "span_mrr", "tokens_retrieved")
 CUTS = [("hits", k) for k in KS] + [("tokens", budget) for budget in BUDGETS]
 
 
-BEYOND = "hits are returned as they are: the text around them has over max_tokens"
+BEYOND = "hits are returned unchanged, because the text around them exceeds max_tokens"
 
 
 def returned(

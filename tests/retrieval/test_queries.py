@@ -29,7 +29,7 @@ from tests.doubles.openai_server import OpenAIServer
 TRUTH = truth_to_tables(read_token_level(GROUND_TRUTH))
 QUERIES = TRUTH.queries.slice(0, 4)
 QUESTIONS = QUERIES.column("text").to_pylist()
-AS_ASKED = "questions are searched as they are asked: the model gave nothing to use in their place"
+AS_ASKED = "questions are searched unchanged, because the model gave no usable rewrite"
 
 
 def rewritten(part: Any, root: Path | None = None) -> tuple[list[tuple[int, str]], Any]:

@@ -86,7 +86,7 @@ def test_a_query_that_is_not_in_the_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "hits.jsonl"
     path.write_text(lines({"query": " When does the ferry leave? ", "hits": []}))
     assert RecordedHits(path).search_many(QUERIES[:1], 5) == [[]]
-    with pytest.raises(ConfigurationError, match=r"has nothing for 1 question of 2, first 'Where does one pay\?'"):
+    with pytest.raises(ConfigurationError, match=r"has no hits for 1 question of 2, first 'Where does one pay\?'"):
         RecordedHits(path).search_many(QUERIES, 5)
 
 

@@ -210,7 +210,9 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
         return str(error.value)
 
     assert told({"langauge": "en"}).startswith("no document has the field 'langauge' (did you mean lang?): use")
-    assert told({"lang": "fr"}) == ('where={"lang":"fr"} matches none of 4 documents: give what some of them have')
+    assert told({"lang": "fr"}) == (
+        'where={"lang":"fr"} matches none of 4 documents: use values that some of them have'
+    )
     assert told({"year": "2023"}) == (
         "the filter compares year with the text '2023', and 'guides/new/bus.md' has 2023: write it like the metadata"
     )
@@ -221,7 +223,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert "where: year is compared with an empty list" in told({"year": []})
     assert "where: year is compared with nothing: give text" in told({"year": None})
     assert "near_duplicates: expected a number of at most 1, found 1.5" in told({"a": 1}, near_duplicates=1.5)
-    assert "a selection needs something to select by: use one of where, query_filters" in told(None)
+    assert "a selection needs at least one setting: use one of where, query_filters" in told(None)
     assert "a selection has metadata but no filter" in told(None, metadata=broken(tmp_path, "doc_id\n"), fetch_k=9)
     assert "metadata: there is no file" in told({"a": 1}, metadata=tmp_path / "gone.csv")
     assert "metadata: 'a.txt' is not a table of metadata: use one of .csv, .jsonl" in told(
@@ -229,7 +231,7 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     )
     assert "has no column doc_id of texts" in told({"a": 1}, metadata=broken(tmp_path, "id,a\nindex.md,1\n"))
     assert "two rows for 'index.md'" in told({"a": 1}, metadata=broken(tmp_path, "doc_id,a\nindex.md,1\nindex.md,2\n"))
-    assert "have no row for any document: they have 'Index.md', the corpus has 'guides/ferry.md'" in told(
+    assert "has no row for any document: it has 'Index.md', the corpus has 'guides/ferry.md'" in told(
         {"a": 1}, metadata=broken(tmp_path, "doc_id,a\nIndex.md,1\n")
     )
     assert "cannot be read (" in told({"a": 1}, metadata=broken(tmp_path, "{", ".jsonl"))

@@ -156,7 +156,7 @@ def test_a_dataset_of_the_other_type_is_refused_by_name(
     server: LangSmithServer, service: LangSmithService, client: Client
 ) -> None:
     push_truth(service, "spans", token_level())
-    with pytest.raises(GroundTruthError, match=r"'spans' holds token-level ground truth .* is chunk-level"):
+    with pytest.raises(GroundTruthError, match=r"'spans' has token-level ground truth .* is chunk-level"):
         push_truth(service, "spans", chunk_level())
     client.create_dataset("chats", data_type=DataType.chat)
     with pytest.raises(GroundTruthError, match="'chats' is of the type 'chat'"):
@@ -176,9 +176,9 @@ def test_what_cannot_be_pulled_is_named(server: LangSmithServer, service: LangSm
         dataset = client.create_dataset(name)
         examples = [{"inputs": {"query": "when?"}, "reference_outputs": one} for one in outputs]
         client.create_examples(dataset_id=dataset.id, examples=examples)
-    with pytest.raises(GroundTruthError, match="'mixed' holds both token-level and chunk-level ground truth"):
+    with pytest.raises(GroundTruthError, match="'mixed' has both token-level and chunk-level ground truth"):
         pull_truth(service, "mixed")
-    with pytest.raises(GroundTruthError, match="'neither' holds neither token-level nor chunk-level"):
+    with pytest.raises(GroundTruthError, match="'neither' has neither token-level nor chunk-level"):
         pull_truth(service, "neither")
     with pytest.raises(GroundTruthError, match=r"two examples of the LangSmith dataset 'twice' have the query query_"):
         pull_truth(service, "twice")

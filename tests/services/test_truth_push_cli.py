@@ -62,9 +62,9 @@ def test_what_goes_wrong_is_one_sentence_and_no_file_is_touched(
     write_chunk_level(tmp_path / "chunks.jsonl", chunk_level())
     write_token_level(tmp_path / "spans.jsonl", token_level())
     rag_eval("push", tmp_path / "spans.jsonl", "--dataset", "spans")
-    assert "'spans' holds token-level" in error_of(rag_eval("push", tmp_path / "chunks.jsonl", "--dataset", "spans"))
+    assert "'spans' has token-level" in error_of(rag_eval("push", tmp_path / "chunks.jsonl", "--dataset", "spans"))
     before = (tmp_path / "spans.jsonl").read_bytes()
-    assert "is there and has other" in error_of(
+    assert "already exists with other" in error_of(
         rag_eval("import", "langsmith", "spans", "--output", tmp_path / "chunks.jsonl")
     )
     assert "no LangSmith dataset 'none'" in error_of(

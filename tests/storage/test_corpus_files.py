@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, rights: int) -
     try:
         told = read_as_somebody_else(tmp_path, "**/*.md")
         assert told.startswith("'closed")
-        assert told.endswith("cannot be read (Permission denied): check the file and its rights")
+        assert told.endswith("cannot be read (Permission denied): check the file and its permissions")
         # Where the pattern does not look, nothing need be read.
         assert read_as_somebody_else(tmp_path, "*.md") == "1"
         assert read_as_somebody_else(tmp_path, "open/*.md") == "1"

@@ -45,7 +45,7 @@ def test_a_lock_is_held_once_and_dies_with_its_holder(tmp_path: Path) -> None:
 def test_a_place_that_cannot_hold_a_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(ArtifactError, match=r"lock' cannot be locked \(.+\): check the place"),
+        pytest.raises(ArtifactError, match=r"lock' cannot be locked \(.+\): check the path"),
         try_lock(tmp_path / "file" / "lock"),
     ):
         pass

@@ -105,11 +105,11 @@ def test_a_score_is_never_above_one(store: BuiltInStore) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_vectors_that_are_not_finite_are_refused_by_row(store: BuiltInStore, bad: float) -> None:
-    with pytest.raises(TableError, match="row 1 of the embeddings holds a number that is not finite"):
+    with pytest.raises(TableError, match="row 1 of the embeddings has a number that is not finite"):
         store.add(chunks(3), vectors([[1, 2], [bad, 2], [1, 2]]))
     assert len(store) == 0
     store.add(chunks(2), np.eye(2, dtype=np.float32))
-    with pytest.raises(TableError, match="row 2 of the query vectors holds a number that is not finite"):
+    with pytest.raises(TableError, match="row 2 of the query vectors has a number that is not finite"):
         store.search_many(vectors([[1, 2], [0, 0], [1, bad]]), 1)
 
 
@@ -117,9 +117,9 @@ def test_vectors_that_are_not_finite_are_refused_by_row(store: BuiltInStore, bad
     ("embeddings", "message"),
     [
         (np.array([[1e300, 1.0]] * 2), "row 0 of the embeddings"),  # too large for float32
-        (np.ones(2), "give one vector a row"),
-        (np.ones((2, 2, 2)), "give one vector a row"),
-        (np.ones((2, 0)), "give one vector a row"),
+        (np.ones(2), "give one vector per row"),
+        (np.ones((2, 2, 2)), "give one vector per row"),
+        (np.ones((2, 0)), "give one vector per row"),
         ([[1.0], [1.0, 2.0]], "not an array of numbers"),
         (np.ones((1, 4)), "2 chunks and 1 vectors"),
     ],

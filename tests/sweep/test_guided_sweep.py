@@ -137,7 +137,7 @@ def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, workspac
     estimates = Estimates(workspace, sweep_benchmark(data, paid.replace(GRID, VECTORS)))
     (guided,) = estimates.of(["guided"])
     assert guided.configurations == 6  # twice as many chunkings as it takes with a lexical side
-    told = "the guide is unproven for vector search alone, so twice as many chunkings are embedded"
+    told = "the guide is less reliable for vector search alone, so twice as many chunkings are embedded"
     assert told in estimates.notes
 
 

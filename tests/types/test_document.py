@@ -151,7 +151,7 @@ def test_a_chunk_returns_its_span() -> None:
 
 
 def test_an_empty_match_lists_what_the_folder_has(tmp_path: Path) -> None:
-    with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md': it holds no files"):
+    with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md': it has no files"):
         Corpus.from_folder(tmp_path)
     for name in ("a.png", "b.png", "c.txt", "LICENSE", ".hidden.md.swp"):
         (tmp_path / name).write_text("x", encoding="utf-8")

@@ -33,7 +33,7 @@ def test_spans_of_different_documents_do_not_overlap() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (-1, 2)])
 def test_a_span_without_characters_is_refused(start: int, end: int) -> None:
-    with pytest.raises(InvalidSpanError, match=r"\[.*\) of 'a.md' holds no character"):
+    with pytest.raises(InvalidSpanError, match=r"\[.*\) of 'a.md' has no characters"):
         CharacterSpan(A, start, end, "")
 
 

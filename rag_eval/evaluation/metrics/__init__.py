@@ -1,4 +1,4 @@
-"""Metrics for LangSmith's ``evaluate``; the base classes of user-defined ones are in ``base``."""
+"""Metrics for LangSmith's ``evaluate``. The base classes of user-defined metrics are in ``base``."""
 
 from collections.abc import Collection, Mapping, Set
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class SpanLevelMetrics(TokenLevelMetrics):
-    """Base of the built-in metrics on spans, which do not score an example without ground truth."""
+    """Base of the built-in span metrics, which do not score an example without ground truth."""
 
     needs_ground_truth = True
 
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
-        """Return the metric of a query in characters, each counted once."""
+        """Return the metric of a query in characters, counting each character once."""
         return float(self.metric.calculate(retrieved_spans, ground_truth_spans))
 
 
@@ -42,7 +42,7 @@ class TokenLevelIoU(SpanLevelMetrics):
 
 
 class ChunkLevelMetrics(Metrics):
-    """Base of the built-in metrics on chunk ids, which do not score an example without ground truth."""
+    """Base of the built-in chunk-id metrics, which do not score an example without ground truth."""
 
     needs_ground_truth = True
 

@@ -111,11 +111,11 @@ class LangSmithMetric(ABC, Generic[Item]):
         return {"key": name, "score": float(value)}
 
     def _score(self, retrieved: list[Item], truth: list[Item], alternatives: Mapping[Item, Sequence[Item]]) -> float:
-        """Return the score against the best covered member of each group, or the first of equal ones."""
+        """Return the score against the best covered member of each group; of equal ones, the first."""
         if not alternatives:
             return self.calculate(retrieved, truth)
         groups = [(item, *alternatives.get(item, ())) for item in truth]
-        if self.metric is not None:  # takes groups itself
+        if self.metric is not None:  # this metric takes groups itself
             return float(self.metric.calculate(retrieved, groups))
         best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
         return self.calculate(retrieved, best)
@@ -141,7 +141,7 @@ class LangSmithMetric(ABC, Generic[Item]):
         outputs: object = run.outputs
         try:
             listed = _list_in(outputs, self.retrieved_keys)[1]
-        except ConfigurationError:  # only the extraction knows this shape
+        except ConfigurationError:  # only the user's extraction knows this shape
             listed = None
         if not listed or not isinstance(listed, list | tuple):
             return self._retrieved(run)
@@ -163,7 +163,7 @@ class LangSmithMetric(ABC, Generic[Item]):
 
 
 def _list_in(outputs: object, keys: Sequence[str]) -> tuple[str, object]:
-    """Return the first of the keys in the outputs of a run and its value, or outputs that are a list."""
+    """Return the first of the keys found in the outputs of a run, with its value; or the outputs if they are a list."""
     value, where = outputs, "outputs"
     while isinstance(value, Mapping) and value:
         key = next((key for key in keys if key in value), None)
@@ -186,7 +186,7 @@ def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], I
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
-    """Return the name with ``@k``, and the k; raises ``ConfigurationError``."""
+    """Return the name with ``@k``, and k; raises ``ConfigurationError``."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a metric has the name {name!r}: use a text such as 'recall'")
     check_cut(k, name)
@@ -194,7 +194,7 @@ def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
     if cut is None:
         return (name, None) if k is None else (f"{name}@{k}", k)
     if k not in (None, cut):
-        raise ConfigurationError(f"the metric {name!r} is asked for at k = {k}: leave out @{cut}, or use k = {cut}")
+        raise ConfigurationError(f"the metric {name!r} is requested at k = {k}: leave out @{cut}, or use k = {cut}")
     return name, cut
 
 

@@ -1,4 +1,4 @@
-"""The evaluator of a metric for LangSmith's ``evaluate``, apart from the metrics because it imports langsmith."""
+"""Define the evaluator for LangSmith's ``evaluate``, in a module of its own because it imports langsmith."""
 
 from collections.abc import Callable
 from typing import NotRequired, TypedDict
@@ -8,7 +8,7 @@ from langsmith.schemas import Example, Run
 
 
 class Feedback(TypedDict):
-    """The feedback of an evaluator; if there is no score, ``comment`` says why, and ``extra`` marks an error."""
+    """The feedback of an evaluator. Without a score, ``comment`` says why, and ``extra`` marks an error."""
 
     key: str
     score: float | None
@@ -34,9 +34,9 @@ class LangSmithEvaluator(DynamicRunEvaluator):
 
     @property
     def feedback_keys(self) -> list[str]:
-        """The key, which LangSmith also uses if the metric raises."""
+        """The feedback keys, which LangSmith also uses if the metric raises."""
         return [self._name]
 
     def __call__(self, run: Run, example: Example | None = None) -> Feedback:  # type: ignore[override]
-        """Return the feedback on a run; nothing is traced."""
+        """Return the feedback on a run, without tracing anything."""
         return self._score(run, example)

@@ -1,7 +1,7 @@
-"""Importers of other formats.
+"""Import ground truth from other formats.
 
 An importer is a function from a path to ``ImportedTruth``; its other parameters are options of ``rag-eval truth
-import``. A new one is a file, a test and a line here.
+import``. To add one, write its file and its test, and register it here.
 """
 
 import inspect

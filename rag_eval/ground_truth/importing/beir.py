@@ -73,7 +73,7 @@ def read_beir(path: Path, split: str | None = None) -> ImportedTruth:
 def _scores_file(path: Path, split: str | None) -> Path:
     files = {file.stem: file for file in sorted((path / "qrels").glob("*.tsv"))}
     if not files:
-        raise GroundTruthError(f"{str(path / 'qrels')!r} holds no .tsv file: give the folder of a BEIR dataset")
+        raise GroundTruthError(f"{str(path / 'qrels')!r} has no .tsv files: give the folder of a BEIR dataset")
     chosen = split or ("test" if "test" in files or len(files) > 1 else next(iter(files)))
     if chosen not in files:
         raise GroundTruthError(f"there is no split {chosen!r}: give one of {', '.join(files)} with --split")

@@ -1,4 +1,4 @@
-"""What importers share: notes on what was left out or changed, records, file names, and locating texts."""
+"""Shared code of importers: notes on what was left out or changed, records, file names, and locating texts."""
 
 import json
 import unicodedata
@@ -41,7 +41,7 @@ Model = TypeVar("Model", bound=SourceModel)
 
 @dataclass(frozen=True, slots=True)
 class ImportNotes:
-    """What was left out and what was changed, by kind; each entry names the place in the source."""
+    """What was left out or changed, by kind; each entry names its place in the source."""
 
     left_out: dict[str, list[str]] = field(default_factory=dict)
     mended: dict[str, list[str]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class ImportNotes:
         self.mended.setdefault(kind, []).append(where)
 
     def parsed(self, model: type[Model], record: object, kind: str, where: str) -> Model | None:
-        """Parse a record; note it as left out, and return None, if it does not have the shape of the model."""
+        """Parse a record; if it does not fit the model, note it as left out and return None."""
         try:
             return model.model_validate(record)
         except (ValidationError, TextEncodingError) as error:
@@ -80,7 +80,7 @@ class ImportedTruth:
 
 SUFFIX = ".md"
 LONGEST_NAME = 200
-"""In bytes; file systems allow 255."""
+"""Longest file name in bytes; file systems allow 255."""
 
 
 def refuse_traversal(doc_id: str) -> None:
@@ -94,7 +94,7 @@ def refuse_traversal(doc_id: str) -> None:
 class FileNames:
     """Unique file names for document ids, with special characters escaped like ``%2F``; changed names are noted.
 
-    They differ on file systems that ignore case, too.
+    The names also differ on file systems that ignore case.
     """
 
     def __init__(self, notes: ImportNotes) -> None:
@@ -102,7 +102,7 @@ class FileNames:
         self._taken: set[str] = set()
 
     def document(self, doc_id: str, content: str, where: str) -> Document | None:
-        """Return a document with its file name as id; None, noted as left out, if it cannot be written to a file."""
+        """Return a document with its file name as id; None, noted as left out, if no file can have it."""
         try:
             return Document(self.name_for(doc_id), content)
         except (GroundTruthError, TextEncodingError) as error:
@@ -119,16 +119,16 @@ class FileNames:
         name = marked if is_long or stem.casefold() in self._taken else stem
         self._taken.add(name.casefold())
         if name != doc_id:
-            self._notes.mend("document id that is no file name, escaped", f"{preview(doc_id)} is {name + SUFFIX!r}")
+            self._notes.mend("document id that is not a file name, escaped", f"{preview(doc_id)} is {name + SUFFIX!r}")
         return DocumentId(name + SUFFIX)
 
 
 def _escaped(doc_id: str) -> str:
-    # Of a name that some file systems would normalise, only ASCII is kept.
+    # Keep only ASCII in names that some file systems would normalise.
     is_stable = unicodedata.normalize("NFC", doc_id) == doc_id
 
     def is_kept(place: int, character: str) -> bool:
-        if character in ". ":  # a leading dot hides the file, and outer spaces get lost
+        if character in ". ":  # a leading dot hides the file, and outer spaces can be lost
             return 0 < place < len(doc_id) - (character == " ")
         return character in "_-" or (character.isalnum() and (is_stable or character.isascii()))
 
@@ -151,7 +151,7 @@ def json_list(path: Path, key: str, format_name: str) -> list[JsonValue]:
 
 
 def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, JsonObject]]:
-    """Read the objects of a file with one a line, each with its place; other lines are noted as left out."""
+    """Read the objects of a JSON-lines file, each with its line; other lines are noted as left out."""
     for number, line in enumerate(read_truth_text(path, "file").split("\n"), start=1):
         if not line.strip():
             continue
@@ -168,7 +168,7 @@ def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, JsonObject
 
 
 def documents_folder(given: Path | None, usual: list[Path]) -> Path:
-    """Return the given folder, or the first usual one that exists; raise ``GroundTruthError`` if none does."""
+    """Return the given folder, or the first usual folder that exists; raise ``GroundTruthError`` if there is none."""
     if given is not None:
         return given
     for folder in usual:
@@ -180,8 +180,8 @@ def documents_folder(given: Path | None, usual: list[Path]) -> Path:
 def unique_questions(items: Iterable[TokenLevelGroundTruth], notes: ImportNotes) -> list[TokenLevelGroundTruth]:
     """Return the items with unique ids and spans; every change is noted.
 
-    Items with the same id and question are joined. Of different questions with one id the first is kept. A question
-    with several ids stays.
+    Items with the same id and question are joined. If different questions share an id, the first is kept. A question
+    with several ids is kept unchanged.
     """
     by_id: dict[str, TokenLevelGroundTruth] = {}
     asked: dict[str, str] = {}
@@ -194,7 +194,7 @@ def unique_questions(items: Iterable[TokenLevelGroundTruth], notes: ImportNotes)
                 notes.mend("question asked under several ids, kept", f"{other} and {query.id} {preview(query.text)}")
             by_id[query.id] = _with_places_once(query, item)
         elif earlier.query.text == query.text:
-            notes.mend("question asked more than once, made one", f"{query.id} {preview(query.text)}")
+            notes.mend("question asked more than once, merged", f"{query.id} {preview(query.text)}")
             by_id[query.id] = _with_places_once(earlier.query, earlier, item)
         else:
             notes.leave_out("query id used for another question", f"{query.id} {preview(query.text)}")
@@ -209,20 +209,20 @@ def _with_places_once(query: Query, *items: TokenLevelGroundTruth) -> TokenLevel
 UNPLACED = {
     "not-found": "text that is not in its document",
     "too-short": "text that is not in its document, and too short for a fuzzy search",
-    "ambiguous": "text that is at several places of its document, none of them the one named",
+    "ambiguous": "text that is at several places of its document, none of them the stated one",
 }
-"""What to note for each reason of the locator."""
+"""The note for each reason of the locator."""
 
 
 class Placer:
-    """Locates texts where the source says, else in another unit or by a search; notes changes and failures."""
+    """Locates texts at the stated place, else in another unit or by a search; notes changes and failures."""
 
     def __init__(self, notes: ImportNotes) -> None:
         self._notes = notes
         self._prepared: tuple[Document, Locator] | None = None
 
     def place(self, document: Document, start: object, end: object, text: object, where: str) -> CharacterSpan | None:
-        """Locate a text in a document; None if that is impossible.
+        """Locate a text in a document; return None if that is impossible.
 
         ``start``, ``end`` and ``text`` are values of the source, of any type. Without ``end``, the length of the text
         decides.
@@ -238,9 +238,9 @@ class Placer:
             return document.span(start, after)
         if (fitting := fitting_unit(document.content, start, end, text)) is not None:
             change = f"{where}: [{start}, {after}) is [{fitting.start}, {fitting.end})"
-            self._notes.mend(f"{fitting.unit}, turned into code points", change)
+            self._notes.mend(f"{fitting.unit}, converted to code points", change)
             return document.span(fitting.start, fitting.end)
-        # Sources mostly list the references of a document together, and preparing it is expensive.
+        # Sources mostly list the references to a document together, and preparing a document is expensive.
         if self._prepared is None or self._prepared[0] is not document:
             self._prepared = document, Locator([document])
         found = self._prepared[1].locate(text, hint=Hint(position=max(0, start)))

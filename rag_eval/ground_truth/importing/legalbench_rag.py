@@ -51,7 +51,7 @@ def read_legalbench_rag(
     """
     files = sorted((path / "benchmarks").glob("*.json")) if path.is_dir() else [path]
     if not files:
-        raise GroundTruthError(f"{str(path / 'benchmarks')!r} holds no JSON file: give the benchmark file itself")
+        raise GroundTruthError(f"{str(path / 'benchmarks')!r} has no JSON files: give the benchmark file itself")
     tests = [(file, json_list(file, "tests", "a LegalBench-RAG benchmark")) for file in files]
     folder = documents_folder(corpus, [files[0].parent.parent / "corpus", files[0].parent / "corpus"])
     documents = Corpus.from_folder(folder, glob)

@@ -18,7 +18,7 @@ from rag_eval.types.ids import EvaluationType
 def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool = False) -> int:
     """Write each document under its id, and return the number of other files in the folder.
 
-    A new folder is created at once or not at all. Files with other content are replaced only with ``overwrite``.
+    A new folder is created completely or not at all. Files with other content are replaced only with ``overwrite``.
 
     Raises:
         ArtifactError: If a file would be replaced, or the folder cannot be written.
@@ -66,13 +66,13 @@ DEFAULT_ENDING = ".md"
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """The counts of an import, what was left out or changed, and where it is."""
+    """The counts of an import, what was left out or changed, and where it was written."""
 
     evaluation_type: EvaluationType
     queries: int
     unanswerable: int
     answers: int
-    """Spans or chunk ids."""
+    """Number of spans or chunk ids."""
     documents: int
     left_out: Mapping[str, Sequence[str]]
     mended: Mapping[str, Sequence[str]]
@@ -80,9 +80,9 @@ class ImportSummary:
     corpus: Path | None
     """The folder of the documents; None if the source has none."""
     other_files: int
-    """How many other files are in the folder."""
+    """Number of other files in the folder."""
     endings: Sequence[str]
-    """The extensions of the documents."""
+    """Suffixes of the documents."""
 
     @classmethod
     def of(cls, found: ImportedTruth, truth: Path, corpus: Path | None, other_files: int) -> "ImportSummary":
@@ -141,7 +141,7 @@ def write_import(
         write_truth(scratch, found.truth)
         if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
             raise ArtifactError(
-                f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
+                f"{str(output)!r} already exists with other content: give another --output, or --overwrite"
             )
         if corpus_output is not None or (found.documents and corpus is None):
             corpus = corpus_output or output.parent / DEFAULT_CORPUS

@@ -1,1 +1,1 @@
-"""A local page to review ground truth on the documents' own text."""
+"""A local page to review ground truth in the text of its documents."""

@@ -1,4 +1,4 @@
-"""The review page: its data, access to it, and a server that only this machine can reach."""
+"""Serve the review page: its data, its access control, and a server that only this machine can reach."""
 
 import hmac
 import secrets
@@ -140,9 +140,9 @@ READS: dict[str, Callable[[ReviewSession, str], Data]] = {
     "query": query,
     "document": document,
 }
-"""GET requests, answered from their parameter ``id``."""
+"""GET requests, answered from the parameter ``id``."""
 CHANGES: dict[str, type[_Change]] = {"decide": _Decision, "judge": _Judgement, "span": _Span, "undo": _Change}
-"""POST requests, answered from their body; that of ``undo`` is ignored."""
+"""POST requests, answered from the body; the body of ``undo`` is ignored."""
 
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -172,17 +172,17 @@ class Guard:
         return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), self._token)
 
     async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Answer the first request with a cookie, and later ones if they have it."""
+        """Answer the first request with a cookie, and later requests only with it."""
         token = request.query_params.get("token")
         is_first = request.url.path == "/" and request.method == "GET" and token is not None
         response: Response
         if (refusal := self._foreign(request)) is not None:
             response = PlainTextResponse(f"{refusal}\n", status_code=403)
         elif not self.is_token((token or "") if is_first else request.cookies.get(self.cookie, "")):
-            refusal = "open the address that rag-eval truth review printed: it holds the key to this page\n"
+            refusal = "open the address that rag-eval truth review printed: it contains the key to this page\n"
             response = PlainTextResponse(refusal, status_code=403)
         elif is_first:
-            # The redirect keeps the token out of the history of the browser.
+            # The redirect keeps the token out of the browser history.
             response = RedirectResponse("/", status_code=303)
             response.set_cookie(self.cookie, token or "", httponly=True, samesite="strict")
         else:
@@ -215,7 +215,7 @@ PICTURE_WIDTH = 900
 
 
 def review_app(session: ReviewSession, guard: Guard) -> Starlette:
-    """Return the application that shows and changes a session, one request at a time."""
+    """Return the application that shows and changes a session, handling one request at a time."""
     lock = threading.Lock()
 
     def read(name: str) -> Route:
@@ -262,9 +262,9 @@ def _answered(lock: threading.Lock, make: Callable[[], Data]) -> Response:
     except RagEvalError as error:
         return _problem(IMPOSSIBLE, str(error))
     except UnicodeEncodeError:
-        return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
+        return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot encode: correct the file")
     except ValidationError as error:
-        return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
+        return _problem(400, f"this request is not valid: {error.errors()[0]['msg']}")
 
 
 async def _body(request: Request) -> bytes | Response:
@@ -273,9 +273,9 @@ async def _body(request: Request) -> bytes | Response:
         async for part in request.stream():
             body += part
             if len(body) > LARGEST_BODY:
-                return _problem(413, "this is too much for one decision")
+                return _problem(413, "this request is too large")
     except ClientDisconnect:
-        return _problem(400, "the request was not finished")
+        return _problem(400, "the request was incomplete")
     return body
 
 
@@ -302,7 +302,7 @@ def serve_review(
         corpus: The folder of the documents.
         glob: The patterns of their files.
         loaders: Loaders by file extension.
-        port: The port; 0 takes a free one.
+        port: The port; 0 uses any free port.
         on_start: Called with the address, which contains the token.
 
     Raises:

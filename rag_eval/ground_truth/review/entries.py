@@ -1,4 +1,4 @@
-"""The files of a review: the ground truth and the rejected queries, read and saved together.
+"""Manage the files of a review: the ground truth and the rejected queries, read and saved together.
 
 An accepted query is marked in its metadata. A rejected one moves to ``truth.rejected.jsonl`` next to ``truth.jsonl``.
 A query in both files, after an interrupted move, is not rejected.
@@ -40,7 +40,7 @@ def rejected_path(truth: Path) -> Path:
 
 
 class Entry:
-    """The line of a query; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` if it is none."""
+    """The line of a query; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` if it is not one."""
 
     def __init__(self, line: str, side: Side) -> None:
         self.put(line, side)
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def version(self) -> str:
-        """The digest of the query and its spans, to recognise a decision on an earlier state."""
+        """The digest of the query and its spans, to detect decisions about an earlier state."""
         return text_sha256(self.record.model_dump_json(include={"query", "relevant_spans", "unanswerable"}))[:16]
 
     @property
@@ -83,7 +83,7 @@ def _is_header(line: str) -> bool:
 
 class _LineFile:
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()  # a link stays a link
+        self.path = path.resolve()  # keep a link a link
         self._bytes = self._on_disk()
         try:
             self.lines = (self._bytes or b"").decode("utf-8").split("\n")
@@ -99,7 +99,7 @@ class _LineFile:
         return self._on_disk() == self._bytes
 
     def save(self, lines: list[str]) -> None:
-        """Replace the lines at once; do not create a file without lines."""
+        """Replace all lines at once; do not create a file without lines."""
         if not self.is_current:
             raise ReviewConflictError(f"{self.path.name} has just been changed: decide again")
         data = ("\n".join(lines) + "\n").encode("utf-8") if lines else b""
@@ -120,14 +120,14 @@ class _LineFile:
 
 
 class ReviewFiles:
-    """The ground truth under review and its rejected queries; spans without offsets get them.
+    """The ground truth under review and its rejected queries. Spans without offsets are located.
 
     Raises ``GroundTruthError`` if the file is missing or chunk-level.
     """
 
     def __init__(self, truth: Path, documents: CorpusDocuments) -> None:
         if truth_type(read_truth_text(truth)) == "chunk-level":
-            raise GroundTruthError(f"{str(truth)!r} holds chunk ids: only spans can be reviewed")
+            raise GroundTruthError(f"{str(truth)!r} has chunk ids: only spans can be reviewed")
         self.path = truth
         self._quotes = Quotes(documents)
         self._placed: dict[str, str] = {}
@@ -148,12 +148,12 @@ class ReviewFiles:
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody else has changed the files."""
+        """Whether the files are unchanged by others."""
         return all(file.is_current for file in self._files.values())
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock of the files and bring the entries up to date; discard the changes on an error."""
+        """Lock the files and update the entries; discard the changes on an error."""
         with wait_for_lock(lock_path(self.path)):
             try:
                 if not self.is_current:
@@ -164,7 +164,7 @@ class ReviewFiles:
                 raise
 
     def save(self, changed: Entry) -> None:
-        """Write the files, first the one that the changed entry belongs to, so that it is never in neither."""
+        """Write the files, first the one that the changed entry moves to, so that it is always in one of them."""
         if changed.side == "rejected" and not any(slot is changed for slot in self._slots["rejected"]):
             self._slots["rejected"].append(changed)
         for side in sorted(self._files, key=lambda side: side != changed.side):

@@ -1,7 +1,7 @@
-"""A review: decisions on queries and on passages, saved at once.
+"""Review decisions on queries and passages, saved at once.
 
 Every change is made to the current files, under a lock, so that several reviews of one file do not undo each other. A
-decision on a passage is the grade of a person in the metadata of its query.
+decision on a passage is stored as a person's grade in the metadata of its query.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 
 
 class DocumentFolder(Mapping[str, Document]):
-    """The documents of a folder by id, read again when their files change."""
+    """The documents of a folder by id; a file is read again after it changes."""
 
     def __init__(self, folder: Path, glob: str | Sequence[str], loaders: Mapping[str, Any] | None = None) -> None:
         """List the files; raise like ``Corpus.from_folder``."""
@@ -60,7 +60,7 @@ Verdict = Literal["accepted", "rejected", "unanswerable"]
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class NewSpan:
-    """A place in a document with this digest; it takes over the origin and alternatives of the one it ``replaces``."""
+    """A position in a document with this digest; it takes over origin and alternatives of the span it ``replaces``."""
 
     doc_id: str
     start: int
@@ -70,7 +70,7 @@ class NewSpan:
 
 
 class Passage(NamedTuple):
-    """A passage of a query: of its ground truth, offered to be judged, or rejected earlier."""
+    """A passage of a query: in its ground truth, waiting to be judged, or rejected earlier."""
 
     span: AlternativeLine
     kind: Literal["span", "alternative", "offered", "rejected"]
@@ -99,7 +99,7 @@ class ReviewSession:
         self.documents = documents
         self._undo: list[_Undo] = []
         self.revision = 0
-        """Changes whenever the page may have to change."""
+        """Changes whenever the page may need an update."""
 
     @property
     def entries(self) -> dict[QueryId, Entry]:
@@ -110,7 +110,7 @@ class ReviewSession:
         return bool(self._undo)
 
     def refresh(self) -> int:
-        """Read the changes of others, and return the revision."""
+        """Read changes made by others, and return the revision."""
         if not self.files.is_current:
             with self._changing():
                 pass
@@ -123,7 +123,7 @@ class ReviewSession:
             yield
 
     def passages(self, entry: Entry) -> list[Passage]:
-        """Return the spans with their alternatives, then the passages that are offered, then the rejected ones."""
+        """Return the spans with their alternatives, then the passages to judge, then the rejected ones."""
         judged = _by_place(entry)
         passages = []
         for span in entry.record.relevant_spans:
@@ -145,7 +145,7 @@ class ReviewSession:
         return [*passages, *offered, *rejected]
 
     def offered(self, entry: Entry) -> int:
-        """Count the passages that wait to be judged: those of the sample, or all without a sample."""
+        """Count the passages that wait for a judgement: those of the sample, or all without a sample."""
         return sum(self._waits(passage) for place, passage in _by_place(entry).items() if place not in entry.places)
 
     def _waits(self, judged: JudgedPassage) -> bool:
@@ -159,7 +159,7 @@ class ReviewSession:
         return any(map(self._fault, entry.members)) or not (entry.members or entry.record.unanswerable)
 
     def decide(self, query_id: str, version: str, verdict: Verdict) -> None:
-        """Decide on a query; a rejected one that is accepted goes back to the ground truth.
+        """Decide on a query; a rejected query that is accepted returns to the ground truth.
 
         Raises:
             GroundTruthError: If a query is accepted whose spans do not match their documents.
@@ -208,7 +208,7 @@ class ReviewSession:
             self._apply(entry, line, judged, entry.side)
 
     def put_span(self, query_id: str, new: NewSpan) -> None:
-        """Add a passage to a query, or move one; raise like ``decide``, and on an impossible place."""
+        """Add a passage to a query, or move one; raises like ``decide``, and for an impossible position."""
         with self._changing():
             entry = self.entry(query_id)
             span, judged = self._placed(new), entry.judged
@@ -223,9 +223,9 @@ class ReviewSession:
             self._apply(entry, line, self._judged(judged, span, HIGHEST_GRADE), entry.side)
 
     def _with_span(self, spans: Sequence[SpanLine], span: SpanLine, old: AlternativeLine | None) -> list[SpanLine]:
-        """Return the spans of a query with one more, or with a member moved."""
+        """Return the spans of a query with one added, or with a member moved."""
         is_member = old is not None and any(member is old for group in spans for member in group.members)
-        # A span may replace another span. It may not replace an alternative, nor may an alternative move to it.
+        # A span may replace another span, but an alternative may neither be replaced nor move to a span.
         is_alternative = is_member and all(group is not old for group in spans)
         others = [m for group in spans if group is not old for m in group.members[not is_alternative :]]
         if any(other.place == span.place for other in others if other is not old):
@@ -260,7 +260,7 @@ class ReviewSession:
         return entry
 
     def _passage(self, entry: Entry, place: Place) -> AlternativeLine:
-        """Return the span, alternative or judged passage at a place."""
+        """Return the span, alternative or judged passage at a position."""
         for member in entry.members:
             if member.place == place:
                 return member
@@ -286,7 +286,7 @@ class ReviewSession:
         return SpanLine(doc_id=span.doc_id, start=span.start, end=span.end, text=span.text)
 
     def _moved(self, group: SpanLine, old: AlternativeLine, new: SpanLine) -> SpanLine:
-        """Return a group with a member moved; a moved span keeps the alternatives that match their documents."""
+        """Return a group with one member moved; a moved span keeps the alternatives that match their documents."""
         if group.place != old.place:
             plain = AlternativeLine(**new.model_dump(exclude={"alternatives"}))
             members = [plain if member.place == old.place else member for member in group.alternatives]
@@ -295,7 +295,7 @@ class ReviewSession:
         return _with_alternatives(new.model_copy(update={"origin": old.origin}), right)
 
     def _judged(self, judged: Sequence[JudgedPassage], span: AlternativeLine, grade: int) -> list[JudgedPassage]:
-        """Add the grade of a person to the judged passages, unless the span has a fault."""
+        """Add a person's grade to the judged passages, unless the span has a fault."""
         if self._fault(span) is not None:
             return list(judged)
         new = [] if any(_place_of(passage) == span.place for passage in judged) else [JudgedPassage(span.span())]
@@ -334,7 +334,7 @@ def _by_place(entry: Entry) -> dict[Place, JudgedPassage]:
 
 
 def _line_of(judged: JudgedPassage) -> SpanLine:
-    """Return a judged passage as it is written once a person accepts it."""
+    """Return a judged passage as it is written after a person accepts it."""
     text = judged.passage.text if isinstance(judged.passage, CharacterSpan) else ""
     return SpanLine(**judged.place, text=text, origin=f"{ORIGIN}{PERSON}")
 

@@ -48,7 +48,7 @@ def test_judgements_above_zero_make_whole_documents_relevant(tmp_path: Path) -> 
         "grades": {"http%3A%2F%2Fx%2Fy%3Fz%3D1.md": 2.0, "7.md": 1.0},
     }
     assert found.notes.left_out == {}
-    assert list(found.notes.mended) == ["document id that is no file name, escaped"]
+    assert list(found.notes.mended) == ["document id that is not a file name, escaped"]
 
     written = write_import(found, tmp_path / "out" / "truth.jsonl")
     assert written.corpus == tmp_path / "out" / "corpus"
@@ -87,7 +87,7 @@ def test_a_split_is_chosen_and_a_missing_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(GroundTruthError, match="there is no split 'test': give one of dev, train with --split"):
         read_beir(tmp_path)
     assert len(read_beir(tmp_path, "dev").truth) == 2
-    with pytest.raises(GroundTruthError, match=r"holds no \.tsv file"):
+    with pytest.raises(GroundTruthError, match=r"has no \.tsv files"):
         read_beir(tmp_path / "qrels")
 
 

@@ -60,9 +60,9 @@ def test_references_become_spans_and_what_is_mended_is_told(tmp_path: Path) -> N
         "spaced?": [(6, oslo + 5, "aus 😀 Oslo.")],
     }
     assert {kind: len(places) for kind, places in found.notes.mended.items()} == {
-        "UTF-8 byte offsets, turned into code points": 1,
+        "UTF-8 byte offsets, converted to code points": 1,
         "text found in other words or spacing": 1,
-        "question asked more than once, made one": 1,
+        "question asked more than once, merged": 1,
     }
     assert found.notes.left_out == {}
     assert found.truth[0].query.metadata == {"source": "chroma", "corpus_id": "ferry"}
@@ -107,7 +107,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     (folder / "questions_df.csv").write_text("question,references,corpus_id\nx?,[],ferry\n")
     with pytest.raises(GroundTruthError, match=r"no query could be imported \(question without a reference .* line 2"):
         read_chroma(folder)
-    with pytest.raises(GroundTruthError, match=r"the file .* is not there: check the path"):
+    with pytest.raises(GroundTruthError, match=r"the file .* does not exist: check the path"):
         read_chroma(folder / "none.csv")
     (folder / "corpora").rename(folder / "texts")
     with pytest.raises(GroundTruthError, match="give their folder with --corpus"):

@@ -88,7 +88,7 @@ def test_what_utf_8_cannot_hold_is_left_out_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GroundTruthError, match="holds no JSON file"):
+    with pytest.raises(GroundTruthError, match="has no JSON files"):
         read_legalbench_rag(tmp_path)
     (tmp_path / "x.json").write_text('{"data": []}')
     with pytest.raises(GroundTruthError, match="has no list 'tests'"):

@@ -82,7 +82,7 @@ def test_truth_and_documents_are_written_and_nothing_is_replaced_unasked(tmp_pat
     write_import(other, output, overwrite=True)
     assert (written.corpus / "a.md").read_bytes() == b"one!"
     output.write_text("something else")
-    with pytest.raises(ArtifactError, match="is there and has other content"):
+    with pytest.raises(ArtifactError, match="already exists with other content"):
         write_import(other, output)
     assert output.read_text() == "something else"
     assert sorted(path.name for path in output.parent.iterdir()) == ["corpus", "truth.jsonl"]

@@ -51,8 +51,8 @@ def test_answers_become_spans_of_their_article(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "mended"),
     [
-        (len(FIRST[: FIRST.rindex("Fähre")].encode()), "UTF-8 byte offsets, turned into code points"),
-        (FIRST.rindex("Fähre") + 1, "UTF-16 unit offsets, turned into code points"),
+        (len(FIRST[: FIRST.rindex("Fähre")].encode()), "UTF-8 byte offsets, converted to code points"),
+        (FIRST.rindex("Fähre") + 1, "UTF-16 unit offsets, converted to code points"),
         (FIRST.rindex("Fähre") - 3, "text found at another place"),
     ],
 )

@@ -363,9 +363,9 @@ def test_a_link_stays_a_link_and_a_file_that_cannot_be_used_is_named(tmp_path: P
     assert queries_in(real)[0]["metadata"]["review"] == "accepted"
 
     (tmp_path / "chunks.jsonl").write_text('{"query": "x?", "relevant_chunk_ids": ["chunk_1"]}')
-    with pytest.raises(GroundTruthError, match="holds chunk ids"):
+    with pytest.raises(GroundTruthError, match="has chunk ids"):
         ReviewSession(tmp_path / "chunks.jsonl", session.documents)
-    with pytest.raises(GroundTruthError, match="is not there"):
+    with pytest.raises(GroundTruthError, match="does not exist"):
         ReviewSession(tmp_path / "none.jsonl", session.documents)
 
 
