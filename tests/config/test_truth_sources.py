@@ -227,7 +227,7 @@ def test_a_source_of_ones_own_that_gives_nothing_is_refused(docs: Path) -> None:
         def load(self, corpus: object) -> list[object]:
             return []
 
-    with pytest.raises(GroundTruthError, match="empty returned no query"):
+    with pytest.raises(GroundTruthError, match="empty returned no queries"):
         load(docs, Empty())
     with pytest.raises(ConfigurationError, match="is not a truth-source: give a function of the corpus, or an object"):
         read_sources(object())
