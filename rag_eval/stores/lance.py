@@ -48,7 +48,7 @@ Ef = Annotated[
 RefineFactor = Annotated[
     OptionalCount,
     Searching,
-    Field(description="Fetch this many times more candidates, and order them by their full vectors."),
+    Field(description="Fetch this many times as many candidates, and order them by their full vectors."),
 ]
 Distance = Literal["l2", "cosine", "dot"]
 Query = TypeVar("Query", bound="LanceQueryBuilder")
