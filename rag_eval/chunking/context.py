@@ -94,7 +94,7 @@ class WrittenContext(TextWriter):
     around: Annotated[Count, Field(description="Number of characters of the document that the model sees.")] = 20_000
 
     def searched(self, documents: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return the searched text of every chunk. Raises as ``Answers.of``."""
+        """Return the searched text of every chunk. Raises like ``Answers.of``."""
         requests = []
         for cut in documents:
             for number, text in enumerate(cut.texts):

@@ -68,7 +68,7 @@ def pack(boxes: Iterable[WordBox] | NDArray[np.float64]) -> bytes:
 
 
 def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
-    """Return the boxes of the characters ``[start, end)``, one for each line of a page. Raises as ``words_at``."""
+    """Return the boxes of the characters ``[start, end)``, one for each line of a page. Raises like ``words_at``."""
     inside = words_at(packed, start, end).astype(np.float64)
     if not len(inside) or start >= end:
         return []

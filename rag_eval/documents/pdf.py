@@ -79,7 +79,7 @@ class PdfLoader:
 
 
 def draw_page(data: bytes, page: int, width: int = 800) -> bytes:
-    """Return a page of a PDF, counted from 1, as a PNG of this width. Raises as ``PdfLoader.load``."""
+    """Return a page of a PDF, counted from 1, as a PNG of this width. Raises like ``PdfLoader.load``."""
     with _opened(data) as document:
         if not 1 <= page <= len(document):
             raise UnreadableDocumentError(f"has {len(document):,} pages and no page {page:,}")

@@ -170,7 +170,7 @@ def load_file(loader: Loader, data: bytes) -> FileText:
 def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
     """Return the text and the metadata of a file, with the loader for ``name``, its path in the corpus folder.
 
-    Raises as ``read_text`` and ``load_file``, and ``UnreadableDocumentError`` if a text file is binary.
+    Raises like ``read_text`` and ``load_file``, and ``UnreadableDocumentError`` if a text file is binary.
     """
     loader = (loaders or Loaders()).of(name or path.name)
     if loader is None:
@@ -271,7 +271,7 @@ class _LoaderProcess:
         self._path = ""
 
     def ask(self, task: bytes, data: bytes) -> _Answer:
-        """Return the answer for a file. Raises as ``load_file``."""
+        """Return the answer for a file. Raises like ``load_file``."""
         with self._lock:
             for _ in range(2):  # the process may have been killed or have run out of memory for another reason
                 try:

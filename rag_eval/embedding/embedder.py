@@ -202,7 +202,7 @@ def known_dimension(embedder: Embedder) -> int | None:
 
 
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """Return the vectors of many questions, in one call if possible; raises as ``checked_vectors``."""
+    """Return the vectors of many questions, in one call if possible; raises like ``checked_vectors``."""
     if not texts:
         return _no_vectors(embedder)
     if hasattr(embedder, "embed_queries"):
@@ -213,7 +213,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """Return the vectors of texts, each distinct text embedded once; raises as ``checked_vectors``."""
+    """Return the vectors of texts, each distinct text embedded once; raises like ``checked_vectors``."""
     if not texts:
         return _no_vectors(embedder)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}

@@ -213,7 +213,7 @@ def create_evaluation(
     ground_truth: object = None,
     langsmith_client: "Client | None" = None,
 ) -> TokenLevelEvaluation | ChunkLevelEvaluation:
-    """Return the evaluation of a type over a folder of documents, or a corpus; raises as ``TokenLevelEvaluation``."""
+    """Return the evaluation of a type over a folder of documents, or a corpus; raises like ``TokenLevelEvaluation``."""
     corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob, loaders)
     for kind in (TokenLevelEvaluation, ChunkLevelEvaluation):
         if kind.level == eval_type:

@@ -356,7 +356,7 @@ def context_cost(cut: Cut) -> str:
 def strip_metrics() -> tuple[str, ...]:
     """Return the metrics that every run is scored by: recall at each budget of ``STRIP``, and the tokens fetched.
 
-    At each doubling also the cost of the context, for readers who choose another budget than the benchmark's.
+    At each doubling, the cost of the context is added, for readers who choose a different budget.
     """
     at_budgets = [score_name(RecallWithinTokens.label, "tokens", budget) for budget in STRIP]
     costs = [context_cost(Cut("tokens", budget)) for budget in STRIP[::6]]

@@ -331,7 +331,7 @@ class ForeignFunction(Foreign):
         return f"{self.section} {super().label}".strip()
 
     def ask_about(self, chunk: object, document: object) -> Any:
-        """Call a function with a chunk, and with its document if it takes two parameters; raises as ``ask``."""
+        """Call a function with a chunk, and with its document if it takes two parameters; raises like ``ask``."""
         signature = signature_of(self._call)
         takes_document = signature is not None and len(signature.parameters) > 1
         return self.ask(self._call, chunk, *([document] if takes_document else []))

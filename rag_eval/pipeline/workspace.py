@@ -145,11 +145,11 @@ class Workspace(BaseModel):
             raise DamagedError(f"{problem}: run again to compute it again") from None
 
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
-        """Return the table whose shards these are; raises as ``read_table`` does."""
+        """Return the table whose shards these are; raises like ``read_table`` does."""
         return pa.concat_tables([self.read_table(shard) for shard in shards])
 
     def read_truth(self, ref: TruthRef) -> TruthTables:
-        """Return the tables of ground truth; raises as ``read_table`` does."""
+        """Return the tables of ground truth; raises like ``read_table`` does."""
         return TruthTables(self.read_table(ref.queries), self.read_table(ref.answers))
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:

@@ -126,7 +126,7 @@ def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence
 
 
 def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
-    """Make a run the baseline of its benchmark; raises as ``read_run`` does."""
+    """Make a run the baseline of its benchmark; raises like ``read_run`` does."""
     outcome = read_run(workspace, run)
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")

@@ -51,7 +51,7 @@ class LanceDBTable(LanceDBQuery):
     embedder: Annotated[
         Embedder, PartOf(EMBEDDER), Field(description="The embedder that the table was filled with.")
     ] = Field(default_factory=lambda: EMBEDDER.make("local"))
-    filter: Annotated[Name | None, Field(description="A condition in SQL on the rows that are searched.")] = None
+    filter: Annotated[Name | None, Field(description="SQL condition on the rows to search.")] = None
     distance_type: Annotated[Distance | None, Field(description="The distance; null: LanceDB's choice.")] = None
     nprobes: Annotated[OptionalCount, Searching, Field(description="How many partitions a search reads.")] = None
     ef: Annotated[OptionalCount, Searching, Field(description="The number of candidates in a graph.")] = None

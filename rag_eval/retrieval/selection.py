@@ -348,7 +348,7 @@ def search_filters(selection: Selection, queries: Iterable[tuple[str, Mapping[st
 
 
 def allowed_documents(filters: Iterable[str], documents: Documents, selection: Selection) -> pa.Table:
-    """Return an ``ALLOWED`` row for each filter; raises as ``matching``, and if ``where`` matches no document."""
+    """Return an ``ALLOWED`` row for each filter; raises like ``matching``, and if ``where`` matches no document."""
     if not selection.filters:
         return ALLOWED.empty_table()
     table = {} if selection.metadata is None else read_metadata(selection.metadata)
@@ -367,7 +367,7 @@ def allowed_documents(filters: Iterable[str], documents: Documents, selection: S
 def where_in_words(selection: Selection, corpus: Corpus, truth: Sequence[TokenLevelGroundTruth]) -> str:
     """Describe how many documents ``where`` leaves, and how many questions lose all evidence; empty without it.
 
-    Raises as ``allowed_documents``.
+    Raises like ``allowed_documents``.
     """
     if selection.where is None:
         return ""
