@@ -16,8 +16,8 @@ from tasks.artifacts import best_effort
 from tasks.current_folder import enter_project_folder
 
 
-# The experiment stores finished samples itself, so a retry continues it.
-@task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
+# The experiment stores finished samples itself, so that a retry continues it.
+@task(cache_policy=NO_CACHE, task_run_name="experiment")
 def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
     """Run the experiments of a file with at most this many concurrent calls; 0: as in the file."""
     return run_file(Path(file), Session(concurrency=concurrency or None, raises=False))

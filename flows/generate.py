@@ -72,11 +72,11 @@ def generate(
     folder = Path(corpus) if corpus else config.corpus
     with in_use(target):
         sources = find_documents(folder, glob or config.glob, config.loaders)
-        documents = load_corpus.map(sources, unmapped(target)).result()
+        documents = load_corpus.map(sources, workspace=unmapped(target)).result()
         try:
-            truth = ground_truth([source], documents, source.level, target)
+            truth = ground_truth([source], documents, source.level, workspace=target)
         finally:
             show_generation(source.report)
         if langsmith_dataset:
-            upload_truth(target, source.file, langsmith_dataset)
+            upload_truth(source.file, langsmith_dataset)
         return truth

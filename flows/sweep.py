@@ -71,15 +71,17 @@ def text_costs(configurations: Sequence[Configuration], inputs: BenchmarkInputs,
     embedded = [one for one in configurations if one.embedder is not None and not is_remote(one.chunker)]
     for chunking in chunkings([free_chunking(configuration) for configuration in embedded]):
         chunks = chunk.map(
-            inputs.documents, unmapped(chunking.chunker), unmapped(workspace), unmapped(inputs.chunk_truth)
+            inputs.documents, unmapped(chunking.chunker), unmapped(inputs.chunk_truth), workspace=unmapped(workspace)
         )
         if chunking.context is not None:
-            chunks = add_context.map(chunks, inputs.documents, unmapped(chunking.context), unmapped(workspace))
+            chunks = add_context.map(
+                chunks, inputs.documents, unmapped(chunking.context), workspace=unmapped(workspace)
+            )
         key = chunking_key(chunking.configurations[0])
         if (error := first_error(chunks)) is not None:
             failed[key] = as_sentence(error)
             continue
         for embedder in chunking.embedders:
-            counts[key, digest(embedder)] = count_texts.map(chunks, unmapped(embedder), unmapped(workspace))
+            counts[key, digest(embedder)] = count_texts.map(chunks, unmapped(embedder), workspace=unmapped(workspace))
     tables = {key: workspace.read_tables([run.result() for run in runs]) for key, runs in counts.items()}
     return TextCosts({key: TextCosts.read(table) for key, table in tables.items()}, failed)

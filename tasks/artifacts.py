@@ -63,16 +63,16 @@ def benchmark_run_name() -> str:
     return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="report")
-def report(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
+@task(cache_policy=NO_CACHE, task_run_name="report")
+def report(sources: Sequence[Any], outcome: BenchmarkOutcome, *, workspace: Workspace) -> None:
     """Write the report of a run, and show its ranking with the recommendation and a link to the report.
 
     Errors are logged: the results do not depend on the report.
 
     Args:
-        workspace: Where the run is stored.
         sources: The sources of its ground truth.
         outcome: The run.
+        workspace: Where the run is stored.
     """
     description = f"Ranked by {outcome.ranking_metric}"
     with log_errors(f"the report of {outcome.run} could not be written"):
@@ -94,8 +94,8 @@ def show_generation(report: "GenerationReport | None") -> None:
             create_markdown_artifact(markdown=generation_markdown(report), key="generation")
 
 
-@task(name="upload", task_run_name="upload to {dataset}", cache_policy=NO_CACHE)
-def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
+@task(cache_policy=NO_CACHE, task_run_name="upload to {dataset}")
+def upload_truth(truth: Path, dataset: str) -> None:
     """Send a token-level ground-truth file to a LangSmith dataset."""
     from rag_eval.generation.generator import uploaded  # imported here, because most runs upload nothing
 
@@ -166,8 +166,8 @@ def check_gate(
     return verdict or reason
 
 
-@task(cache_policy=NO_CACHE, persist_result=False)
-def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
+@task(cache_policy=NO_CACHE, task_run_name="publish to {dataset}")
+def publish_run(outcome: BenchmarkOutcome, dataset: str, *, workspace: Workspace) -> None:
     """Publish a run to a LangSmith dataset, and log what could not be sent."""
     from rag_eval.results import publishing  # imported here, because most runs publish nothing
 

@@ -17,6 +17,7 @@ from prefect.cache_policies import CachePolicy
 from prefect.context import TaskRunContext
 from prefect.filesystems import WritableFileSystem
 from prefect.locking.protocol import LockManager
+from prefect.logging import get_run_logger
 from prefect.results import get_result_store
 from prefect.serializers import Serializer
 from prefect.transactions import IsolationLevel
@@ -109,15 +110,21 @@ class StepCachePolicy(CachePolicy):
         self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
     ) -> str | None:
         """Return the key; None if an input cannot be cached, or results are not stored in the task's workspace."""
-        if task_ctx is not None:
-            storage, workspace = task_ctx.result_store.result_storage, inputs.get("workspace")
-            if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
-                return None
-            if storage.workspace.root.resolve() != workspace.root.resolve():
-                return None
+        if task_ctx is not None and not _is_stored_in(inputs.get("workspace"), task_ctx.result_store.result_storage):
+            get_run_logger(task_ctx).info(
+                "not cached: the flow does not store results in the workspace of this task. "
+                "Call it with_options(result_storage=result_storage(workspace)) from tasks.caching"
+            )
+            return None
         if self.step is None or not all(getattr(value, "is_cacheable", True) for value in inputs.values()):
             return None
         return self.step.cache_key({name: value for name, value in inputs.items() if name not in UNKEYED})
+
+
+def _is_stored_in(workspace: object, storage: object) -> bool:
+    if not isinstance(storage, WorkspaceResults) or not isinstance(workspace, Workspace):
+        return False
+    return storage.workspace.root.resolve() == workspace.root.resolve()
 
 
 class CacheOptions(TypedDict):
@@ -133,7 +140,7 @@ def cached(step: AnyStep) -> CacheOptions:
     Example:
         ```python
         @task(**cached(steps.chunk), tags=["chunk"])
-        def chunk(documents: TableRef, chunker: Chunker, workspace: Workspace) -> ChunksRef:
+        def chunk(documents: TableRef, chunker: Chunker, *, workspace: Workspace) -> ChunksRef:
             return steps.chunk.run(workspace, documents, chunker)
         ```
     """

@@ -1,11 +1,11 @@
 """Chunk the documents with positions."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from prefect import task
 from prefect.futures import PrefectFuture
 
+from rag_eval.chunking.context import ChunkContext
 from rag_eval.pipeline import document_steps as steps
 from rag_eval.pipeline.references import ChunksRef, TableRef, TruthRef
 from rag_eval.pipeline.search_steps import SearchDepth
@@ -17,15 +17,15 @@ from tasks.network import RETRIES, named_by
 
 @task(**cached(steps.chunk), **RETRIES, tags=["chunk"], task_run_name=named_by("chunker"))
 def chunk(
-    documents: TableRef, chunker: AnyChunker, workspace: Workspace, chunk_truth: TruthRef | None = None
+    documents: TableRef, chunker: AnyChunker, chunk_truth: TruthRef | None = None, *, workspace: Workspace
 ) -> ChunksRef:
     """Cut the documents of one shard into chunks with positions.
 
     Args:
         documents: The shard, from ``load_corpus``.
         chunker: A built-in chunker, or any object with ``chunk`` or ``chunk_with_positions``.
-        workspace: Where tables are read and written.
         chunk_truth: Chunk-level ground truth to check against the chunks, which then have no positions.
+        workspace: Where tables are read and written.
 
     Returns:
         The chunks, in the order of their positions.
@@ -34,7 +34,7 @@ def chunk(
 
 
 @task(**cached(steps.add_context), **RETRIES, tags=["chunk"], task_run_name=named_by("context"))
-def add_context(chunks: ChunksRef, documents: TableRef, context: Any, workspace: Workspace) -> ChunksRef:
+def add_context(chunks: ChunksRef, documents: TableRef, context: ChunkContext, *, workspace: Workspace) -> ChunksRef:
     """Add text to the chunks of one shard that is searched with them but not returned.
 
     Args:

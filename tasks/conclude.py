@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import UpstreamTaskError
 from prefect.futures import PrefectFuture
 
@@ -24,19 +26,9 @@ from rag_eval.results.outcome import (
 )
 from rag_eval.results.unchanged import fingerprint
 from rag_eval.sweep.guided import Choice
-from tasks.retrieve import RankingFutures
+from tasks.retrieve import SearchRuns
 
 Futures = Sequence[PrefectFuture[Any]]
-
-
-INDEX_STEPS = {
-    "index": "index vectors",
-    "engine": "index engine",
-    "sums": "sum vectors",
-    "postings": "index words",
-    "statistics": "sum words",
-}
-"""The steps that build an index, by the names of its parts."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +42,18 @@ class ConfigurationRuns:
     chunks: Futures = ()
     """Chunks with their context; the same as ``cut`` without a context."""
     vectors: Futures = ()
-    rankings: Sequence[RankingFutures] = ()
+    sums: Futures | None = None
+    searches: Sequence[SearchRuns] = ()
 
     def steps(self) -> dict[str, list[PrefectFuture[Any]]]:
         """Return the task runs by the name of the step, in the order of the pipeline, each run once."""
         steps: list[tuple[str, Futures]] = [("chunk", self.cut), ("embed", self.vectors)]
         if self.chunks is not self.cut:
             steps.insert(1, ("add context", self.chunks))
-        for ranking in self.rankings:
-            for name, title in INDEX_STEPS.items():
-                runs = ranking["index"].get(name, ())
-                steps.append((title, [runs] if isinstance(runs, PrefectFuture) else runs))
-        steps += [("prepare queries", [ranking["queries"]]) for ranking in self.rankings[:1]]
-        steps += [(f"search {ranking['name']}", ranking["hits"]) for ranking in self.rankings]
+        steps += [item for search in self.searches for item in search.index.steps.items()]
+        steps += [("sum vectors", self.sums or ())]
+        steps += [("prepare queries", [search.queries]) for search in self.searches[:1]]
+        steps += [(f"search {search.name}", search.rankings) for search in self.searches]
         steps += [("retrieve", [self.hits]), ("score", [self.scores])]
         by_name: dict[str, list[PrefectFuture[Any]]] = {}
         for name, runs in steps:
@@ -73,11 +64,12 @@ class ConfigurationRuns:
     def evaluated(self) -> Evaluated:
         """Return the results of the task runs, all of which have completed."""
         steps = {name: [run.result() for run in runs] for name, runs in self.steps().items()}
+        indexes = [*steps.get("index vectors", []), *steps.get("index engine", [])]
         return Evaluated(
             configuration=self.configuration,
             steps=steps,
             chunks=[run.result() for run in self.chunks],
-            indexes=[*steps.get("index vectors", []), *steps.get("index engine", [])],
+            indexes=[index.store for index in indexes if index.store is not None],
             searched=next(iter(steps.get("prepare queries", [])), None),
             hits=self.hits.result(),
             scores=self.scores.result(),
@@ -148,17 +140,30 @@ def gather(chunkings: Sequence[Chunking], futures: Futures) -> Gathered:
     return Gathered(list(outcomes.values()), failures)
 
 
+@task(cache_policy=NO_CACHE, task_run_name="conclude")
 def conclude(
-    workspace: Workspace,
     config: BenchmarkConfig,
     recorder: StepRecorder,
     sources: Sequence[CorpusSource],
     inputs: BenchmarkInputs,
     choice: Choice,
     results: Gathered,
-    reanchor: bool,
+    reanchor: bool = False,
+    *,
+    workspace: Workspace,
 ) -> BenchmarkOutcome:
-    """Write the outcome of a run into the workspace, with its configurations in the order of the benchmark."""
+    """Write the outcome of a run into the workspace, with its configurations in the order of the benchmark.
+
+    Args:
+        config: The benchmark.
+        recorder: Has recorded the steps of the run.
+        sources: The files of the documents, from ``find_documents``.
+        inputs: What all configurations were given.
+        choice: The configurations that were chosen.
+        results: The outcomes of the subflows.
+        reanchor: Whether spans of the ground truth were moved.
+        workspace: Where the run is stored.
+    """
     shared: dict[str, Sequence[Result]] = {"load corpus": inputs.documents, "load ground truth": [inputs.truth]}
     order = {configuration.name: number for number, configuration in enumerate(choice.configurations)}
     corpus = CorpusSource.joined(sources)

@@ -38,7 +38,7 @@ def find_documents(
 
 
 @task(**cached(steps.load_corpus), tags=["corpus"], task_run_name="load corpus {source.folder.name}")
-def load_corpus(source: CorpusSource, workspace: Workspace) -> TableRef:
+def load_corpus(source: CorpusSource, *, workspace: Workspace) -> TableRef:
     """Read the documents of one shard.
 
     Args:

@@ -11,7 +11,7 @@ from tasks.network import RETRIES, named_by
 
 
 @task(**cached(steps.embed), **RETRIES, tags=["embed"], task_run_name=named_by("embedder"))
-def embed(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableRef:
+def embed(chunks: ChunksRef, embedder: Embedder, *, workspace: Workspace) -> TableRef:
     """Embed the texts of one shard; a workspace embeds each text once.
 
     Args:
@@ -26,6 +26,6 @@ def embed(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableR
 
 
 @task(**cached(steps.count_texts), tags=["embed"], task_run_name=named_by("embedder"))
-def count_texts(chunks: ChunksRef, embedder: Embedder, workspace: Workspace) -> TableRef:
+def count_texts(chunks: ChunksRef, embedder: Embedder, *, workspace: Workspace) -> TableRef:
     """Count the tokens that an embedder would read of one shard, without embedding it."""
     return steps.count_texts.run(workspace, chunks, embedder)

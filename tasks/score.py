@@ -5,7 +5,7 @@ from typing import Any
 from prefect import task
 
 from rag_eval.pipeline import score_steps as steps
-from rag_eval.pipeline.references import ChunksRef, HitsRef, ScoresRef, TableRef, TruthRef
+from rag_eval.pipeline.references import HitsRef, ScoresRef, TableRef, TruthRef
 from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
@@ -15,11 +15,11 @@ def score(
     hits: HitsRef,
     truth: TruthRef,
     documents: list[TableRef],
-    chunks: list[ChunksRef],
     metrics: list[Any],
     ks: list[int],
-    workspace: Workspace,
     name: str = "",
+    *,
+    workspace: Workspace,
 ) -> ScoresRef:
     """Score every query by every metric at every k.
 
@@ -27,13 +27,12 @@ def score(
         hits: What was retrieved, from ``retrieve``.
         truth: The ground truth.
         documents: All documents, to count their tokens.
-        chunks: All chunks, for the metrics that compare with them; empty for a whole system.
         metrics: Names of metrics, or metrics of your own.
         ks: The numbers of hits to score.
-        workspace: Where tables are read and written.
         name: The name of the task run.
+        workspace: Where tables are read and written.
 
     Returns:
         The scores of every query, with their means.
     """
-    return steps.score.run(workspace, hits.returned, truth, documents, chunks, metrics, ks)
+    return steps.score.run(workspace, hits.returned, truth, documents, hits.chunks, metrics, ks)

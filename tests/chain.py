@@ -82,10 +82,10 @@ def _in_this_thread() -> Iterator[Results]:
         except Exception as error:  # noqa: BLE001  # as Prefect does
             return _Ended(Failed(data=error))
 
-    def mapped(task: Task[..., Any], *args: Any) -> PrefectFutureList[_Ended]:
+    def mapped(task: Task[..., Any], *args: Any, workspace: Any) -> PrefectFutureList[_Ended]:
         (count,) = {len(value) for value in args if not isinstance(value, unmapped)}
         rows = ([value.value if isinstance(value, unmapped) else value[row] for value in args] for row in range(count))
-        return PrefectFutureList([submit(task, *row) for row in rows])
+        return PrefectFutureList([submit(task, *row, workspace=workspace.value) for row in rows])
 
     with pytest.MonkeyPatch.context() as prefect:
         prefect.setattr(Task, "__call__", run)
@@ -100,7 +100,7 @@ def load_documents(workspace: Workspace, config: BenchmarkConfig) -> list[TableR
     """Load the documents of a benchmark, in shards."""
     with _in_this_thread():
         sources = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
-        return load_corpus.map(sources, unmapped(workspace)).result()
+        return load_corpus.map(sources, workspace=unmapped(workspace)).result()
 
 
 def load_truth(
@@ -110,7 +110,7 @@ def load_truth(
     level = config.evaluation_type
     with _in_this_thread():
         return tasks.ground_truth.ground_truth(
-            config.ground_truth, documents, level, workspace, reanchor, config.copies
+            config.ground_truth, documents, level, reanchor, config.copies, workspace=workspace
         )
 
 
@@ -122,24 +122,27 @@ def load_inputs(workspace: Workspace, config: BenchmarkConfig, *, reanchor: bool
 
 def cut(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> list[ChunksRef]:
     """Return the chunks of a configuration, with their context."""
-    chunks = [chunk.fn(shard, configuration.chunker, workspace, inputs.chunk_truth) for shard in inputs.documents]  # type: ignore[arg-type]
+    chunker: Any = configuration.chunker
+    chunks = [chunk.fn(shard, chunker, inputs.chunk_truth, workspace=workspace) for shard in inputs.documents]
     if configuration.context is None:
         return chunks
     pairs = zip(chunks, inputs.documents, strict=True)
-    return [add_context.fn(shard, documents, configuration.context, workspace) for shard, documents in pairs]
+    context = configuration.context
+    return [add_context.fn(shard, documents, context, workspace=workspace) for shard, documents in pairs]
 
 
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> Evaluated:
     """Return what the tasks of a configuration return, by the name of the task."""
     recorder = StepRecorder(begun=datetime.now(UTC))
     with _in_this_thread() as results:
-        flows.benchmark.evaluate(chunkings([configuration])[0], inputs, workspace, recorder, threads())
+        flows.benchmark.evaluate(chunkings([configuration])[0], inputs, recorder, threads(), workspace=workspace)
     del results["evaluate"]
+    indexes = [*results.get("index_vectors", []), *results.get("index_engine", [])]
     return Evaluated(
         configuration,
         results,
         chunks=results.get("add_context") or results.get("chunk", []),
-        indexes=[*results.get("index_vectors", []), *results.get("index_engine", [])],
+        indexes=[index.store for index in indexes if index.store is not None],
         searched=next(iter(results.get("prepare_queries", [])), None),
         hits=(results.get("retrieve") or results["ask_system"])[0],
         scores=results["score"][0],
@@ -157,7 +160,7 @@ def choose_configurations(workspace: Workspace, config: BenchmarkConfig, inputs:
     recorder = StepRecorder(begun=datetime.now(UTC))
     with _in_this_thread():
         guided = flows.sweep.guide_configurations(config)
-        guides = flows.benchmark.evaluate_all(guided, inputs, workspace, recorder, threads())
+        guides = flows.benchmark.evaluate_all(guided, inputs, recorder, threads(), workspace)
         return flows.sweep.choose_configurations(config, inputs, workspace, guides)
 
 
@@ -175,14 +178,15 @@ def run_benchmark(
     if configurations is not None:
         choice = Choice(list(configurations))
     with _in_this_thread():
-        results = flows.benchmark.evaluate_all(choice.configurations, inputs, workspace, recorder, threads())
+        results = flows.benchmark.evaluate_all(choice.configurations, inputs, recorder, threads(), workspace)
         sources = find_documents(config.corpus, config.glob, config.loaders, config.corpus_shards)
-    return conclude(workspace, config, recorder, sources, inputs, choice, results, reanchor)
+        return conclude(config, recorder, sources, inputs, choice, results, reanchor, workspace=workspace)
 
 
 def cache_key(task: Task[..., Any], *given: object) -> str | None:
-    """Return the cache key under which Prefect stores the result of a task that is called like this."""
-    called = inspect.signature(task.fn).bind(*given)
+    """Return the cache key of a task with these inputs, of which the last is the workspace."""
+    *inputs, workspace = given
+    called = inspect.signature(task.fn).bind(*inputs, workspace=workspace)
     called.apply_defaults()
     key: str | None = task.cache_policy.compute_key(None, called.arguments, {})  # type: ignore[arg-type]
     return key

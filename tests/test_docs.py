@@ -9,6 +9,7 @@ import sys
 import textwrap
 import tomllib
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -238,7 +239,7 @@ def test_the_flow_of_the_page_on_parts_has_edges_and_is_cached_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (text,) = (text for text in blocks(ROOT / "docs" / "extending.md", "python") if "@flow" in text)
+    (text,) = (text for text in blocks(ROOT / "docs" / "extending.md", "python") if "def count_chunks" in text)
     (tmp_path / "my_flow.py").write_text(text, encoding="utf-8")
     for _ in range(2):
         runpy.run_path("my_flow.py", run_name="__main__")
@@ -251,6 +252,25 @@ def test_the_flow_of_the_page_on_parts_has_edges_and_is_cached_the_second_time(
     cached = ["chunk"] * 3 + ["embed"] * 3 + ["load_corpus"]
     assert sorted(step_of(one) for one in runs if one["state"]["name"] == "Cached") == cached
     assert "Cached" not in {one["state"]["name"] for one in settled(lambda: task_runs([first["id"]]))}
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_flow_of_all_steps_gives_the_scores_of_a_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (text,) = (text for text in blocks(ROOT / "docs" / "extending.md", "python") if "def measure_recall" in text)
+    (tmp_path / "my_flow.py").write_text(text, encoding="utf-8")
+    flow = runpy.run_path("my_flow.py", run_name="__main__")
+    lines = [f"corpus: {CORPUS}", f"ground_truth: {GROUND_TRUTH}", "chunkers: markdown", "k: [5]", "fetch_k: 20"]
+    (tmp_path / "benchmark.yaml").write_text("\n".join([*lines, "metrics: [span_recall]"]), encoding="utf-8")
+    config = load_config(tmp_path / "benchmark.yaml")
+    inputs = load_inputs(workspace := Workspace(root=tmp_path / "other"), config)
+    means = evaluate(workspace, flow["parts"], inputs).scores.means
+    assert json.loads(capsys.readouterr().out.replace("'", '"')) == {"span_recall@5": means["span_recall@5"]}
+    (run,) = asked("flow_runs", {"flow_runs": {}, "flows": {"name": {"any_": ["measure-recall"]}}})
+    chain = ["load_corpus", "chunk", "embed", "index_vectors", "search", "retrieve", "score"]
+    assert edges(settled(lambda: task_runs([run["id"]]))) >= set(pairwise(chain))
 
 
 def test_the_sample_document_named_is_there() -> None:

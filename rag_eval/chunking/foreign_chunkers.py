@@ -167,7 +167,7 @@ def as_chunker(source: object, name: str | None = None) -> Chunker:
 
     ::
 
-        as_chunker(str.splitlines).chunk("one\\ntwo")  # ['one', 'two']
+        as_chunker(str.splitlines).chunk("one\ntwo")  # ['one', 'two']
 
     Args:
         source: An object with ``chunk(text)``, a splitter of LangChain, LlamaIndex, Haystack, chonkie or semchunk, or a

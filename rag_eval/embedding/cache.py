@@ -283,18 +283,6 @@ class CachedEmbedder:
         tokens, is_done = np.full(len(texts), UNKNOWN, np.int32), np.zeros(len(texts), bool)
         unsaved: list[int] = []
         block = 1 if is_remote(self._embedder) else BLOCK
-
-        def store() -> None:
-            if vectors is None or not unsaved:
-                return
-            check_unchanged(self._embedder)
-            places, counts = unsaved.copy(), None
-            unsaved.clear()
-            try:
-                counts = self._tokens([texts[place] for place in places], tokens[places])
-            finally:  # store paid vectors even if counting raises
-                rows.keep(digests[places], vectors[places], counts)
-
         try:
             for batch in batches(texts):
                 dimension = known_dimension(self._embedder) if vectors is None else vectors.shape[1]
@@ -306,12 +294,31 @@ class CachedEmbedder:
                     tokens[batch.places] = batch.tokens
                 unsaved += batch.places
                 if len(unsaved) >= block:
-                    store()
+                    places, unsaved = unsaved, []  # before they are stored: after an error they are not stored again
+                    self._keep(places, texts, digests, vectors, tokens, rows)
         finally:
-            store()
+            if vectors is not None and unsaved:
+                self._keep(unsaved, texts, digests, vectors, tokens, rows)
         if vectors is None or not is_done.all():
             raise ConfigurationError(f"the embedder {self.name} gave {is_done.sum()} vectors for {len(texts)} texts")
         return vectors
+
+    def _keep(
+        self,
+        places: Sequence[int],
+        texts: Sequence[str],
+        digests: Keys,
+        vectors: Vectors,
+        tokens: Tokens,
+        rows: VectorRows,
+    ) -> None:
+        """Store the vectors of the texts at these places with their numbers of tokens, counting the unknown ones."""
+        check_unchanged(self._embedder)
+        counts = None
+        try:
+            counts = self._tokens([texts[place] for place in places], tokens[places])
+        finally:  # paid vectors are stored whatever counting raises
+            rows.keep(digests[places], vectors[places], counts)
 
 
 def _in_blocks(embed: Callable[[list[str]], Vectors], texts: Sequence[str]) -> Iterable[EmbeddedBatch]:

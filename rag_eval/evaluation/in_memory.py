@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from rag_eval.config.models import Configuration
 from rag_eval.metrics.metric import Asked
-from rag_eval.parts import locations
 from rag_eval.pipeline import document_steps, retrieve_steps, search_steps
-from rag_eval.pipeline.plan import Chunking, IndexSettings
-from rag_eval.pipeline.retrieve_steps import Retrieved, SearchHits
+from rag_eval.pipeline.plan import Chunking, IndexSettings, summed_embedder
+from rag_eval.pipeline.retrieve_steps import Retrieved
 from rag_eval.pipeline.score_steps import score
-from rag_eval.pipeline.search_steps import Index, SearchDepth
+from rag_eval.pipeline.search_steps import SearchDepth
+from rag_eval.pipeline.step import Index, SearchHits
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
 from rag_eval.tables import TruthTables
@@ -89,33 +89,32 @@ def _retrieved(
     prepared, _ = search_steps.prepare_queries(
         queries, settings.rewriter, settings.selection, documents, workspace=workspace
     )
-    rankings: list[SearchHits] = []
+    rankings: list[list[SearchHits]] = []
     for search in searches:
         index = _index(search.index, chunks, workspace)
         hits, _ = search_steps.search(
             search.retriever, index, prepared, search.depth, search.index.embedder, search.store, workspace=workspace
         )
-        rankings.append({"hits": [hits], "index": index, "queries": prepared, "depth": search.depth})
+        rankings.append([SearchHits(hits, index, prepared, search.depth)])
+    vectors = next((ranking.index.vectors for (ranking,) in rankings if ranking.index.vectors), ())
+    is_fused = summed_embedder(parts) is not None
+    sums = [search_steps.sum_vectors(chunks, shard)[0] for shard in vectors] if is_fused else None
     candidates = inputs.depth.candidates
-    return retrieve_steps.retrieve(parts, rankings, queries, documents, candidates, workspace=workspace)[0]
+    return retrieve_steps.retrieve(parts, rankings, queries, documents, candidates, sums, workspace=workspace)[0]
 
 
 def _index(settings: IndexSettings, chunks: pa.Table, workspace: Workspace | None) -> Index:
     if settings.tokenizer is not None:
         postings, _ = search_steps.index_words(chunks, settings.tokenizer)
         statistics, _ = search_steps.sum_words([chunks], [postings])
-        return {"chunks": [chunks], "postings": [postings], "statistics": statistics}
+        return Index([chunks], postings=[postings], statistics=statistics)
     if settings.embedder is None:
-        return {"chunks": [chunks]}
-    parts, effort = document_steps.embed(chunks, settings.embedder, workspace=workspace)
-    vectors = pa.concat_tables(parts)
-    effort()  # raises if a vector is damaged
-    index: Index = {"chunks": [chunks], "vectors": [vectors]}
-    if locations(settings.store):
-        store: Any = settings.store
-        store.clear()
-        search_steps.fill_store(store, [chunks], [vectors])
-        index["index"] = store
-    if settings.has_sums:
-        index["sums"] = [search_steps.sum_vectors(chunks, vectors)[0]]
-    return index
+        return Index([chunks])
+    parts, _ = document_steps.embed(chunks, settings.embedder, workspace=workspace)
+    index = Index([chunks], [pa.concat_tables(parts)])
+    if not settings.is_kept_in_files:
+        return index
+    store: Any = settings.store
+    store.clear()
+    search_steps.fill_store(store, index.chunks, index.vectors)
+    return index._replace(store=store)

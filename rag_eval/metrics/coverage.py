@@ -117,13 +117,14 @@ def spans_outside(spans: SpanRows, others: SpanRows) -> SpanRows:
     queries = len(spans.offsets) - 1
     documents, bits, _ = line_of(spans, others, queries=queries)
     bases = [(side.query * documents + side.doc) << bits for side in (spans, others)]
+    # A border is one integer: the query, the document and, in the last bits, the position. Sorted, all starts and ends
+    # are on one line; running sums of +1 and -1 tell how many spans, and how many others, hold the piece that follows.
     borders = [base + end for side, base in zip((spans, others), bases, strict=True) for end in (side.start, side.end)]
     border = np.concatenate(borders)
-    # A border starts or ends a span, or one of the others.
-    inside, among = (np.repeat(step, [len(part) for part in borders]) for step in ([1, -1, 0, 0], [0, 0, 1, -1]))
+    in_spans, in_others = (np.repeat(step, [len(part) for part in borders]) for step in ([1, -1, 0, 0], [0, 0, 1, -1]))
     order = np.argsort(border, kind="stable")
-    border, inside, among = border[order], np.cumsum(inside[order]), np.cumsum(among[order])
-    rows = np.flatnonzero((inside[:-1] > 0) & (among[:-1] == 0) & (border[1:] > border[:-1]))
+    border, in_spans, in_others = border[order], np.cumsum(in_spans[order]), np.cumsum(in_others[order])
+    rows = np.flatnonzero((in_spans[:-1] > 0) & (in_others[:-1] == 0) & (border[1:] > border[:-1]))
     start, end = border[rows], border[rows + 1]
     query, doc = np.divmod(start >> bits, documents)
     offsets, low = np.searchsorted(query, np.arange(queries + 1)), start & ((1 << bits) - 1)

@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
@@ -222,7 +222,7 @@ class Grid:
 
     cls: Any
     place: Place
-    axes: dict[str, list["Value | Grid"]]
+    axes: dict[str, Sequence["Value | Grid"]]
     make: Callable[..., Any]
 
     @property
@@ -288,7 +288,7 @@ class _Reader:
     def _built_in(self, name: str, settings: Mapping[str, object], place: Place, kind: Kind) -> Grid:
         cls = kind.load(name)
         known = settings_of(cls)
-        axes: dict[str, list[Value | Grid]] = {}
+        axes: dict[str, Sequence[Value | Grid]] = {}
         for key, value in settings.items():
             if key in known:
                 axes[key] = self._axis(known[key], value, place.key(key))
@@ -317,7 +317,7 @@ class _Reader:
         except ConfigurationError as error:
             raise named.fault(str(error)) from None
         known = settings_of(target) if is_part(target) else _parameters(target)
-        axes = {}
+        axes: dict[str, Sequence[Value | Grid]] = {}
         for key, value in settings.items():
             if _SECRET.search(str(key)):
                 raise place.key(key).fault(
@@ -333,17 +333,24 @@ class _Reader:
 
         return Grid(target, place, axes, make)
 
-    def _axis(self, setting: Setting, value: object, place: Place) -> list[Value | Grid]:
-        if setting.is_part:
-            grids = self.grids(value, place, setting.kind) if self.is_grid else [self.grid(value, place, setting.kind)]
-            return list[Value | Grid](grids)
+    def _axis(self, setting: Setting, value: object, place: Place) -> Sequence[Value | Grid]:
+        """Return what a grid tries for a setting: parts, or plain values."""
+        if not setting.is_part:
+            return self._values(setting, value, place)
+        return self.grids(value, place, setting.kind) if self.is_grid else [self.grid(value, place, setting.kind)]
+
+    def _values(self, setting: Setting, value: object, place: Place) -> list[Value]:
+        """Return the plain values to try: the items of a list, or the value alone.
+
+        If the setting itself takes a list, a list is one value and a list of lists has several.
+        """
         if not isinstance(value, list) or value == setting.default == []:
             return [Value(_located(setting, value, place), place)]
         if not value:
             raise place.fault(EMPTY_GRID)
         if setting.is_list and not all(isinstance(item, list) for item in value):
             return [self._list(setting, value, place)]
-        if setting.kind is not None:
+        if setting.kind is not None:  # lists of parts
             return [self._list(setting, items, place) for items in value]
         if not self.is_grid:
             return [Value(value, place)]

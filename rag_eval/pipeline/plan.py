@@ -1,6 +1,6 @@
 """Plan a benchmark: group configurations by chunking, and list the indexes and searches that they share."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,11 @@ from rag_eval.retrieval.tokenizers import Tokenizer
 from rag_eval.stores.store import VectorStore
 
 
+def is_kept_in_files(store: object) -> bool:
+    """Return whether a store is kept in files: it has a setting for the place of them."""
+    return bool(locations(store))
+
+
 @dataclass(frozen=True)
 class IndexSettings:
     """The index of a retriever: vectors in a store, words of a tokenizer, an index of a search engine, or none."""
@@ -25,8 +30,11 @@ class IndexSettings:
     store: VectorStore | None = None
     tokenizer: Tokenizer | None = None
     engine: SearchEngine | None = None
-    has_sums: bool = False
-    """Whether a fusion reads vector scores, and therefore needs sums of the vectors."""
+
+    @property
+    def is_kept_in_files(self) -> bool:
+        """Return whether the store is kept in files of the workspace; another store is filled for each search."""
+        return is_kept_in_files(self.store)
 
     @property
     def is_sharded(self) -> bool:
@@ -104,24 +112,31 @@ class Chunking(BaseModel):
         embedders = dict.fromkeys(configuration.embedder for configuration in self.configurations)
         return [embedder for embedder in embedders if embedder is not None]
 
+    @property
+    def summed(self) -> list[Embedder]:
+        """Return the embedders with vectors to sum."""
+        summed = dict.fromkeys(map(summed_embedder, self.configurations))
+        return [embedder for embedder in summed if embedder is not None]
+
     def plan(self, depth: int) -> "SearchPlan":
-        """Plan the searches of every configuration; ``depth`` is the number of hits unless a selection sets it."""
-        fused = {
-            configuration.embedder
-            for configuration in self.configurations
-            if isinstance(configuration.retrieval, HybridSearch) and configuration.retrieval.fusion.reads_scores
-        }
+        """Plan the searches of every configuration; ``depth`` is how many hits to fetch if a selection does not say."""
         searches = [
-            [_search(configuration, retriever, depth, fused) for retriever in configuration.searches]
+            [_search(configuration, retriever, depth) for retriever in configuration.searches]
             for configuration in self.configurations
         ]
         return SearchPlan(list(zip(self.configurations, searches, strict=True)))
 
 
-def _search(
-    configuration: Configuration, retriever: SingleSearch, depth: int, fused: Collection[Embedder | None]
-) -> SearchSettings:
-    """Return the settings of one search; a fusion reads scores of the ``fused`` embedders."""
+def summed_embedder(configuration: Configuration) -> Embedder | None:
+    """Return the embedder whose vectors are summed, because a fusion reads their scores; None without such a fusion."""
+    retrieval = configuration.retrieval
+    reads_scores = isinstance(retrieval, HybridSearch) and retrieval.fusion.reads_scores
+    by_vector = any(isinstance(retriever, VectorSearch) for retriever in configuration.searches)
+    return configuration.embedder if reads_scores and by_vector else None
+
+
+def _search(configuration: Configuration, retriever: SingleSearch, depth: int) -> SearchSettings:
+    """Return the settings of one search."""
     selection, embedder, store = configuration.selection, configuration.embedder, configuration.store
     depth = (selection and selection.fetch_k) or depth
     queries = QuerySettings(configuration.queries, selection if selection is not None and selection.filters else None)
@@ -134,7 +149,7 @@ def _search(
         return SearchSettings(retriever, IndexSettings(), queries, depth)
     # Search settings do not change the index. A location names an index that the user filled.
     built = store if any(locations(store).values()) else without(store, Searching)
-    return SearchSettings(retriever, IndexSettings(embedder, built, has_sums=embedder in fused), queries, depth, store)
+    return SearchSettings(retriever, IndexSettings(embedder, built), queries, depth, store)
 
 
 def chunkings(configurations: Sequence[Configuration]) -> list[Chunking]:

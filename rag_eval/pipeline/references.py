@@ -94,9 +94,14 @@ class Result(Frozen):
     @property
     def files(self) -> "list[FileRef]":
         """Return the tables and indexes it refers to."""
-        values = [getattr(self, name) for name in type(self).model_fields]
-        tables = [table for value in values for table in (value.values() if isinstance(value, dict) else [value])]
-        return [table for table in tables if isinstance(table, FileRef)]
+        return [file for name in type(self).model_fields for file in _files_of(getattr(self, name))]
+
+
+def _files_of(value: object) -> "list[FileRef]":
+    if isinstance(value, Result):
+        return value.files
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [file for part in parts for file in _files_of(part)]
 
 
 class FileRef(Result):
@@ -122,8 +127,8 @@ def digest_of(shards: Sequence[TableRef]) -> str:
     return shards[0].digest if len(shards) == 1 else data_sha256([shard.digest for shard in shards])
 
 
-class IndexRef(FileRef):
-    """A LanceDB index in the workspace, with its size in bytes; the digest is that of its inputs.
+class IndexFilesRef(FileRef):
+    """A LanceDB index in the workspace, with its bytes; the digest is that of what it was built from.
 
     Every build of the index has the same digest; the checksum covers the bytes of this build.
     """
@@ -147,6 +152,20 @@ class ChunksRef(Result):
         return self.table.rows
 
 
+class IndexRef(Result):
+    """An index of all chunks or of one shard: the chunks, and their vectors or words. Lists have one for each shard.
+
+    ``store`` are the files of a store or of a search engine; another store is filled with the vectors for each search.
+    """
+
+    kind: Literal["index-of-chunks"] = "index-of-chunks"
+    chunks: list[ChunksRef]
+    vectors: list[TableRef] = Field(default_factory=list)
+    store: IndexFilesRef | None = None
+    postings: list[TableRef] = Field(default_factory=list)
+    statistics: TableRef | None = None
+
+
 class TruthRef(Result):
     """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
 
@@ -164,8 +183,22 @@ class QueriesRef(Result):
     allowed: TableRef | None = None
 
 
+class RankingRef(Result):
+    """The hits of one retriever, at most ``depth`` for each query, with the index and the queries of the search."""
+
+    kind: Literal["ranking"] = "ranking"
+    hits: TableRef
+    index: IndexRef
+    queries: QueriesRef
+    depth: int
+
+    @property
+    def key_data(self) -> list[str]:
+        return [*super().key_data, str(self.depth)]
+
+
 class HitsRef(Result):
-    """The hits by the stage of the retrieval; the last stage is the final ranking.
+    """The hits by the stage of the retrieval; the last stage is what it returns. ``chunks`` are all that were searched.
 
     ``passages`` are what the model would be given, if that is more than the hits. ``unplaced`` counts the hits that are
     texts without a certain place in the documents.
@@ -175,6 +208,7 @@ class HitsRef(Result):
     stages: dict[str, TableRef]
     passages: TableRef | None = None
     unplaced: int = 0
+    chunks: list[ChunksRef] = Field(default_factory=list)
 
     @property
     def last(self) -> TableRef:
@@ -188,7 +222,7 @@ class HitsRef(Result):
 
     @property
     def key_data(self) -> list[str]:
-        return self.returned.key_data
+        return [digest for ref in (self.returned, *self.chunks) for digest in ref.key_data]
 
 
 class ScoresRef(Result):
@@ -201,7 +235,8 @@ class ScoresRef(Result):
 
 
 AnyResult = Annotated[
-    TableRef | ChunksRef | IndexRef | TruthRef | QueriesRef | HitsRef | ScoresRef, Field(discriminator="kind")
+    TableRef | ChunksRef | IndexFilesRef | IndexRef | TruthRef | QueriesRef | RankingRef | HitsRef | ScoresRef,
+    Field(discriminator="kind"),
 ]
 RESULT: TypeAdapter[Result] = TypeAdapter(AnyResult)
 """Validates the stored result of a step strictly as one of the references above."""

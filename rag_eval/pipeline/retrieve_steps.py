@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,8 +31,8 @@ from rag_eval.pipeline.hits import (
     unsure,
 )
 from rag_eval.pipeline.references import Effort, HitsRef
-from rag_eval.pipeline.search_steps import ChunkVectors, Index, fallback_count, likely_hits, nearest, timed, word_index
-from rag_eval.pipeline.step import Shards, step
+from rag_eval.pipeline.search_steps import ChunkVectors, fallback_count, likely_hits, nearest, timed, word_index
+from rag_eval.pipeline.step import Index, SearchHits, Shards, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import WordScoring
 from rag_eval.retrieval.fusion import Fusion
@@ -44,19 +44,10 @@ from rag_eval.retrieval.selection import Selection
 from rag_eval.retrieval.systems import AnswerReader, System
 from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.stores.rankings import Numbers
-from rag_eval.tables import PASSAGES, PLACE, PreparedQueries, as_searches, queries_from_table, table_with
+from rag_eval.tables import PASSAGES, PLACE, as_searches, queries_from_table, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import EvaluationType
-
-
-class SearchHits(TypedDict):
-    """The hits of one retriever, with a table for each part of its index, and what was searched."""
-
-    hits: Shards
-    index: Index
-    queries: PreparedQueries
-    depth: int
 
 
 class Retrieved(NamedTuple):
@@ -79,27 +70,29 @@ def unplaced(hits: pa.Table) -> int:
     return pc.sum(pc.and_(pc.is_null(hits.column("doc_id")), has_text)).as_py() or 0
 
 
-@step(version=3, write=write_hits, packages=("tiktoken",))  # to count the tokens of limits
+@step(version=4, write=write_hits, packages=("tiktoken",))  # to count the tokens of limits
 def retrieve(
     configuration: Configuration,
-    rankings: Sequence[SearchHits],
+    rankings: Sequence[Sequence[SearchHits]],
     queries: pa.Table,
     documents: Shards,
     candidates: int,
+    sums: Shards | None = None,
     workspace: Workspace | None = None,
 ) -> tuple[Retrieved, Effort]:
     """Combine the hits of the retrievers: merge shards, fuse, select, rerank, and return passages.
 
     Args:
         configuration: The parts of the configuration.
-        rankings: The hits of each retriever.
+        rankings: For each retriever its hits in every index that it searched: one, or one for each shard.
         queries: The queries of the ground truth.
         documents: All documents.
         candidates: How many of the first hits are reranked, unless the selection has a ``fetch_k``.
+        sums: The sums of the vectors of each shard, for a fusion that reads their scores.
         workspace: Where vectors and rankings are cached; None in memory.
     """
     selection, retrieval = configuration.selection, configuration.retrieval
-    stages = _Stages(configuration, rankings, queries, workspace)
+    stages = _Stages(configuration, rankings, queries, sums, workspace)
     stages.search()
     if isinstance(retrieval, HybridSearch):
         stages.fuse(retrieval.fusion)
@@ -119,13 +112,15 @@ class _Stages:
     def __init__(
         self,
         configuration: Configuration,
-        rankings: Sequence[SearchHits],
+        rankings: Sequence[Sequence[SearchHits]],
         queries: pa.Table,
+        sums: Shards | None,
         workspace: Workspace | None,
     ) -> None:
         self._configuration, self._rankings, self._workspace = configuration, rankings, workspace
-        self._chunks, self._queries = rankings[0]["index"]["chunks"], as_searches(queries)
-        self._prepared, self._depth = rankings[0]["queries"], rankings[0]["depth"]
+        first = rankings[0][0]
+        self._queries, self._prepared, self._depth = as_searches(queries), first.queries, first.depth
+        self._chunks, self._sums = [shard for part in rankings[0] for shard in part.index.chunks], sums
         self._efforts = [Effort.of(0, "queries")]
         self.tables: dict[str, pa.Table] = {}
 
@@ -160,15 +155,15 @@ class _Stages:
         for retriever, ranking in zip(self._configuration.searches, self._rankings, strict=True):
             name = "vector" if isinstance(retriever, VectorSearch) else "words"
             name = name if isinstance(retriever, VectorSearch | WordSearch) else label(retriever)
-            if len(ranking["hits"]) == 1:
-                self._add(name, ranking["hits"][0])
+            if len(ranking) == 1:
+                self._add(name, ranking[0].hits)
                 continue
-            hits, effort = self._merged(list(ranking["hits"]), ranking["index"])
+            hits, effort = self._merged([part.hits for part in ranking], [part.index for part in ranking])
             self._add(name, hits)
             self._efforts.append(effort)
 
-    def _merged(self, shards: list[pa.Table], index: Index) -> tuple[pa.Table, Effort]:
-        """Merge the nearest chunks of all shards; search shards again that may have more."""
+    def _merged(self, shards: list[pa.Table], indexes: Sequence[Index]) -> tuple[pa.Table, Effort]:
+        """Merge the nearest chunks of all shards; search a shard again that may have more."""
         searches, depth, fetched = self._prepared.searches, self._depth, likely_hits(self._depth, len(shards))
         embedder, store = self._configuration.embedder, self._configuration.store
         used = cached_embedder(self._workspace, embedder)
@@ -181,10 +176,7 @@ class _Stages:
         efforts = [effort]
         for shard, rows in unsure(*best, searches, fetched) if fetched < depth else ():
             again = self._prepared._replace(searches=searches.take(pa.array(rows)))
-            part: Index = {"chunks": [index["chunks"][shard]], "vectors": [index["vectors"][shard]]}
-            if index.get("index"):
-                part["index"] = index["index"][shard]
-            deeper, more = nearest(part, again, embedder, store, depth, self._workspace)
+            deeper, more = nearest(indexes[shard], again, embedder, store, depth, self._workspace)
             shards[shard] = pa.concat_tables([hits_of(shards[shard], searches, rows), deeper])
             efforts.append(more)
         if efforts[1:]:
@@ -199,7 +191,7 @@ class _Stages:
         if fusion.reads_scores:
             texts = searches.column("text").to_pylist()
             pairs = zip(self._configuration.searches, self._rankings, strict=True)
-            scorings = [self._scoring(retriever, ranking["index"], texts) for retriever, ranking in pairs]
+            scorings = [self._scoring(retriever, ranking, texts) for retriever, ranking in pairs]
 
         def fused(batch: pa.Table) -> pa.Table:
             hits = [hits_of(ranking, batch) for ranking in found]
@@ -207,20 +199,20 @@ class _Stages:
 
         self._add_timed("fused", searches, fused)
 
-    def _scoring(self, retriever: SingleSearch, index: Index, texts: Sequence[str]) -> Scoring | None:
+    def _scoring(self, retriever: SingleSearch, ranking: Sequence[SearchHits], texts: Sequence[str]) -> Scoring | None:
         if isinstance(retriever, WordSearch):
-            return WordScoring(word_index(retriever, index, texts), texts)
+            return WordScoring(word_index(retriever, ranking[0].index, texts), texts)
         if not isinstance(retriever, VectorSearch):
             return None
         embedder = cached_embedder(self._workspace, self._configuration.embedder)
         queries = unit_vectors(embed_queries(embedder, texts), "query vectors")
-        vectors = ChunkVectors(index["chunks"], index["vectors"])
+        vectors = ChunkVectors(self._chunks, [shard for part in ranking for shard in part.index.vectors])
 
         def units(numbers: Numbers) -> Vectors:
             return unit_vectors(vectors.of(numbers), "embeddings")
 
-        count = sum(shard.num_rows for shard in index["chunks"])
-        return VectorScoring(queries, units, VectorSums.from_tables(index["sums"]), count)
+        count = sum(shard.num_rows for shard in self._chunks)
+        return VectorScoring(queries, units, VectorSums.from_tables(self._sums or ()), count)
 
     def join_variants(self, fusion: Fusion) -> None:
         """Fuse the hits of all variants of each query by their ranks."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from rag_eval.parts import fresh, label, located
 from rag_eval.pipeline.caches import cached_embedder, model_answers, spent
 from rag_eval.pipeline.document_steps import ROWS_AT_ONCE, StoredDocuments, effort_of_answers
 from rag_eval.pipeline.hits import IDENTITY, hits_at
-from rag_eval.pipeline.references import Effort, Frozen, IndexRef, QueriesRef
-from rag_eval.pipeline.step import Shards, as_table, step
+from rag_eval.pipeline.references import Effort, Frozen, IndexFilesRef, QueriesRef
+from rag_eval.pipeline.step import Index, Shards, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.bm25 import BM25Index, Postings, word_statistics
 from rag_eval.retrieval.engines import SearchEngine, searched
@@ -69,22 +69,6 @@ class SearchDepth(Frozen):
 T = TypeVar("T")
 
 
-class Index(TypedDict, total=False):
-    """What a retriever searches: chunks, with vectors or words; lists have a table for each shard.
-
-    ``index`` is the store of the vectors, or the reference to it, or a list of those with one for each shard;
-    ``engine`` is the index of a search engine.
-    """
-
-    chunks: Shards
-    vectors: Shards
-    index: Any
-    engine: IndexRef
-    sums: Shards
-    postings: Shards
-    statistics: pa.Table
-
-
 class FilledIndex(NamedTuple):
     """An index that ``write`` writes to an empty folder, with the digest of what it is made from."""
 
@@ -93,12 +77,12 @@ class FilledIndex(NamedTuple):
     write: Callable[[Path], None]
 
 
-def write_index(workspace: Workspace, index: FilledIndex) -> IndexRef:
+def write_index(workspace: Workspace, index: FilledIndex) -> IndexFilesRef:
     """Write an index, and return its reference."""
     return workspace.write_index(index.digest, index.rows, index.write)
 
 
-@step(version=4, write=write_index)
+@step(version=5, write=write_index)
 def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore, digest: str = "") -> tuple[FilledIndex, Effort]:
     """Put chunks with their vectors into one store."""
     rows = sum(shard.num_rows for shard in chunks)
@@ -106,7 +90,7 @@ def index_vectors(chunks: Shards, vectors: Shards, store: VectorStore, digest: s
     return index, Effort.of(rows, "chunks")
 
 
-@step(version=1, write=write_index)
+@step(version=2, write=write_index)
 def index_engine(
     chunks: Shards, vectors: Shards | None, engine: SearchEngine, digest: str = ""
 ) -> tuple[FilledIndex, Effort]:
@@ -205,7 +189,7 @@ def index_words(chunks: pa.Table, tokenizer: Tokenizer) -> tuple[pa.Table, Effor
     return counted, Effort.of(chunks.num_rows, "chunks")
 
 
-@step(version=1, write=as_table("words"))
+@step(version=2, write=as_table("words"))
 def sum_words(chunks: Shards, postings: Shards) -> tuple[pa.Table, Effort]:
     """Count how many chunks of all shards have each word."""
     statistics = word_statistics(postings, [shard.num_rows for shard in chunks])
@@ -266,7 +250,7 @@ def fallback_count(sentence: str, count: int) -> dict[str, int]:
     return {sentence: count} if count else {}
 
 
-@step(version=6, write=as_table("hits"))
+@step(version=7, write=as_table("hits"))
 def search(
     retriever: SingleSearch,
     index: Index,
@@ -299,10 +283,10 @@ def likely_hits(most: int, shards: int | None) -> int:
 
 @contextmanager
 def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | None) -> Iterator[VectorStore]:
-    """Yield the store of an index, either filled by ``index_vectors``, or filled now and emptied afterwards."""
-    built = index.get("index")
-    if built is not None:
-        opened: Any = located(store, workspace.path(built)) if isinstance(built, IndexRef) and workspace else built
+    """Yield the store of an index: as it was filled by ``index_vectors``, or filled now and emptied again."""
+    if index.store is not None:
+        built = index.store
+        opened: Any = located(store, workspace.path(built)) if isinstance(built, IndexFilesRef) and workspace else built
         yield opened
         return
     used: Any = store if workspace is None else fresh(store)
@@ -310,8 +294,8 @@ def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | 
     with getattr(used, "lock", None) or nullcontext():
         used.clear()
         try:
-            if any(shard.num_rows for shard in index["chunks"]):
-                fill_store(used, index["chunks"], index["vectors"])
+            if any(shard.num_rows for shard in index.chunks):
+                fill_store(used, index.chunks, index.vectors)
             yield used
         finally:
             if workspace is not None:
@@ -342,7 +326,7 @@ def nearest(
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Return the ``count`` nearest chunks of every query."""
-    table, searches = _whole(index["chunks"], IDENTITY), queries.searches
+    table, searches = _whole(index.chunks, IDENTITY), queries.searches
     eligible = Eligible.of(searches, queries.allowed, table)
     used = cached_embedder(workspace, embedder)
     vectors = embed_queries(used, searches.column("text").to_pylist())
@@ -366,7 +350,7 @@ def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: i
 def _search_words(
     bm25: WordSearch, index: Index, queries: PreparedQueries, depth: int, workspace: Workspace | None
 ) -> tuple[pa.Table, Effort]:
-    chunks, searches = index["chunks"], queries.searches
+    chunks, searches = index.chunks, queries.searches
     texts = searches.column("text").to_pylist()
     table, words = pa.concat_tables(chunks).select(IDENTITY), word_index(bm25, index, texts)
     order = place_order(chunks) if len(chunks) > 1 else None
@@ -381,8 +365,8 @@ def _search_words(
 
 def word_index(bm25: WordSearch, index: Index, texts: Sequence[str]) -> BM25Index:
     """Return the index of the words of these texts."""
-    counts = [shard.num_rows for shard in index["chunks"]]
-    return BM25Index.of_tables(index["postings"], counts, index["statistics"], texts, bm25.k1, bm25.b, bm25.tokenizer)
+    counts = [shard.num_rows for shard in index.chunks]
+    return BM25Index.of_tables(index.postings, counts, index.statistics, texts, bm25.k1, bm25.b, bm25.tokenizer)
 
 
 def _search_engine(
@@ -394,16 +378,16 @@ def _search_engine(
     workspace: Workspace | None,
 ) -> tuple[pa.Table, Effort]:
     """Ask a search engine; without a workspace, in an index that is built for this search."""
-    table, searches = _whole(index["chunks"], IDENTITY), queries.searches
+    table, searches = _whole(index.chunks, IDENTITY), queries.searches
     eligible, texts = Eligible.of(searches, queries.allowed, table), searches.column("text").to_pylist()
     used = None if embedder is None else cached_embedder(workspace, embedder)
     vectors = None if used is None else embed_queries(used, texts)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        if workspace is not None and "engine" in index:
-            folder = workspace.path(index["engine"])
+        if workspace is not None and isinstance(index.store, IndexFilesRef):
+            folder = workspace.path(index.store)
         else:
-            _build(engine, folder, index["chunks"], index.get("vectors"))
+            _build(engine, folder, index.chunks, index.vectors or None)
 
         def ask(rows: Numbers, among: Mask | None) -> Ranking:
             doc_ids = None if among is None else pc.unique(table.column("doc_id").filter(pa.array(among))).to_pylist()
@@ -419,8 +403,8 @@ def _search_engine(
 def _search_chunks(
     retriever: ForeignRetriever, index: Index, queries: PreparedQueries, depth: int
 ) -> tuple[pa.Table, Effort]:
-    """Query a user's retriever; with filters, ask it for more hits."""
-    table, searches = _whole(index["chunks"]), queries.searches
+    """Ask a retriever of the user; with filters, ask it for more hits."""
+    table, searches = _whole(index.chunks), queries.searches
     read, texts = chunks_from_table(table), searches.column("text").to_pylist()
     eligible = Eligible.of(searches, queries.allowed, table)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -20,9 +20,20 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.parts import identity, is_part, versions_of
 from rag_eval.parts.objects import check_unchanged
-from rag_eval.pipeline.references import ChunksRef, Effort, QueriesRef, Result, TableRef, TruthRef
+from rag_eval.pipeline.references import (
+    ChunksRef,
+    Effort,
+    IndexFilesRef,
+    IndexRef,
+    QueriesRef,
+    RankingRef,
+    Result,
+    TableRef,
+    TruthRef,
+)
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.files import data_sha256
+from rag_eval.stores.store import VectorStore
 from rag_eval.tables import PreparedQueries
 
 P = ParamSpec("P")
@@ -31,6 +42,27 @@ R = TypeVar("R", bound=Result)
 
 Shards = Sequence[pa.Table]
 """A table in parts, one for each shard of the documents."""
+
+
+class Index(NamedTuple):
+    """The tables of an index: chunks with vectors or words, each with a table for each shard."""
+
+    chunks: Shards
+    vectors: Shards = ()
+    store: VectorStore | IndexFilesRef | None = None
+    """The store that has the vectors, or its files; None to fill it for each search."""
+    postings: Shards = ()
+    statistics: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class SearchHits:
+    """The hits of one retriever in an index, and what was searched."""
+
+    hits: pa.Table
+    index: Index
+    queries: PreparedQueries
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -138,6 +170,22 @@ def read(workspace: Workspace, value: object) -> object:
     if isinstance(value, QueriesRef):
         allowed = None if value.allowed is None else workspace.read_table(value.allowed)
         return PreparedQueries(workspace.read_table(value.searches), allowed)
+    if isinstance(value, IndexRef):
+        return _read_index(workspace, value)
+    if isinstance(value, RankingRef):
+        queries = cast("PreparedQueries", read(workspace, value.queries))
+        return SearchHits(workspace.read_table(value.hits), _read_index(workspace, value.index), queries, value.depth)
     if isinstance(value, Mapping):
         return {name: read(workspace, part) for name, part in value.items()}
     return [read(workspace, part) for part in value] if isinstance(value, list) else value
+
+
+def _read_index(workspace: Workspace, ref: IndexRef) -> Index:
+    """Return the tables of an index; the files of its store are read when it is searched."""
+    return Index(
+        chunks=[workspace.read_table(shard.table) for shard in ref.chunks],
+        vectors=[workspace.read_table(shard) for shard in ref.vectors],
+        store=ref.store,
+        postings=[workspace.read_table(shard) for shard in ref.postings],
+        statistics=None if ref.statistics is None else workspace.read_table(ref.statistics),
+    )

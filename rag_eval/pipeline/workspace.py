@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.errors import ArtifactError, DamagedError
-from rag_eval.pipeline.references import FileRef, IndexRef, TableRef, TruthRef
+from rag_eval.pipeline.references import FileRef, IndexFilesRef, TableRef, TruthRef
 from rag_eval.storage.bucket import BucketLocation, BucketStorage, Storage
 from rag_eval.storage.files import (
     files_sha256,
@@ -152,7 +152,7 @@ class Workspace(BaseModel):
         """Return the tables of ground truth; raises like ``read_table`` does."""
         return TruthTables(self.read_table(ref.queries), self.read_table(ref.answers))
 
-    def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
+    def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexFilesRef:
         """Store the index that ``build`` writes to a folder, and return its reference; raises ``ArtifactError``."""
         folder = self.root / "indexes"
         self._check_inside(folder)
@@ -163,7 +163,7 @@ class Workspace(BaseModel):
             size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
             # The name contains the checksum, because two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
-            ref = IndexRef(uri=self.storage.name_of(path), digest=digest, rows=rows, size=size, checksum=checksum)
+            ref = IndexFilesRef(uri=self.storage.name_of(path), digest=digest, rows=rows, size=size, checksum=checksum)
             if self._damage_here(ref):
                 put_in_place(scratch, path)
         self.storage.upload(path)
@@ -195,7 +195,7 @@ class Workspace(BaseModel):
         if self.is_here(ref):
             return self.damage(ref)
         size = self.storage.size(self.root / ref.uri)
-        if size is None or (isinstance(ref, IndexRef) and size != ref.size):
+        if size is None or (isinstance(ref, IndexFilesRef) and size != ref.size):
             return f"{ref.uri} is missing from the workspace {self.address!r}"
         return None
 
@@ -218,7 +218,7 @@ class Workspace(BaseModel):
         if not self.contains(path):
             return f"{ref.uri} is a link out of {where}"
         try:
-            if isinstance(ref, IndexRef):
+            if isinstance(ref, IndexFilesRef):
                 expected, found = ref.checksum, _tree_sha256(path)
             elif path.is_file():
                 expected, found = ref.digest, kept_sha256(path)

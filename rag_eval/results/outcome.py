@@ -23,7 +23,16 @@ from rag_eval.metrics.metric import ALL, MIN, higher_is_better, split_name
 from rag_eval.parts import versions_of
 from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.inputs import BenchmarkInputs, TruthSource
-from rag_eval.pipeline.references import ChunksRef, Effort, HitsRef, IndexRef, QueriesRef, Result, ScoresRef, TableRef
+from rag_eval.pipeline.references import (
+    ChunksRef,
+    Effort,
+    HitsRef,
+    IndexFilesRef,
+    QueriesRef,
+    Result,
+    ScoresRef,
+    TableRef,
+)
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import truth_from_tables
 from rag_eval.types.evidence import TRUTH_KINDS
@@ -100,7 +109,7 @@ class ConfigurationOutcome(_Outcome):
     queries: int
     chunks: ChunkStatistics
     chunk_tables: list[TableRef]
-    indexes: list[IndexRef]
+    indexes: list[IndexFilesRef]
     hits: TableRef
     hits_by_stage: dict[str, TableRef]
     scores: TableRef
@@ -316,7 +325,7 @@ class Evaluated:
     configuration: Configuration
     steps: Mapping[str, Sequence[Result]]
     chunks: Sequence[ChunksRef]
-    indexes: Sequence[IndexRef]
+    indexes: Sequence[IndexFilesRef]
     searched: QueriesRef | None
     hits: HitsRef
     scores: ScoresRef

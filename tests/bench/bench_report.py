@@ -121,8 +121,8 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
             cut[size] = (table, write_chunks(workspace, table))
         chunks, chunk_ref = cut[size]
         table = make_hits(chunks, truth, tables.queries, size, rng)
-        hits = HitsRef(stages={"words": workspace.write_table("hits", table)})
-        scores = score.fn(hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks, workspace)
+        hits = HitsRef(stages={"words": workspace.write_table("hits", table)}, chunks=[chunk_ref])
+        scores = score.fn(hits, truth_ref, inputs.documents, inputs.metrics, inputs.ks, workspace=workspace)
         evaluated = Evaluated(configuration, {}, [chunk_ref], [], None, hits, scores)
         done.append(evaluated.summary(StepRecorder(begun=datetime.now(UTC)), queries))
     source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)

@@ -197,7 +197,7 @@ def test_a_file_is_parsed_once_for_each_loader(folder: Path) -> None:
     workspace, docs = Workspace(root=folder / "work"), folder / "docs"
 
     def loaded(loaders: dict[str, Any]) -> dict[str, str]:
-        table = load_corpus.fn(whole(docs, "*.pdf", loaders), workspace)
+        table = load_corpus.fn(whole(docs, "*.pdf", loaders), workspace=workspace)
         stored = StoredDocuments([workspace.read_table(table)], workspace=workspace)
         assert stored["a.pdf"].boxes(0, 5)
         return {name: document.content for name, document in stored.items()}
@@ -225,14 +225,14 @@ def test_a_file_that_took_too_long_is_tried_again_by_the_next_run(
     workspace = Workspace(root=folder / "work")
     (folder / "docs" / "slow.pdf").write_bytes(pdf([["Slow."] * 40] * 300))
     source = whole(folder / "docs", "*.pdf")
-    load_corpus.fn(whole(folder / "docs", "a.pdf"), workspace)  # which is parsed by now
+    load_corpus.fn(whole(folder / "docs", "a.pdf"), workspace=workspace)  # which is parsed by now
     with monkeypatch.context() as patched:
         patched.setattr(reading, "SECONDS", 0.01)
         patched.setattr(reading, "BYTES_A_SECOND", 10**12)
-        table = load_corpus.fn(source, workspace)
+        table = load_corpus.fn(source, workspace=workspace)
     assert table.effort is not None
     assert (table.rows, table.effort.skipped, table.effort.unfinished) == (1, 1, 1)
-    assert load_corpus.fn(source, workspace).rows == 2
+    assert load_corpus.fn(source, workspace=workspace).rows == 2
 
 
 def test_two_loaders_can_be_compared(folder: Path) -> None:

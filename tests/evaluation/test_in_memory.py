@@ -266,6 +266,6 @@ def test_a_shard_may_have_no_chunks() -> None:
 
 def test_a_whole_system_is_asked_once_in_a_workspace_too(spans: Both) -> None:
     system, queries = Silent(), spans.inputs.truth.queries
-    found = ask_system.fn(system, spans.inputs.documents, queries, "token-level", 5, spans.workspace)
+    found = ask_system.fn(system, spans.inputs.documents, queries, "token-level", 5, workspace=spans.workspace)
     assert (system.asked, found.last.rows, found.effort and found.effort.total) == (1, 0, queries.rows)
     assert set(evaluate(system, spans.given).scores.column("value").to_pylist()) == {0.0}

@@ -27,11 +27,9 @@ EDGES = {
     "sum_vectors": {"chunk", "embed"},
     "index_words": {"chunk"},
     "sum_words": {"chunk", "index_words"},
-    "search": {"chunk", "embed", "index_vectors", "index_words", "sum_words", "prepare_queries"},
-    "retrieve": {
-        *("chunk", "embed", "index_vectors", "sum_vectors", "index_words", "sum_words", "prepare_queries", "search")
-    },
-    "score": {"chunk", "retrieve"},
+    "search": {"index_vectors", "sum_words", "prepare_queries"},
+    "retrieve": {"search", "sum_vectors"},
+    "score": {"retrieve"},
 }
 """What each step is given."""
 

@@ -67,7 +67,7 @@ def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
         s3.write(segment, s3.read(segment)[:200])
     s3.on_machine("two")
     second = run_and_read(config, Workspace.at(address))
-    assert second.computed() == {"chunk", "index_vectors"}
+    assert second.computed() == {"chunk", "index_vectors", "search"}
     assert digests(second.outcome) == digests(first)
     # That the hits are others shows when they are fetched for the report; then they are made again.
     assert "was altered" in caplog.text

@@ -19,7 +19,17 @@ from rag_eval.ground_truth.sources import FileTruth, Observed
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.pipeline.document_steps import CorpusSource
 from rag_eval.pipeline.ground_truth_steps import Observation
-from rag_eval.pipeline.references import Effort, HitsRef, IndexRef, QueriesRef, TableRef, TruthRef
+from rag_eval.pipeline.references import (
+    ChunksRef,
+    Effort,
+    HitsRef,
+    IndexFilesRef,
+    IndexRef,
+    QueriesRef,
+    RankingRef,
+    TableRef,
+    TruthRef,
+)
 from rag_eval.pipeline.step import Step, as_table, key_part
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
@@ -38,8 +48,9 @@ HERE = Workspace(root=Path("/work"))
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)
 OTHER = TableRef(uri="tables/b.arrow", digest="b" * 64, rows=3)
 TRUTH = TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)
+CHUNKS = ChunksRef(table=TABLE, characters=9, shortest=3, longest=3)
 QUERIES, HITS = QueriesRef(searches=TABLE), HitsRef(stages={"vector": TABLE})
-INDEX = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
+INDEX = IndexFilesRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=100), RecursiveTokenChunker(chunk_size=200)
 LOCAL, LANCE = LocalEmbedder(), LanceDBVectorStore()
 EFFORT = Effort(fresh=1, total=9, unit="documents")
@@ -52,8 +63,9 @@ def numbers() -> tuple[pa.Table, Effort]:
     return pa.table({"n": [1]}), Effort.of(1, "texts")
 
 
-def searched_key(index: IndexRef, store: object) -> str | None:
-    return cache_key(search, VectorSearch(), {"chunks": [TABLE], "index": index}, QUERIES, 50, HERE, LOCAL, store)
+def searched_key(files: IndexFilesRef, store: object) -> str | None:
+    index = IndexRef(chunks=[CHUNKS], vectors=[OTHER], store=files)
+    return cache_key(search, VectorSearch(), index, QUERIES, 50, LOCAL, store, HERE)
 
 
 def test_a_key_varies_on_inputs_and_settings() -> None:
@@ -61,7 +73,7 @@ def test_a_key_varies_on_inputs_and_settings() -> None:
         cache_key(chunk, TABLE, SMALL, HERE),
         cache_key(chunk, OTHER, SMALL, HERE),
         cache_key(chunk, TABLE, LARGE, HERE),
-        cache_key(chunk, TABLE, SMALL, HERE, TRUTH),
+        cache_key(chunk, TABLE, SMALL, TRUTH, HERE),
         cache_key(chunk, TABLE, RecursiveCharacterChunker(chunk_size=100, chunk_overlap=0), HERE),
         cache_key(embed, TABLE, LOCAL, HERE),
         cache_key(embed, TABLE, OpenAIEmbedder(model="text-embedding-3-small"), HERE),
@@ -105,8 +117,8 @@ def test_a_key_does_not_vary_on_where_things_are_stored_what_they_took_and_how_r
     assert len({cache_key(load_corpus, one, HERE) for one in folders}) == 1
     other = TRUTH.model_copy(update={"answers": OTHER})
     slow = TRUTH.model_copy(update={"effort": EFFORT, "source": "read from here"})
-    scored = HITS, TRUTH, [TABLE], [TABLE], ["span_iou"], [5]
-    keys = [cache_key(score, HITS, one, *scored[2:], HERE, name) for one, name in ((TRUTH, "a"), (slow, "b"))]
+    scored = HITS, TRUTH, [TABLE], ["span_iou"], [5]
+    keys = [cache_key(score, HITS, one, *scored[2:], name, HERE) for one, name in ((TRUTH, "a"), (slow, "b"))]
     assert keys[0] == keys[1] != cache_key(score, HITS, other, *scored[2:], HERE)
 
 
@@ -130,10 +142,10 @@ def test_a_key_does_not_vary_on_how_the_work_is_done() -> None:
         assert len({cache_key(embed, TABLE, one, HERE) for one in embedders}) == 1
     # Wherever the embedder stands.
     assert len({cache_key(chunk, TABLE, SemanticChunker(embedder=one), HERE) for one in (usual, hurried)}) == 1
-    ranking = {"hits": [TABLE], "index": {"chunks": [TABLE]}, "queries": QUERIES, "depth": 50}
+    ranking = RankingRef(hits=TABLE, index=IndexRef(chunks=[CHUNKS]), queries=QUERIES, depth=50)
     keys = {
         cache_key(
-            retrieve, Configuration(chunker=SMALL, retrieval="bm25", reranker=one), [ranking], *(TABLE, [], 9, HERE)
+            retrieve, Configuration(chunker=SMALL, retrieval="bm25", reranker=one), [[ranking]], *(TABLE, [], 9, HERE)
         )
         for one in (CohereReranker(), CohereReranker(timeout=1.0, max_retries=0))
     }

@@ -42,7 +42,7 @@ except ArtifactError as error:
     [
         ('workspace.write_table("numbers", pa.table({"n": range(9_999)}))', "tables/numbers"),
         ('write_atomically(workspace.root / "runs" / "summary.json", b"1" * 9_999)', "runs/summary.json"),
-        ("index_vectors.fn(*stored, LanceDBVectorStore(), workspace)", "indexes"),
+        ("index_vectors.fn(*stored, LanceDBVectorStore(), workspace=workspace)", "indexes"),
     ],
     ids=["table", "file", "index"],
 )

@@ -23,7 +23,7 @@ from rag_eval.errors import ServiceError
 from rag_eval.parts import replaced
 from rag_eval.pipeline.document_caches import cut_documents
 from rag_eval.pipeline.document_steps import write_chunks
-from rag_eval.pipeline.references import ChunksRef, HitsRef, QueriesRef, TableRef
+from rag_eval.pipeline.references import ChunksRef, HitsRef, QueriesRef, RankingRef, TableRef
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.retrieval.searching import WordSearch
@@ -125,7 +125,7 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     embedder = tiny(server, price_per_million_tokens=1000.0)
     for percentile in (90.0, 50.0):
         chunker = SemanticChunker(embedder=embedder, breakpoint_percentile=percentile)
-        effort = chunk.fn(documents, chunker, workspace).effort
+        effort = chunk.fn(documents, chunker, workspace=workspace).effort
         assert effort is not None
         assert effort.fresh == 1
         # What is kept was read all the same, and costs nothing.
@@ -159,11 +159,11 @@ def chunk_table(workspace: Workspace, count: int) -> ChunksRef:
 @pytest.mark.skipif(not hasattr(psutil.Process, "io_counters"), reason="this system does not tell what is read")
 def test_stored_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    embed.fn(chunk_table(workspace, 3_000), LocalEmbedder(), workspace)
+    embed.fn(chunk_table(workspace, 3_000), LocalEmbedder(), workspace=workspace)
     stored = sum(path.stat().st_size for path in (workspace.root / "cache" / "embeddings").rglob("*.arrow"))
     few = chunk_table(workspace, 10)
     before = psutil.Process().io_counters().read_chars
-    embed.fn(few, LocalEmbedder(), workspace)
+    embed.fn(few, LocalEmbedder(), workspace=workspace)
     assert psutil.Process().io_counters().read_chars - before < stored / 10
 
 
@@ -171,7 +171,7 @@ def test_tokens_read_are_the_same_number_whatever_was_embedded_before(tmp_path: 
     efforts = []
     for name, count in (("at once", 300), ("in two", 200), ("in two", 300)):
         workspace = Workspace(root=tmp_path / name)
-        effort = embed.fn(chunk_table(workspace, count), LocalEmbedder(), workspace).effort
+        effort = embed.fn(chunk_table(workspace, count), LocalEmbedder(), workspace=workspace).effort
         assert effort is not None
         efforts.append(effort)
     whole, part, rest = efforts
@@ -180,24 +180,22 @@ def test_tokens_read_are_the_same_number_whatever_was_embedded_before(tmp_path: 
     assert 0 < (part.tokens or 0) < (whole.tokens or 0)
 
 
-def ranking(workspace: Workspace, count: int, depth: int) -> tuple[dict[str, Any], TableRef]:
+def ranking(workspace: Workspace, count: int, depth: int) -> tuple[RankingRef, TableRef]:
     """What words find for so many queries among so many chunks, and the queries."""
     chunks = chunk_table(workspace, count)
     places = [Document(DocumentId(f"{number:05}"), f"ship {number} leaves at {number}") for number in range(count)]
     truth = [TokenLevelGroundTruth(Query.from_text(f"When leaves {one.id}?"), [one.span(0, 4)]) for one in places]
     queries = workspace.write_table("queries", truth_to_tables(truth).queries)
     words = WordSearch()
-    postings = index_words.fn(chunks, words.tokenizer, workspace)
-    statistics = sum_words.fn([chunks], [postings], workspace)
-    index = {"chunks": [chunks], "postings": [postings], "statistics": statistics}
-    searched: QueriesRef = prepare_queries.fn(queries, None, None, [], workspace)
-    hits = search.fn(words, index, searched, depth, workspace)
-    return {"hits": [hits], "index": index, "queries": searched, "depth": depth}, queries
+    postings = index_words.fn(chunks, words.tokenizer, workspace=workspace)
+    index = sum_words.fn([chunks], [postings], workspace=workspace)
+    searched: QueriesRef = prepare_queries.fn(queries, [], workspace=workspace)
+    return search.fn(words, index, searched, depth, workspace=workspace), queries
 
 
-def rerank(workspace: Workspace, found: dict[str, Any], queries: TableRef, reranker: CohereReranker) -> HitsRef:
+def rerank(workspace: Workspace, found: RankingRef, queries: TableRef, reranker: CohereReranker) -> HitsRef:
     configuration = Configuration.model_validate({"chunker": "markdown", "retrieval": "bm25", "reranker": reranker})
-    return retrieve.fn(configuration, [found], queries, [], 50, workspace)
+    return retrieve.fn(configuration, [[found]], queries, [], 50, workspace=workspace)
 
 
 def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(

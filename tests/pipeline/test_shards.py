@@ -134,7 +134,7 @@ def shard_keys(folder: Path, config: BenchmarkConfig) -> dict[str, set[str | Non
         "index words": [cache_key(index_words, shard, WordTokenizer(), workspace) for shard in found.chunks],
         "sum vectors": [cache_key(sum_vectors, *both, workspace) for both in zip(found.chunks, vectors, strict=True)],
         "index vectors": [index.digest for index in found.indexes],
-        "search": [table.digest for table in found.steps["search"][: len(sources)]],  # type: ignore[attr-defined]
+        "search": [ranking.hits.digest for ranking in found.steps["search"][: len(sources)]],  # type: ignore[attr-defined]
     }
     assert {len(set(some)) for some in keys.values()} == {len(sources)}
     return {name: set(some) for name, some in keys.items()}
@@ -243,7 +243,7 @@ def test_copies_are_found_in_whichever_shard_they_are(tmp_path: Path) -> None:
         config = benchmark(tmp_path, corpus, shards, tmp_path / "truth.jsonl")
         workspace = Workspace(root=tmp_path / f"work{shards}")
         sources = CorpusSource.of(corpus, "*.md").shards(shards)
-        truth = load_truth(workspace, config, [load_corpus.fn(one, workspace) for one in sources])
+        truth = load_truth(workspace, config, [load_corpus.fn(one, workspace=workspace) for one in sources])
         assert truth.answers.rows == 101
         found.append(truth.answers.digest)
     assert len(set(found)) == 1

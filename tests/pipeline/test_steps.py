@@ -19,7 +19,7 @@ from rag_eval.pipeline.document_steps import CorpusSource, load_corpus, write_ch
 from rag_eval.pipeline.ground_truth_steps import Observation, load_ground_truth
 from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.search_steps import MOST_HITS, SearchDepth, timed
-from rag_eval.pipeline.step import as_table, step
+from rag_eval.pipeline.step import Index, as_table, step
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.storage.files import contents_sha256, files_sha256
 from rag_eval.stores.memory import InMemoryVectorStore
@@ -57,7 +57,7 @@ def test_a_table_that_is_damaged_during_a_run_is_one_sentence(tmp_path: Path) ->
     with pytest.raises(
         DamagedError, match=r"^tables/documents/.* was altered \(sha256 .*\): run again to compute it again$"
     ):
-        chunk.fn(ref, RecursiveTokenChunker(), workspace)
+        chunk.fn(ref, RecursiveTokenChunker(), workspace=workspace)
 
 
 def test_a_step_is_the_same_step_in_another_process() -> None:
@@ -80,7 +80,7 @@ def test_a_search_is_made_once_before_any_is_timed_to_warm_up() -> None:
 
 def test_a_store_is_empty_before_it_is_filled_and_a_workspace_takes_one_of_its_own(tmp_path: Path) -> None:
     store, vector = InMemoryVectorStore(), np.ones(2, np.float32)
-    nothing: dict[str, Any] = {"chunks": []}
+    nothing = Index([])
     for workspace in (None, Workspace(root=tmp_path)):
         for name in ("a.md", "b.md"):
             with search_steps._searchable(store, nothing, workspace) as used:
@@ -150,7 +150,7 @@ def test_ground_truth_without_an_answerable_query_is_refused(tmp_path: Path) -> 
 
 
 def test_a_truth_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GroundTruthError, match=r"truth\.jsonl' is not there"):
+    with pytest.raises(GroundTruthError, match=r"truth\.jsonl' does not exist"):
         FileTruth(tmp_path / "truth.jsonl").observe("token-level")
 
 

@@ -32,7 +32,7 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.embed import embed
 address, url, chunks = sys.argv[1:]
 embedder = OpenAIEmbedder(model="tiny", base_url=url, max_texts=3, concurrency=1)
-made = embed.fn(ChunksRef.model_validate_json(chunks), embedder, Workspace.at(address))
+made = embed.fn(ChunksRef.model_validate_json(chunks), embedder, workspace=Workspace.at(address))
 print(made.digest, made.effort.fresh)
 """
 
@@ -90,9 +90,9 @@ def test_what_a_killed_machine_has_paid_is_not_paid_again(
     # A third machine pays for nothing, and one without the bucket makes the same table.
     s3.on_machine("three")
     embedder = OpenAIEmbedder(model="tiny", base_url=server.base_url)
-    third = embed.fn(chunks, embedder, Workspace.at(ADDRESS))
+    third = embed.fn(chunks, embedder, workspace=Workspace.at(ADDRESS))
     assert third.effort is not None
     assert (third.effort.fresh, third.digest) == (0, digest)
     alone = Workspace(root=tmp_path / "alone")
     own = write_chunks(alone, Workspace.at(ADDRESS).read_table(chunks.table))
-    assert embed.fn(own, embedder, alone).digest == digest
+    assert embed.fn(own, embedder, workspace=alone).digest == digest

@@ -46,7 +46,7 @@ def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
     outcome = run_benchmark(workspace, SMALL)
     (tmp_path / outcome.configurations[0].hits.uri).unlink()
     with caplog.at_level(logging.WARNING):
-        report(workspace, SMALL.ground_truth, outcome)
+        report(SMALL.ground_truth, outcome, workspace=workspace)
     assert "the report of" in caplog.text
     assert (workspace.runs / outcome.run / "summary.json").is_file()
     assert not page_of(workspace, outcome).exists()

@@ -115,6 +115,6 @@ def _lose(workspace: Workspace, evaluated: Evaluated, inputs: BenchmarkInputs, s
     gone = np.random.default_rng(1).choice(len(ids), round(share * len(ids)), replace=False)
     table = workspace.read_table(evaluated.hits.last)
     left = pc.invert(pc.is_in(table.column("query_id"), pa.array([ids[place] for place in gone], pa.string())))
-    hits = HitsRef(stages={"words": workspace.write_table("hits", table.filter(left))})
-    given = hits, inputs.truth, inputs.documents, list(evaluated.chunks), inputs.metrics, inputs.ks
-    return replace(evaluated, steps={}, hits=hits, scores=score.fn(*given, workspace))
+    hits = HitsRef(stages={"words": workspace.write_table("hits", table.filter(left))}, chunks=list(evaluated.chunks))
+    given = hits, inputs.truth, inputs.documents, inputs.metrics, inputs.ks
+    return replace(evaluated, steps={}, hits=hits, scores=score.fn(*given, workspace=workspace))

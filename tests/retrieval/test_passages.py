@@ -18,8 +18,8 @@ from rag_eval.metrics.coverage import SpanCoverage, SpanRows
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.pipeline.references import Effort
-from rag_eval.pipeline.retrieve_steps import SearchHits, retrieve
-from rag_eval.pipeline.search_steps import Index
+from rag_eval.pipeline.retrieve_steps import retrieve
+from rag_eval.pipeline.step import Index, SearchHits
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.retrieval.searching import WordSearch
@@ -146,9 +146,8 @@ def returned(
     """The passages that a search by words with these hits returns."""
     parts = Configuration(chunker=SentenceChunker(), retrieval=WordSearch(), returns=returns)
     queries, documents = QUERIES.empty_table(), [documents_to_table(corpus)]
-    index, prepared = Index(chunks=[chunks_to_table(cut)]), PreparedQueries(as_searches(queries), None)
-    found: SearchHits = {"hits": [hits], "index": index, "queries": prepared, "depth": 50}
-    made, effort = retrieve(parts, [found], queries, documents, 50)
+    index, prepared = Index([chunks_to_table(cut)]), PreparedQueries(as_searches(queries), None)
+    made, effort = retrieve(parts, [[SearchHits(hits, index, prepared, 50)]], queries, documents, 50)
     return made.passages, effort
 
 

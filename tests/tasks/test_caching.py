@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import logging
 import os
 import pickle
 from pathlib import Path
@@ -135,18 +136,26 @@ def load(config: BenchmarkConfig) -> Flow[[Workspace], TableRef]:
 
     @flow
     def load(workspace: Workspace) -> TableRef:
-        return load_corpus(find_documents(config.corpus)[0], workspace)
+        return load_corpus(find_documents(config.corpus)[0], workspace=workspace)
 
     return load
 
 
 def test_without_a_workspace_as_storage_nothing_is_cached_and_other_workspaces_have_their_tables(
-    load: Flow[[Workspace], TableRef], folder: Path
+    load: Flow[[Workspace], TableRef],
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("prefect.task_runs"), "propagate", True)
+    caplog.set_level(logging.INFO)
     with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: folder / "of-prefect"}):
         for name in ("one", "other"):
             workspace = Workspace(root=folder / name)
             assert workspace.read_table(load(workspace)).num_rows == 3
+    logged = [line for line in caplog.messages if line.startswith("not cached")]
+    assert len(logged) == 2
+    assert "with_options(result_storage=result_storage(workspace))" in logged[0]
 
 
 def test_what_one_workspace_stores_is_not_found_for_another(load: Flow[[Workspace], TableRef], folder: Path) -> None:
