@@ -59,7 +59,7 @@ def benchmark(
         results = evaluate_all(choice.configurations, inputs, recorder, subflow_runner, workspace)
         outcome = conclude(config, recorder, sources, inputs, choice, results, reanchor, workspace=workspace)
         report(config.ground_truth, outcome, workspace=workspace)
-        if config.langsmith_dataset is not None:  # a failure to publish does not fail the run
+        if config.langsmith_dataset is not None:  # a publishing failure does not fail the run
             publish_run(outcome, config.langsmith_dataset, workspace=workspace, return_state=True)
     return checked(workspace, outcome)
 

@@ -16,7 +16,7 @@ from tasks.artifacts import best_effort
 from tasks.current_folder import enter_project_folder
 
 
-# The experiment stores finished samples itself, so that a retry continues it.
+# The experiment stores finished samples itself, so a retry continues it.
 @task(cache_policy=NO_CACHE, task_run_name="experiment")
 def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
     """Run the experiments of a file with at most this many concurrent calls; 0: as in the file."""

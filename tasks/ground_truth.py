@@ -18,7 +18,7 @@ from tasks.network import RETRIES
 
 @task(cache_policy=NO_CACHE, tags=["ground-truth"], task_run_name="pull {source.title}", **RETRIES)
 def pull_ground_truth(source: Any, level: EvaluationType, *, workspace: Workspace) -> Observation:
-    """Read the digest of a source of ground truth, and pull what a service holds.
+    """Read the digest of a source of ground truth, and pull its content if it is a service.
 
     What was pulled is stored in the workspace, for runs that cannot reach the service.
 
@@ -112,7 +112,7 @@ def ground_truth(
     is_known = all(observation.is_cacheable for observation in observations)
     source = source_digest([observation.digest for observation in observations]) if is_known else None
     truth = loaded[0] if alone else join_ground_truth(loaded, titles, level, source, workspace=workspace)
-    if copies == "exact" and level == "token-level":  # chunks of one text have one id
+    if copies == "exact" and level == "token-level":  # chunks with the same text share one id
         places = find_copies.map(documents, unmapped(truth), workspace=unmapped(workspace))
         truth = join_copies(truth, places.result(), source, workspace=workspace)
     return truth

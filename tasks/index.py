@@ -43,7 +43,7 @@ def index_vectors(
 
 @task(**cached(steps.sum_vectors), tags=["index"], task_run_name="sum vectors")
 def sum_vectors(chunks: ChunksRef, vectors: TableRef, *, workspace: Workspace) -> TableRef:
-    """Sum the vectors of one shard, to compute z-scores of any query from the sums."""
+    """Sum the vectors of one shard; z-scores of any query follow from the sums."""
     return steps.sum_vectors.run(workspace, chunks, vectors)
 
 
@@ -81,7 +81,7 @@ def index_words(chunks: ChunksRef, tokenizer: WordTokenizer, *, workspace: Works
 
 @task(**cached(steps.sum_words), tags=["index"], task_run_name="sum words")
 def sum_words(chunks: list[ChunksRef], postings: list[TableRef], *, workspace: Workspace) -> IndexRef:
-    """Count in how many chunks of the corpus each word is.
+    """Count the chunks of the corpus that contain each word.
 
     Args:
         chunks: All shards, from ``chunk``.

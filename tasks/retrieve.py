@@ -40,7 +40,7 @@ def prepare_queries(
     Args:
         queries: The queries of the ground truth.
         documents: All documents, for their metadata.
-        rewriter: Gives the texts to search instead of a query; None to search the query itself.
+        rewriter: Returns the texts to search instead of a query; None to search the query itself.
         selection: The filters; None without filters.
         workspace: Where tables are read and written.
     """
@@ -63,7 +63,7 @@ def search(
 
     Args:
         retriever: A search by vectors or by words, or a retriever of your own.
-        index: The index, from ``index_vectors`` or ``sum_words``; the chunks, for a retriever of your own.
+        index: The index, from a task of ``tasks.index``; the chunks, for a retriever of your own.
         queries: The queries, from ``prepare_queries``.
         depth: How many hits to fetch for each query.
         embedder: What embeds the queries, for a search by vectors.
@@ -92,7 +92,7 @@ class SearchRuns:
 def search_index(
     settings: SearchSettings, index: IndexRuns, queries: PrefectFuture[QueriesRef], workspace: Workspace
 ) -> SearchRuns:
-    """Submit the search of an index: a task for each part of it that is searched separately."""
+    """Submit the search of an index, with one task for each part that is searched separately."""
     retriever, shards = settings.retriever, len(index.parts) if len(index.parts) > 1 else None
     options = settings.depth, settings.index.embedder, settings.store, shards
     rankings = [search.submit(retriever, part, queries, *options, workspace=workspace) for part in index.parts]

@@ -294,7 +294,7 @@ class CachedEmbedder:
                     tokens[batch.places] = batch.tokens
                 unsaved += batch.places
                 if len(unsaved) >= block:
-                    places, unsaved = unsaved, []  # before they are stored: after an error they are not stored again
+                    places, unsaved = unsaved, []  # first: after an error they are not stored again
                     self._keep(places, texts, digests, vectors, tokens, rows)
         finally:
             if vectors is not None and unsaved:
@@ -317,7 +317,7 @@ class CachedEmbedder:
         counts = None
         try:
             counts = self._tokens([texts[place] for place in places], tokens[places])
-        finally:  # paid vectors are stored whatever counting raises
+        finally:  # store paid vectors even if counting raises
             rows.keep(digests[places], vectors[places], counts)
 
 

@@ -18,7 +18,7 @@ from rag_eval.stores.store import VectorStore
 
 
 def is_kept_in_files(store: object) -> bool:
-    """Return whether a store is kept in files: it has a setting for the place of them."""
+    """Return whether a store is kept in files: it has a setting for their location."""
     return bool(locations(store))
 
 
@@ -119,7 +119,7 @@ class Chunking(BaseModel):
         return [embedder for embedder in summed if embedder is not None]
 
     def plan(self, depth: int) -> "SearchPlan":
-        """Plan the searches of every configuration; ``depth`` is how many hits to fetch if a selection does not say."""
+        """Plan the searches of every configuration; ``depth`` is the number of hits unless a selection sets it."""
         searches = [
             [_search(configuration, retriever, depth) for retriever in configuration.searches]
             for configuration in self.configurations

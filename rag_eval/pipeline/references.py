@@ -128,7 +128,7 @@ def digest_of(shards: Sequence[TableRef]) -> str:
 
 
 class IndexFilesRef(FileRef):
-    """A LanceDB index in the workspace, with its bytes; the digest is that of what it was built from.
+    """A LanceDB index in the workspace, with its size in bytes; the digest is that of its inputs.
 
     Every build of the index has the same digest; the checksum covers the bytes of this build.
     """
@@ -198,7 +198,7 @@ class RankingRef(Result):
 
 
 class HitsRef(Result):
-    """The hits by the stage of the retrieval; the last stage is what it returns. ``chunks`` are all that were searched.
+    """The hits by the stage of the retrieval; the last stage is the final ranking. ``chunks`` are those searched.
 
     ``passages`` are what the model would be given, if that is more than the hits. ``unplaced`` counts the hits that are
     texts without a certain place in the documents.

@@ -163,7 +163,7 @@ class _Stages:
             self._efforts.append(effort)
 
     def _merged(self, shards: list[pa.Table], indexes: Sequence[Index]) -> tuple[pa.Table, Effort]:
-        """Merge the nearest chunks of all shards; search a shard again that may have more."""
+        """Merge the nearest chunks of all shards; search shards again that may have more."""
         searches, depth, fetched = self._prepared.searches, self._depth, likely_hits(self._depth, len(shards))
         embedder, store = self._configuration.embedder, self._configuration.store
         used = cached_embedder(self._workspace, embedder)

@@ -283,7 +283,7 @@ def likely_hits(most: int, shards: int | None) -> int:
 
 @contextmanager
 def _searchable(store: VectorStore | None, index: Index, workspace: Workspace | None) -> Iterator[VectorStore]:
-    """Yield the store of an index: as it was filled by ``index_vectors``, or filled now and emptied again."""
+    """Yield the store of an index, either filled by ``index_vectors``, or filled now and emptied afterwards."""
     if index.store is not None:
         built = index.store
         opened: Any = located(store, workspace.path(built)) if isinstance(built, IndexFilesRef) and workspace else built
@@ -403,7 +403,7 @@ def _search_engine(
 def _search_chunks(
     retriever: ForeignRetriever, index: Index, queries: PreparedQueries, depth: int
 ) -> tuple[pa.Table, Effort]:
-    """Ask a retriever of the user; with filters, ask it for more hits."""
+    """Query a user's retriever; with filters, ask it for more hits."""
     table, searches = _whole(index.chunks), queries.searches
     read, texts = chunks_from_table(table), searches.column("text").to_pylist()
     eligible = Eligible.of(searches, queries.allowed, table)
