@@ -38,6 +38,7 @@ from rag_eval.parts import Kind, PartOf, PartRecord, Running, label, without
 from rag_eval.parts.objects import notices
 from rag_eval.parts.part_settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
+from rag_eval.retrieval.engines import check_limit
 from rag_eval.retrieval.retriever import Reranker
 from rag_eval.retrieval.searching import HybridSearch, searches_by_vector, uses_vectors
 from rag_eval.retrieval.selection import Selection
@@ -174,6 +175,16 @@ class ConfigurationRecord(_Named):
     returns: PartRecord | None = None
     system: PartRecord | None = None
 
+    @property
+    def engine(self) -> str | None:
+        """What runs the search as it is: a search engine, store or system; None if it is a reference of rag-eval."""
+        if self.system is not None:
+            return self.system.label
+        if self.retrieval is None or self.retrieval.is_reference:
+            return None
+        searched = self.store or self.retrieval
+        return None if searched.is_reference else searched.type
+
 
 class Configuration(_Named):
     """One way to chunk, search and rerank, or a whole system that does all of it.
@@ -235,13 +246,6 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
         raise ConfigurationError(
             f"a selection has fetch_k {selection.fetch_k} and the largest k is {k}: fetch at least as many"
         )
-
-
-def check_limit(retrieval: object, k: int) -> None:
-    """Raise ``ConfigurationError`` if an engine or a system is asked for fewer hits than ``k``."""
-    limit = getattr(retrieval, "limit", None)
-    if isinstance(limit, int) and limit < k:
-        raise ConfigurationError(f"{label(retrieval)} finds {limit} hits and the largest k is {k}: raise its limit")
 
 
 def _deepest(data: Mapping[str, Any]) -> int:

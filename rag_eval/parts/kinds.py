@@ -190,6 +190,8 @@ class PartRecord(Settings):
     settings: dict[str, Any]
     digest: str
     remote: bool = False
+    is_reference: bool = False
+    """Whether it is a reference to measure against, which no search engine runs."""
 
     @classmethod
     def of(cls, kind: Kind, candidate: object) -> "PartRecord":
@@ -201,6 +203,7 @@ class PartRecord(Settings):
             settings=settings,
             digest=digest(candidate),
             remote=is_remote(candidate),
+            is_reference=getattr(candidate, "is_reference", False),
         )
 
 

@@ -160,6 +160,13 @@ def _columns(outcome: BenchmarkOutcome, rows: Sequence[Contender]) -> list[Ranki
         *(_test_columns(max((row.mean for row in rows), default=0.0)) if is_tested else []),
         *(_metric_column(name, rows) for name in beside),
         *(replace(_metric_column(name, rows), media=frozenset({"prefect"})) for name in others),
+        RankingColumn(
+            "engine",
+            lambda row: row.engine,
+            explanation="What runs the search as it is; without one, only the reference search of rag-eval does",
+            media=DOCUMENTS,
+            optional=True,
+        ),
         *_COST_COLUMNS,
         RankingColumn("chunks", lambda row: row.outcome.chunks.count, "{:,}".format),
         RankingColumn(

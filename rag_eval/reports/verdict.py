@@ -153,6 +153,11 @@ class Contender:
         }
         return [part for part, is_needed in needs.items() if is_needed]
 
+    @property
+    def engine(self) -> str | None:
+        """What runs its search as it is; None if only the reference search of rag-eval does."""
+        return self.outcome.configuration.engine
+
     def price(self, first: "Contender") -> tuple[float, ...]:
         """Return a sort key for the price: fewer moving parts, then fewer tokens, texts to embed and milliseconds.
 
@@ -175,7 +180,7 @@ class Contender:
 
     def to_data(self) -> dict[str, object]:
         """Return the figures as plain data."""
-        names = ("name", "mean", "difference", "probability", "among_best", "ended", "tokens", "texts")
+        names = ("name", "mean", "difference", "probability", "among_best", "ended", "tokens", "texts", "engine")
         ends = dict(zip(("low", "high"), self.interval, strict=True))
         ends |= dict(zip(("difference_low", "difference_high"), self.difference_interval, strict=True))
         return {name: getattr(self, name) for name in (*names, "index_bytes", "parts")} | ends
@@ -290,6 +295,16 @@ class RunVerdict:
     def close(self) -> list[Contender]:
         """Those of the tied configurations that are within 1 point of the first."""
         return _close(self.contenders)
+
+    @property
+    def recommended(self) -> Contender | None:
+        """The configuration that the verdict says to ship or take."""
+        return self.named(self.cheapest if self.kind == "tied" else self.shipped)
+
+    @property
+    def runnable(self) -> Contender | None:
+        """The best configuration that an engine runs as it is."""
+        return next((contender for contender in self.contenders if contender.engine is not None), None)
 
     def named(self, name: str | None) -> Contender | None:
         return next((contender for contender in self.contenders if contender.name == name), None)

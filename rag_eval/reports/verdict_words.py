@@ -38,6 +38,7 @@ class VerdictWords:
     how_sure: str
     search: str
     cheaper: str
+    engine: str
     change: str
     notes: list[str]
 
@@ -48,6 +49,7 @@ class VerdictWords:
             "How sure": self.how_sure,
             "What was searched": self.search,
             "What is cheaper": self.cheaper,
+            "What runs it": self.engine,
             "What would change this": self.change,
         }
         return {head: text for head, text in sections.items() if text}
@@ -63,6 +65,7 @@ def words_of(verdict: RunVerdict) -> VerdictWords:
         how_sure=" ".join(_how_sure(verdict)),
         search=search_words(verdict.outcome),
         cheaper=" ".join(_cheaper(verdict)),
+        engine=" ".join(_engine(verdict)),
         change=" ".join(_changes(verdict)),
         notes=[*_notes(verdict)],
     )
@@ -142,6 +145,22 @@ def _first_is_cheapest(verdict: RunVerdict, take: str) -> Iterator[str]:
     else:
         yield f"{take} the cheapest within {near} of the best."
         yield f"{leaner[0].name} is cheaper and {_gap(verdict, leaner[0])}."
+
+
+def _engine(verdict: RunVerdict) -> Iterator[str]:
+    """Say what runs the recommended search, and if nothing does, name the best that an engine runs."""
+    chosen, best = verdict.recommended, verdict.runnable
+    if chosen is None:
+        return
+    if chosen.engine is not None:
+        yield f"{chosen.engine} runs the search of {chosen.name} as it is."
+        return
+    yield f"Only the reference search of rag-eval runs {chosen.name}."
+    if best is None:
+        yield "No other configuration runs in an engine as it is either: add one, such as retrieval: {type: lancedb}."
+        return
+    gap = f", {_gap(verdict, best)}" * (best is not verdict.contenders[0])
+    yield f"The best that an engine runs as it is: {best.name} ({best.engine}){gap}."
 
 
 def _costs(cheap: Contender, first: Contender) -> Iterator[str]:

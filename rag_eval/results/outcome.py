@@ -166,7 +166,7 @@ class BenchmarkOutcome(_Outcome):
     chosen, None if all were evaluated. ``fingerprint`` is the digest of what the run depends on.
     """
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     run: RunName
     started: AwareDatetime
     seconds: float

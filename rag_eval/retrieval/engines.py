@@ -68,6 +68,13 @@ def foreign_retriever(source: object, origin: Origin | None = None) -> ForeignEn
     return ForeignEngine(source, origin) if is_engine else ForeignRetriever(source, origin)
 
 
+def check_limit(retrieval: object, k: int) -> None:
+    """Raise ``ConfigurationError`` if an engine or a system is asked for fewer hits than ``k``."""
+    limit = getattr(retrieval, "limit", None)
+    if isinstance(limit, int) and limit < k:
+        raise ConfigurationError(f"{label(retrieval)} finds {limit} hits and the largest k is {k}: raise its limit")
+
+
 def searched(
     engine: SearchEngine,
     location: Path,

@@ -1,7 +1,7 @@
 """Define the searches of a benchmark: by vectors, by words, by a user's retriever, or fused."""
 
 from dataclasses import KW_ONLY
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictFloat
 
@@ -24,6 +24,8 @@ class VectorSearch:
 class WordSearch:
     """Finds the chunks that share the most words with the query, by BM25 over the statistics of all chunks."""
 
+    is_reference: ClassVar[bool] = True
+
     k1: Annotated[StrictFloat, Field(ge=0, description="How much repetitions of a word count.")] = 1.5
     b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much the length of a chunk counts.")] = 0.75
     _: KW_ONLY
@@ -35,6 +37,8 @@ class WordSearch:
 @part
 class HybridSearch:
     """Fuses the rankings of several retrievers."""
+
+    is_reference: ClassVar[bool] = True
 
     _: KW_ONLY
     retrievers: Annotated[list[Any], PartsOf(RETRIEVER), Field(description="Retrievers to fuse, at least two.")] = (

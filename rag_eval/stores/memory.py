@@ -1,6 +1,7 @@
 """Store vectors in memory and search them exactly: the default in Python."""
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ class InMemoryVectorStore(BuiltInStore):
 
     A search needs memory for one tile of scores and the candidates, not for all queries times all chunks.
     """
+
+    is_reference: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.clear()

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from rag_eval.cli.ranking_table import ranking_table
-from rag_eval.config.models import BenchmarkConfig
+from rag_eval.config.models import BenchmarkConfig, ConfigurationRecord
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.results.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
 
@@ -21,8 +21,9 @@ def printed(found: dict[str, dict[str, float]], width: int) -> str:
     chunks = ChunkStatistics(count=7, mean=1.0, shortest=1, longest=1)
     # Only what the ranking shows; all else of an outcome is references to files.
     costs = dict.fromkeys(("latency_ms", "cost", "tokens")) | {"indexes": []}
+    record = ConfigurationRecord()
     ways = [
-        ConfigurationOutcome.model_construct(name=name, metrics=metrics, chunks=chunks, **costs)
+        ConfigurationOutcome.model_construct(name=name, configuration=record, metrics=metrics, chunks=chunks, **costs)
         for name, metrics in found.items()
     ]
     outcome = BenchmarkOutcome.model_construct(config=config, configurations=ways)

@@ -104,6 +104,28 @@ def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: Ben
     assert "questions" in said(found).change
 
 
+def test_what_runs_the_recommended_search_is_said(outcome: BenchmarkOutcome) -> None:
+    names = [one.name for one in outcome.configurations]
+    vector, words, hybrid = (
+        next(n for n, name in enumerate(names) if name.endswith(end)) for end in ("vector", "bm25", "hybrid")
+    )
+    means = [0.3] * len(names)
+    means[hybrid], means[words], means[vector] = 0.8, 0.7, 0.6
+    found = judged(outcome, means)
+    assert {one.name: one.engine for one in found.contenders if "hybrid" in one.name or "vector" in one.name} == {
+        name: None if "hybrid" in name else "lancedb" for name in names if "hybrid" in name or "vector" in name
+    }
+    assert said(found).engine.startswith(
+        f"Only the reference search of rag-eval runs {names[hybrid]}. The best that an engine runs as it is: "
+        f"{names[vector]} (lancedb), 20.0 points lower ["
+    )
+    means[vector] = 0.9
+    assert said(judged(outcome, means)).engine == f"lancedb runs the search of {names[vector]} as it is."
+    references = [one for one in outcome.configurations if one.configuration.engine is None][:3]
+    alone = judged(outcome.model_copy(update={"configurations": references}), [0.9, 0.6, 0.5])
+    assert "add one, such as retrieval: {type: lancedb}" in said(alone).engine
+
+
 def test_margins_are_shares_of_a_low_score_and_few_differences_say_nothing(outcome: BenchmarkOutcome) -> None:
     small = judged(outcome, [0.03, 0.0296, 0.0285], spread=0.0005)
     assert "It is the best of the 3, or within 0.012 points of the best, with" in said(small).how_sure
