@@ -13,7 +13,7 @@ from lancedb.rerankers import LinearCombinationReranker, MRRReranker, RRFReranke
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval import RETRIEVER
-from rag_eval.retrieval.engines import ForeignEngine, SearchEngine, searched
+from rag_eval.retrieval.engines import ForeignEngine, SearchEngine, check_limit, searched
 from rag_eval.retrieval.lancedb_search import LanceDBSearch
 from rag_eval.sample import CORPUS
 from rag_eval.stores import INDEX
@@ -160,6 +160,8 @@ def test_documents_with_quotes_in_their_names_can_be_filtered(tmp_path: Path) ->
 def test_bad_settings_and_failures_of_lancedb_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="combines the searches of query: hybrid, and this is query: fts"):
         engine(query="fts", reranker="rrf")
+    with pytest.raises(ConfigurationError, match="lancedb hybrid limit=4 finds 4 hits and the largest k is 5: raise"):
+        check_limit(engine(limit=4), 5)
     one = engine(query="vector")
     one.build(tmp_path / "dimension", CHUNKS, VECTORS)
     with pytest.raises(ConfigurationError, match="LanceDB could not search"):

@@ -1,5 +1,6 @@
 """An existing LanceDB table, made by LangChain as people do, as a whole system."""
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from langchain_text_splitters import RecursiveCharacterTextSplitter
 from rag_eval.config.models import BenchmarkConfig
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import digest, label
+from rag_eval.parts import as_data, digest, label
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.retrieval import SYSTEM
 from rag_eval.retrieval.lancedb_table import LanceDBTable
@@ -61,6 +62,12 @@ def system(database: Path, **settings: object) -> LanceDBTable:
 
 def files(folder: Path) -> dict[str, str]:
     return {str(path): file_sha256(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_system_survives_its_data_and_pickling(database: Path) -> None:
+    table = system(database, source="metadata.source", limit=7)
+    assert SYSTEM.make(as_data(table)) == table
+    assert pickle.loads(pickle.dumps(table)) == table  # noqa: S301  # our own bytes
 
 
 @pytest.mark.parametrize("source", ["metadata.source", None])
