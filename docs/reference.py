@@ -35,8 +35,8 @@ PLACES = {
 
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
-kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows
-where an error comes from, and `rag-eval --version` prints the version.
+kept); 2 bad input; 3 a gate failed, 4 it warned with `--fail-on-warn`; 130 or 143 stopped (what was finished is kept).
+`rag-eval --debug run` shows where an error comes from, and `rag-eval --version` prints the version.
 
 Runs go to the Prefect API that `PREFECT_API_URL` or the active Prefect profile names, else to a running `rag-eval up`,
 else to a temporary server, whose runs the next `rag-eval up` shows. Prefect's settings in

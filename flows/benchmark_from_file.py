@@ -121,6 +121,7 @@ def benchmark_from_file(
     gate: bool = False,
     gate_metric: str = "",
     max_drop: float = MAX_DROP,
+    fail_on_warn: bool = False,
     allow_different: bool = False,
     retry_minutes: float = 5.0,
     note: str = "",
@@ -136,9 +137,10 @@ def benchmark_from_file(
         runner: What runs tasks in parallel.
         refresh: Ignore cached results and compute everything again.
         reanchor: Move the spans of the ground truth to their new places in changed documents.
-        gate: Fail the run if a metric dropped significantly below the baseline by more than max_drop.
+        gate: Fail the run if a metric certainly dropped below the baseline by more than max_drop.
         gate_metric: The metric to check, such as span_recall@5. Empty: the ranking metric of the baseline.
         max_drop: How far the metric may drop, such as 0.02.
+        fail_on_warn: Fail it, too, if such a drop is only suspected (WARN).
         allow_different: Check even if documents or ground truth differ from the baseline's, on the common questions.
         retry_minutes: Minutes until a run is retried whose services were down, up to three times, each later. 0: never.
         note: Why this run was started, shown with its result.
@@ -157,7 +159,9 @@ def benchmark_from_file(
     show_report(target, outcome, note)
     verdict = words_of(verdict_of(outcome, read_scores(target, outcome))).headline
     if gate:
-        verdict = check_gate(target, outcome, gate_metric, max_drop, allow_different=allow_different)
+        verdict = check_gate(
+            target, outcome, gate_metric, max_drop, allow_different=allow_different, fail_on_warn=fail_on_warn
+        )
     emit_recovery(verdict)
     return outcome
 

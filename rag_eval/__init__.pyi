@@ -91,6 +91,7 @@ from rag_eval.metrics.formulas import ChunkNDCG as ChunkNDCG
 from rag_eval.metrics.formulas import ChunkPrecision as ChunkPrecision
 from rag_eval.metrics.formulas import ChunkRecall as ChunkRecall
 from rag_eval.metrics.formulas import PrecisionOmega as PrecisionOmega
+from rag_eval.metrics.formulas import SpanF1 as SpanF1
 from rag_eval.metrics.formulas import SpanHitRate as SpanHitRate
 from rag_eval.metrics.formulas import SpanIoU as SpanIoU
 from rag_eval.metrics.formulas import SpanMAP as SpanMAP

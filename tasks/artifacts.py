@@ -133,7 +133,13 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
 
 
 def check_gate(
-    workspace: Workspace, outcome: BenchmarkOutcome, metric: str, max_drop: float, *, allow_different: bool = False
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    metric: str,
+    max_drop: float,
+    *,
+    allow_different: bool = False,
+    fail_on_warn: bool = False,
 ) -> str:
     """Show the verdict of the gate and the trend as an artifact of this run, and return the verdict.
 
@@ -153,7 +159,9 @@ def check_gate(
         reason = f"Not compared with the baseline: {'; '.join(differences)}. {accept} makes this run the baseline."
     else:
         by = metric or baseline.ranking_metric
-        gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)
+        gate = run_gate(
+            workspace, baseline, outcome, by, max_drop, allow_different=allow_different, fail_on_warn=fail_on_warn
+        )
     verdict = gate.verdict if gate else None
     get_run_logger().info(verdict or reason)
     with best_effort():

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
     from rag_eval.results.gate import Gate, GateCheck
     from rag_eval.stats.comparison import Comparison
-    from rag_eval.stats.paired_scores import Unit
 
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
-GATE_STYLES = {"ok": "green", "inconclusive": "yellow"}
-GATE_FAILED = 3
+GATE_STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
+GATE_FAILED, GATE_WARNED = 3, 4
 TEXT_CELLS = 60
 
 
@@ -87,11 +86,8 @@ def _as_data(comparison: "RunComparison", queries: int) -> dict[str, object]:
 
 
 def _print_comparison(console: Console, comparison: "RunComparison", *, is_named: bool) -> None:
-    """Print what changed by the first metric, and significant changes by the others.
-
-    Named configurations are printed completely.
-    """
-    from rag_eval.reports.against import left_out_sentences
+    """Print what changed by the first metric and fold the others; for named configurations print everything."""
+    from rag_eval.reports.against import left_out_sentences, other_metrics_sentence
 
     first, *others = comparison.metrics
     test = comparison.rows[0].comparison
@@ -100,9 +96,8 @@ def _print_comparison(console: Console, comparison: "RunComparison", *, is_named
     say(console, f"{rests_on}; change is after minus before")
     for difference in comparison.differences:
         say(console, f"Warning: {difference}", "yellow")
-    changed = [row for row in comparison.rows if not row.comparison.is_same]
-    shown = [row for row in changed if row.metric == first or _word(row.comparison) != "inconclusive"]
-    shown = comparison.rows if is_named else shown
+    leading = comparison.by_metric(first)
+    shown = comparison.rows if is_named else [row for row in leading if not row.comparison.is_same]
     columns = {"before": True, "after": True, "change": True, "95 % interval": True, "p": True, "verdict": False}
     for metric in (first, *others):
         cells = [[row.name, *_cells(row)] for row in shown if row.metric == metric]
@@ -112,12 +107,10 @@ def _print_comparison(console: Console, comparison: "RunComparison", *, is_named
         console.print("inconclusive: the difference may be due to chance.")
     if is_named:
         return
-    if quiet := len(changed) - len(shown):
-        console.print(f"Inconclusive and not listed: {counted(quiet, 'further comparisons')} by the other metrics.")
-    if unchanged := len(comparison.rows) - len(changed):
-        total = counted(len(comparison.rows), "comparisons")
-        console.print(f"In {unchanged:,} of {total} every query has the same score as before.")
-    for sentence in left_out_sentences(comparison):
+    if unchanged := len(leading) - len(shown):
+        total = counted(len(leading), "configurations")
+        console.print(f"In {unchanged:,} of {total} every query has the same {first} as before.", soft_wrap=True)
+    for sentence in [*other_metrics_sentence(comparison), *left_out_sentences(comparison)]:
         say(console, sentence)
 
 
@@ -178,6 +171,7 @@ def gate(
             show_default="all in the baseline",
         ),
     ] = None,
+    fail_on_warn: options.FailOnWarnOption = False,
     allow_different: options.AllowDifferentOption = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a JUnit report with a test case per configuration.")
@@ -191,17 +185,18 @@ def gate(
     ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare a run with the baseline; exit code 3 if a metric dropped significantly and by more than allowed."""
+    """Compare a run with the baseline: FAIL (exit code 3), WARN (0, or 4 with --fail-on-warn) or PASS (0)."""
     if accept:
         _accept(workspace, run, as_json=as_json)
         return
     from rag_eval.reports.gate_report import gate_annotations
     from rag_eval.results.gate import MAX_DROP, run_gate
-    from rag_eval.results.runs import BASELINE, read_both
+    from rag_eval.results.runs import BASELINE, check_finished, read_both
 
     if github and not os.environ.get("GITHUB_STEP_SUMMARY"):
         raise ConfigurationError("--github needs GITHUB_STEP_SUMMARY, which GitHub Actions sets: remove it elsewhere")
     try:
+        check_finished(workspace, run)
         baseline, candidate = read_both(workspace, BASELINE, run)
         result = run_gate(
             workspace,
@@ -211,6 +206,7 @@ def gate(
             MAX_DROP if max_drop is None else max_drop,
             configurations=configurations,
             allow_different=allow_different,
+            fail_on_warn=fail_on_warn,
         )
     except RagEvalError as error:
         _write_for_ci(error, junit, github=github)
@@ -220,7 +216,7 @@ def gate(
     _write_for_ci(result, junit, github=github)
     console = Console(highlight=False)
     if as_json:
-        print_json(console, asdict(result) | {"passed": result.passed, "warning": result.warning})
+        print_json(console, _gate_data(result))
     else:
         token = secrets.token_hex(16)  # a tool must not read this output as workflow commands
         if github:
@@ -229,7 +225,13 @@ def gate(
         if github:
             typer.echo("\n".join([f"::{token}::", *gate_annotations(result)]))
     if not result.passed:
-        raise typer.Exit(GATE_FAILED)
+        raise typer.Exit(GATE_FAILED if result.answer == "FAIL" else GATE_WARNED)
+
+
+def _gate_data(result: "Gate") -> dict[str, object]:
+    checks = [asdict(check) | {"answer": check.answer} for check in result.checks]
+    more = {"answer": result.answer, "passed": result.passed, "warning": result.warning, "verdict": result.verdict}
+    return asdict(result) | {"checks": checks} | more
 
 
 def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: bool) -> None:
@@ -242,9 +244,14 @@ def _write_for_ci(result: "Gate | RagEvalError", junit: Path | None, *, github: 
         summary = Path(os.environ["GITHUB_STEP_SUMMARY"])
         with writing(summary), summary.open("a", encoding="utf-8") as page:
             page.write(f"## Retrieval\n\n{gate_markdown(result)}\n")
+    if github and not isinstance(result, Exception) and (output := os.environ.get("GITHUB_OUTPUT")):
+        with writing(Path(output)), Path(output).open("a", encoding="utf-8") as lines:
+            lines.write(f"answer={result.answer}\n")
 
 
 def _print_gate(console: Console, result: "Gate") -> None:
+    from rag_eval.reports.gate_report import gate_notes
+
     say(console, f"{result.run} against the baseline {result.baseline}")
     say(console, result.terms)
     for difference in [*result.differences, *filter(None, [result.warning])]:
@@ -254,47 +261,44 @@ def _print_gate(console: Console, result: "Gate") -> None:
         _print_checks(console, result, changed)
     if unchanged := len(result.checks) - len(changed):
         console.print(f"{counted(unchanged, 'configurations')} with the same scores as in the baseline.")
-    if not result.can_fail:
-        say(console, too_few(result.units, result.unit, len(result.checks)), "yellow")
     for name, reason in result.missing.items():
         say(console, f"{name} is in the baseline and has no score in this run: {reason}", "red")
-    is_unsure = any(check.unsure for check in result.checks)
-    say(console, result.verdict, ("yellow" if is_unsure else "green") if result.passed else "bold red")
-    for sentence in _advice(result, is_unsure=is_unsure):
+    for note in gate_notes(result):
+        say(console, note)
+    say(console, result.verdict, GATE_STYLES[result.answer])
+    for sentence in _advice(result):
         say(console, sentence)
 
 
 def _print_checks(console: Console, result: "Gate", checks: "Sequence[GateCheck]") -> None:
-    """Print the configurations that changed, and the smallest change that could be detected."""
-    from rag_eval.reports.gate_report import gate_figures, gate_word
+    """Print the configurations that changed."""
+    from rag_eval.reports.gate_report import gate_figures
 
     columns = {"configuration": False, "baseline": True, "run": True, result.move: True, "95 % interval": True}
-    rows: list[list[Cell]] = []
-    for check in checks:
-        word = gate_word(result, check)
-        rows.append([check.configuration, *gate_figures(check), Text(word, style=GATE_STYLES.get(word, "red"))])
+    rows: list[list[Cell]] = [
+        [check.configuration, *gate_figures(check), Text(check.answer, style=GATE_STYLES[check.answer])]
+        for check in checks
+    ]
     print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
-    noticed = [check.noticed_from for check in checks if check.noticed_from is not None]
-    if result.can_fail and noticed:
-        least = number(min(noticed), max(check.before for check in checks))
-        console.print(f"A {result.move} of less than about {least} cannot be detected here.")
 
 
-def _advice(result: "Gate", *, is_unsure: bool) -> Iterator[str]:
+def _advice(result: "Gate") -> Iterator[str]:
     """Yield what to do next."""
     if not result.passed:
         ship = "; or gate what you ship: rag-eval gate --configuration NAME" if result.missing and result.checks else ""
         yield f"If this is intended: rag-eval gate {result.run} --accept{ship}"
         return
-    if is_unsure and len(result.checks) > 1:
-        yield "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship"
+    if result.answer == "WARN":
+        yield "Ask about more documents to be certain, or let warnings fail: rag-eval gate --fail-on-warn"
+        if len(result.checks) > 1:
+            yield "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship"
     if result.run == result.baseline:
-        yield "The run is the baseline itself: run the benchmark again to compare."
+        yield "The run is the baseline itself: nothing has changed since, or no benchmark ran."
 
 
 def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
-    """Make a run the baseline, and warn if no gate can fail against it."""
-    from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance
+    """Make a run the baseline, and say which drop a gate against it can certify."""
+    from rag_eval.results.gate import MAX_DROP, baseline_power, large_allowance
     from rag_eval.results.runs import choose_baseline, read_run
 
     chosen = choose_baseline(workspace, run)
@@ -307,24 +311,10 @@ def _accept(workspace: "Workspace", run: str, *, as_json: bool) -> None:
     say(console, f"The baseline{of} is now {chosen.run}")
     metric, rows = baseline.ranking_metric, baseline.configurations
     try:
-        units = gate_units(workspace, baseline)
+        power = baseline_power(workspace, baseline)
     except ArtifactError as error:
         say(console, f"No run can be compared with it: {error}", "yellow")
         return
     if warning := large_allowance(metric, [row.metrics[metric] for row in rows], MAX_DROP):
         say(console, f"Warning: {warning}", "yellow")
-    if units.count < fewest_units(len(rows)):
-        say(console, too_few(units.count, units.kind, len(rows)), "yellow")
-
-
-def too_few(units: int, unit: "Unit", configurations: int) -> str:
-    """Explain that no drop can fail the gate, and how to change that."""
-    from rag_eval.results.gate import fewest_units, most_configurations
-
-    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
-    fewest = fewest_units(configurations)
-    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
-    if most := most_configurations(units):
-        few = "one" if most == 1 else f"at most {most}"
-        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
-    return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."
+    say(console, power)

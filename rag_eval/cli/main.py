@@ -1,6 +1,6 @@
 """Register the commands of ``rag-eval``, which import slow modules only when they run.
 
-Exit codes: 0 success, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
+Exit codes: 0 success, 1 a configuration or a check failed, 2 bad input, 3 a gate failed, 4 it warned.
 """
 
 import atexit

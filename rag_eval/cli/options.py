@@ -82,8 +82,9 @@ CronOption = Annotated[
 GateMetricOption = Annotated[
     str | None, typer.Option(help="Metric of the nightly gate.", show_default="the baseline's ranking metric")
 ]
-MaxDropOption = Annotated[
-    float | None, typer.Option(help="Largest drop of the metric that passes the gate.", show_default="0.02")
+MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop.", show_default="0.02")]
+FailOnWarnOption = Annotated[
+    bool, typer.Option("--fail-on-warn", help="Fail on a suspected drop (WARN), too, not only on a certified one.")
 ]
 TimeLimitOption = Annotated[float, typer.Option(min=0.001, help="Cancel runs after this many hours.")]
 SecretOption = Annotated[

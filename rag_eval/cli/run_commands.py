@@ -50,7 +50,10 @@ def run(
     """Run a benchmark and rank its configurations."""
     from rag_eval.config.loading import chosen_benchmark
     from rag_eval.config.models import check_runner
+    from rag_eval.results.runs import note_end, note_start
 
+    has_runs = any(workspace.storage.names("runs"))
+    noted = note_start(workspace) if has_runs else None  # a gate must not take the run before for this one
     check_runner(runner)
     chosen = chosen_benchmark(config, corpus, truth, glob, publish_to, search)
     console = Console(stderr=True)
@@ -60,7 +63,7 @@ def run(
     workspace = workspace.model_copy(update={"refresh": refresh})
     failure: BenchmarkFailedError | None = None
     outcome = None
-    if any(workspace.storage.names("runs")):
+    if has_runs:
         from rag_eval.results.unchanged import unchanged_run
 
         outcome = unchanged_run(workspace, chosen, reanchor=reanchor)
@@ -73,6 +76,8 @@ def run(
             from rag_eval.results.outcome import BenchmarkOutcome
 
             failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    if noted is not None:
+        note_end(workspace, noted, outcome.run)
     from rag_eval.cli.ranking_table import print_result  # slow to import
 
     print_result(outcome, workspace, as_json=as_json)

@@ -141,6 +141,7 @@ def up(
     cron: options.CronOption = None,
     gate_metric: options.GateMetricOption = None,
     max_drop: options.MaxDropOption = None,
+    fail_on_warn: options.FailOnWarnOption = False,
     time_limit: options.TimeLimitOption = 12.0,
     secret: options.SecretOption = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
@@ -159,7 +160,12 @@ def up(
     benchmarks = chosen_benchmarks(config or [None], workspace)
     for benchmark in benchmarks:
         check_as_its_runs_do(benchmark, console)
-    parameters = {"runner": runner, "gate_metric": gate_metric, "max_drop": max_drop}
+    parameters = {
+        "runner": runner,
+        "gate_metric": gate_metric,
+        "max_drop": max_drop,
+        "fail_on_warn": fail_on_warn or None,
+    }
     own = Workspace.at(workspace)
     home = prefect_home(own)
     children: list[ChildProcess] = []
@@ -397,6 +403,7 @@ def deploy(
     cron: options.CronOption = None,
     gate_metric: options.GateMetricOption = None,
     max_drop: options.MaxDropOption = None,
+    fail_on_warn: options.FailOnWarnOption = False,
     time_limit: options.TimeLimitOption = 12.0,
     secret: options.SecretOption = None,
     folder: Annotated[
@@ -429,7 +436,12 @@ def deploy(
     there, corpus = folder or Path.cwd(), Path(benchmark.config.corpus)
     if corpus.is_relative_to(Path.cwd()):
         corpus = there / corpus.relative_to(Path.cwd())
-    parameters = {"runner": runner, "gate_metric": gate_metric, "max_drop": max_drop}
+    parameters = {
+        "runner": runner,
+        "gate_metric": gate_metric,
+        "max_drop": max_drop,
+        "fail_on_warn": fail_on_warn or None,
+    }
     project = benchmark.project(parameters, cron=cron, time_limit=time_limit, secrets=secret)
     project = replace(project, folder=there, corpus=corpus, pool=pool, job_template=kubernetes)
     for deployed in service.deploy(project).values():

@@ -12,6 +12,7 @@ METRIC = Kind(
         "span_mrr": "rag_eval.metrics.formulas:SpanMRR",
         "span_map": "rag_eval.metrics.formulas:SpanMAP",
         "span_ndcg": "rag_eval.metrics.formulas:SpanNDCG",
+        "span_f1": "rag_eval.metrics.formulas:SpanF1",
         "chroma_recall": "rag_eval.metrics.formulas:ChromaRecall",
         "chroma_precision": "rag_eval.metrics.formulas:ChromaPrecision",
         "chroma_iou": "rag_eval.metrics.formulas:ChromaIoU",

@@ -107,19 +107,33 @@ class SpanIoU(IoU, SpanMetric):
     label = "span_iou"
 
 
-class ChunkF1(ChunkMetric):
-    """2 · |retrieved ∩ relevant| / (|retrieved| + |relevant|), the harmonic mean of precision and recall.
+class F1(RetrievalMetric):
+    """The harmonic mean of precision and recall; 0 on empty truth, on empty retrieval and on both."""
 
-    0 on empty truth, on empty retrieval and on both.
-    """
-
-    label = "chunk_f1"
     bounds = "above"
 
     @classmethod
     def score(cls, hits: SpanCoverage, cut: Cut) -> Values:
         covered, relevant = hits.covered(cut), hits.relevant(cut)
         return ratio(2 * relevant * covered, relevant * hits.truth + covered * hits.retrieved(cut), cls.empty)
+
+
+class SpanF1(F1, SpanMetric):
+    """2 · |retrieved ∩ truth| / (|retrieved| + |truth|), the harmonic mean of precision and recall.
+
+    0 on empty truth, on empty retrieval and on both.
+    """
+
+    label = "span_f1"
+
+
+class ChunkF1(F1, ChunkMetric):
+    """2 · |retrieved ∩ relevant| / (|retrieved| + |relevant|), the harmonic mean of precision and recall.
+
+    0 on empty truth, on empty retrieval and on both.
+    """
+
+    label = "chunk_f1"
 
 
 class HitRate(RetrievalMetric):
@@ -229,11 +243,12 @@ class NormalisedGain(RetrievalMetric):
 
 
 class SpanNDCG(NormalisedGain, SpanMetric):
-    """DCG / ideal DCG, where DCG = Σᵢ gain(i) / log₂(i + 1); 0 on empty truth or retrieval.
+    """DCG / ideal DCG, where DCG = Σᵢ gain(i) / log₂(i + 1); 0 on empty. Favours large chunks: the ideal has none.
 
     A hit lies in one document, so the first m hits cover at most the truth of the m documents that hold most of it.
     The ideal reaches that bound at every m ≤ k: the truth of each document at one rank, the largest first.
-    As the discounts fall, no ranking of spans has a larger DCG, whatever the chunks are.
+    As the discounts fall, no ranking of spans has a larger DCG, whatever the chunks are. Chunks smaller than the
+    evidence cannot reach it, so compare rankings of the same chunks, and chunk sizes by ``recall_within_tokens``.
     """
 
     label = "span_ndcg"

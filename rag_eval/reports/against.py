@@ -88,6 +88,22 @@ def changed_in(compared: RunComparison, metric: str) -> list[ComparedConfigurati
     return [row for row in compared.by_metric(metric) if not row.comparison.is_same]
 
 
+def other_metrics_sentence(compared: RunComparison) -> list[str]:
+    """Say by which metrics after the first configurations differ significantly; empty if there are no others."""
+    counts: dict[tuple[str, str], int] = {}
+    others = [row for row in compared.rows if row.metric != compared.metrics[0]]
+    for row in others:
+        if row.comparison.verdict != "no difference shown":
+            counts[row.metric, row.comparison.verdict] = counts.get((row.metric, row.comparison.verdict), 0) + 1
+    if not others:
+        return []
+    which = ", ".join(f"{metric} ({count} {verdict})" for (metric, verdict), count in counts.items())
+    tested = f"after correction for all {counted(len(others), 'comparisons')}"
+    if not which:
+        return [f"By the other metrics no difference is significant {tested}."]
+    return [f"Significant by other metrics {tested}: {which}. --metric NAME shows one."]
+
+
 def left_out_sentences(compared: RunComparison) -> list[str]:
     """Name the configurations that were not compared, one sentence for each reason."""
     alike: dict[tuple[str, str], list[str]] = {}

@@ -13,34 +13,33 @@ NOT_TESTED = "The gate could not be tested"
 
 
 def gate_figures(check: GateCheck) -> list[str]:
-    """Write baseline, run, drop, its interval and p, all with the same number of decimals."""
+    """Write baseline, run, drop, its interval and p, all with the same number of decimals.
+
+    The p is that of the test that decided: of the certified one for FAIL, else of the sensitive one.
+    """
     largest = max(check.before, check.after)
     means = [number(value, largest) for value in (check.before, check.after, check.drop)]
-    return [*means, interval(check.low, check.high, beside=largest), p_value(check.p)]
-
-
-def gate_word(gate: Gate, check: GateCheck) -> str:
-    """Return ``ok``, ``inconclusive``, or a word for what a failing configuration did."""
-    if not check.passed:
-        return gate.moved
-    return "inconclusive" if check.unsure else "ok"
+    p = check.p_certified if check.answer == "FAIL" else check.p_suspected
+    return [*means, interval(check.low, check.high, beside=largest), p_value(p)]
 
 
 def gate_warnings(gate: Gate) -> list[str]:
-    """Return reasons to be cautious about the verdict."""
-    warnings = [f"{difference}." for difference in gate.differences] + [gate.warning] * bool(gate.warning)
-    if not gate.can_fail:
-        warnings.append(f"With so few {gate.unit} no {gate.move} can be significant, so none can fail the gate.")
-    return warnings
+    """Return reasons to trust the verdict less."""
+    return [f"{difference}." for difference in gate.differences] + [gate.warning] * bool(gate.warning)
+
+
+def gate_notes(gate: Gate) -> list[str]:
+    """Return what the gate can certify, and on what that rests; nothing if it had nothing to test."""
+    return [gate.power, gate.assumption] if gate.checks else []
 
 
 def check_sentence(gate: Gate, check: GateCheck) -> str:
-    """Write such as ``span_recall@5 went from 0.880 to 0.830, a drop of 0.050 (95 % interval …, p 0.004): dropped``."""
+    """Write such as ``FAIL: span_recall@5 went from 0.880 to 0.830, a drop of 0.050 (95 % interval …, p 0.004)``."""
     if not check.changed:
-        return f"{gate.metric}: every query scores as in the baseline"
+        return f"PASS: {gate.metric}: every query scores as in the baseline"
     before, after, moved, ends, p = gate_figures(check)
     change = f"a {gate.move} of {moved} (95 % interval {ends}, p {p})"
-    return f"{gate.metric} went from {before} to {after}, {change}: {gate_word(gate, check)}"
+    return f"{check.answer}: {gate.metric} went from {before} to {after}, {change}"
 
 
 @dataclass(frozen=True)
@@ -51,28 +50,35 @@ class GateCase:
     state: Literal["passed", "failure", "error"]
     kind: str
     text: str
+    annotation: Literal["error", "warning", ""]
 
 
 def gate_cases(gate: Gate | Exception) -> list[GateCase]:
     """Return a case for each configuration; a gate that could not be tested is a single case with the error."""
     if isinstance(gate, Exception):
-        return [GateCase("gate", "error", "error", str(gate))]
-    checks = [
-        GateCase(check.configuration, "passed" if check.passed else "failure", gate.move, check_sentence(gate, check))
-        for check in gate.checks
+        return [GateCase("gate", "error", "error", str(gate), "error")]
+    return [_check_case(gate, check) for check in gate.checks] + [
+        GateCase(name, "failure", "missing", f"FAIL: no score in this run: {reason}", "error")
+        for name, reason in gate.missing.items()
     ]
-    missing = [
-        GateCase(name, "failure", "missing", f"no score in this run: {reason}") for name, reason in gate.missing.items()
-    ]
-    return checks + missing
+
+
+def _check_case(gate: Gate, check: GateCheck) -> GateCase:
+    fails = check.answer == "FAIL" or (check.answer == "WARN" and gate.fail_on_warn)
+    kind = gate.move if check.answer == "FAIL" else check.answer.lower()
+    annotation: Literal["error", "warning", ""] = "error" if fails else "warning" if check.answer == "WARN" else ""
+    text = check_sentence(gate, check)
+    return GateCase(check.configuration, "failure" if fails else "passed", kind, text, annotation)
 
 
 def gate_junit(gate: Gate | Exception) -> bytes:
     """Return a JUnit report with a test case for each configuration and the terms as properties."""
     cases, properties = gate_cases(gate), list[tuple[str, str]]()
     if not isinstance(gate, Exception):
-        properties = [("metric", gate.metric), ("max_drop", f"{gate.max_drop:g}"), ("baseline", gate.baseline)]
-        properties += [("run", gate.run), *(("warning", warning) for warning in gate_warnings(gate))]
+        properties = [("answer", gate.answer), ("verdict", gate.verdict), ("metric", gate.metric)]
+        properties += [("max_drop", f"{gate.max_drop:g}"), ("baseline", gate.baseline), ("run", gate.run)]
+        properties += [("warning", warning) for warning in gate_warnings(gate)]
+        properties += [("note", note) for note in gate_notes(gate)]
     states = [case.state for case in cases]
     counts = {"tests": len(cases), "failures": states.count("failure"), "errors": states.count("error"), "time": 0}
     totals = {name: str(count) for name, count in counts.items()}
@@ -100,10 +106,9 @@ def gate_annotations(gate: Gate | Exception) -> list[str]:
     if isinstance(gate, Exception):
         annotations = [("error", title, f"{NOT_TESTED}: {gate}")]
     else:
-        annotations = [("error", case.name, case.text) for case in gate_cases(gate) if case.state == "failure"]
-        unsure = [check for check in gate.checks if check.unsure]
-        annotations += [("warning", check.configuration, check_sentence(gate, check)) for check in unsure]
+        annotations = [(case.annotation, case.name, case.text) for case in gate_cases(gate) if case.annotation]
         annotations += [("warning", title, warning) for warning in gate_warnings(gate)]
+        annotations += [("notice", title, note) for note in gate_notes(gate)]
         annotations.append(("notice", title, gate.verdict))
     return [f"::{kind} title={_property(visible(name))}::{_message(visible(text))}" for kind, name, text in annotations]
 
@@ -125,10 +130,7 @@ def gate_markdown(gate: Gate | Exception) -> str:
     changed = [check for check in gate.checks if check.changed]
     if changed:
         titles = ("configuration", "baseline", "run", gate.move, "95 % interval", "p", "verdict")
-        rows = []
-        for check in changed:
-            mark = "" if check.passed else "✗ "
-            rows.append((check.configuration, *gate_figures(check), f"{mark}{gate_word(gate, check)}"))
+        rows = [(check.configuration, *gate_figures(check), check.answer) for check in changed]
         lines += ["", *markdown_table(titles, rows, ("configuration", "verdict"))]
     if same := len(gate.checks) - len(changed):
         lines += ["", f"Every query scores as in the baseline in {counted(same, 'configurations')}."]
@@ -136,4 +138,6 @@ def gate_markdown(gate: Gate | Exception) -> str:
         lines.append("")
     for name, reason in gate.missing.items():
         lines.append(f"- {escape_markdown(name)} has no score in this run: {escape_markdown(reason)}")
+    if notes := gate_notes(gate):
+        lines += ["", " ".join(map(escape_markdown, notes))]
     return "\n".join(lines)

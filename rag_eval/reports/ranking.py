@@ -14,9 +14,8 @@ from rag_eval.formatting import counted, number, signed
 from rag_eval.metrics.formulas import TokensRetrieved
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.reports.verdict import Contender, contenders_of
-from rag_eval.reports.wording import brackets, number_word, points, probability, typeset, unit_word
+from rag_eval.reports.wording import brackets, points, probability, typeset, unit_word
 from rag_eval.results.outcome import BenchmarkOutcome
-from rag_eval.stats.intervals import FEWEST_SURE
 
 Medium = Literal["terminal", "wide", "markdown", "html", "prefect"]
 CellValue = float | str | None
@@ -140,10 +139,9 @@ class ConfigurationRanking:
             return ""
         first = self.rows[0].placed.estimate
         units = counted(first.units, unit_word(first))
-        narrow = f", slightly too narrow for fewer than {number_word(FEWEST_SURE)}" * (first.units < FEWEST_SURE)
-        interval = f"Intervals are 95 % bootstrap intervals over {units}{narrow}."
+        interval = f"Intervals are 95 % confidence intervals over {units}."
         if first.low is None:
-            interval = f"There are no intervals: {units} cannot be resampled."
+            interval = f"There are no intervals over {units}."
         tests = f" Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
         return interval + tests * (len(self.rows) > 1)
 

@@ -21,7 +21,7 @@ from rag_eval.results.compare import RunComparison, compare_runs
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_losses import drop_sentences
 from rag_eval.results.run_scores import SEED, RunScores, read_scores
-from rag_eval.stats.intervals import RESAMPLES
+from rag_eval.stats.significance import RESAMPLES
 from rag_eval.storage.files import data_sha256, patterns_of
 
 MOST_CHARTED = 100

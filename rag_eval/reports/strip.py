@@ -14,7 +14,7 @@ from rag_eval.metrics.metric import Counts, Values, score_name, split_name
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, RunScores
 from rag_eval.stats.comparison import best_first
-from rag_eval.stats.intervals import bootstrap_intervals
+from rag_eval.stats.intervals import mean_intervals
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import holm, is_significant, sign_flip_p_values
 
@@ -24,7 +24,7 @@ USED_UP = 0.05
 MOST_LANES = 6
 """Maximum number of configurations for which the page draws a lane."""
 
-_RESAMPLES, _FLIPS = 2_000, 2_000
+_FLIPS = 2_000
 
 Flags = NDArray[np.bool_]
 Curve = list[float | None]
@@ -122,8 +122,11 @@ def strip_of(scores: RunScores, outcome: BenchmarkOutcome) -> Strip | None:
     units, names = paired[0].units, paired[0].names
     rows = np.concatenate([at_budget.values for at_budget in paired])
     shape = (len(budgets), len(names))
-    ends = bootstrap_intervals(rows, units, np.random.default_rng(SEED), resamples=_RESAMPLES)
-    low, high = np.full((2, *shape), np.nan) if ends is None else ends.T.reshape(2, *shape)
+    low, high = np.full((2, *shape), np.nan)
+    for at, at_budget in enumerate(paired):
+        ends = mean_intervals(at_budget.values, units)
+        if ends is not None:
+            low[at], high[at] = ends.T
     fetched = scores.paired(TokensFetched.label).values
     reached = (fetched <= np.array(budgets)[:, None, None]).mean(axis=2) <= USED_UP
     means = np.where(reached, rows.mean(axis=1).reshape(shape), -np.inf)

@@ -310,7 +310,7 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> Iterator[str]:
         yield "One question says nothing about others: ask more."
     elif estimate.unit == "queries":
         yield "The questions are about so few documents that the result holds for these documents only."
-    # If every unit has the same mean, so has every resample, however few units there are.
+    # Student's interval, of scores that may exceed 1, has no width if every unit has the same mean.
     if estimate.low is not None and estimate.high is not None and estimate.high - estimate.low <= EQUAL_WITHIN:
         unit = singular(unit_word(estimate))
         yield f"Every {unit} scores the same: the interval has no width and says nothing about the uncertainty."

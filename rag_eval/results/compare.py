@@ -13,7 +13,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, RunScores, read_scores
 from rag_eval.results.runs import check_comparable
-from rag_eval.stats.comparison import Comparison, best_first, compare
+from rag_eval.stats.comparison import Comparison, best_first, compare, corrected
 from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.stats.significance import ROUNDING
 
@@ -76,7 +76,10 @@ class CommonScores:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs on the queries they share; the p-values of one metric are adjusted over the configurations.
+    """Two runs on the queries they share.
+
+    The p-values of the first metric are adjusted over the configurations, those of the others over configurations and
+    metrics together: the runs are judged by the first, and so many others may differ by chance.
 
     ``differences`` says how their data differ.
     """
@@ -169,14 +172,16 @@ def compare_runs(
             "--configuration BEFORE=AFTER"
         )
     names = list(metrics or [name for name in (after.ranking_metric, *after.beside) if name in measured])
-    rows = []
+    by_metric = []
     for metric in names:
         old, new = scores.paired(metric, chosen)
-        comparisons = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
-        rows += [
-            ComparedConfigurations(name, other, metric, comparison)
-            for (name, other), comparison in zip(chosen.items(), comparisons, strict=True)
-        ]
+        by_metric.append(compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric)))
+    leading, *others = by_metric
+    comparisons = [*leading, *corrected([comparison for row in others for comparison in row])]
+    pairs_by_metric = [(name, other, metric) for metric in names for name, other in chosen.items()]
+    rows = [
+        ComparedConfigurations(*pair, comparison) for pair, comparison in zip(pairs_by_metric, comparisons, strict=True)
+    ]
     return RunComparison(before, after, differences, names, rows, scores)
 
 

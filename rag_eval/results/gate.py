@@ -1,10 +1,15 @@
-"""The gate: fail a run whose metric dropped below the baseline's by significantly more than is allowed.
+"""The gate: does a metric drop below the baseline's by more than is allowed?
 
-For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided on
-what each document's queries lost beyond the allowance (``rise_p_values``), and the p-values are adjusted (Holm) over
-the configurations; those that lost the same in every document count as one. The gate fails if p < 0.05: of the runs in
-which nothing dropped further than allowed at most 5 % fail by chance, however many configurations there are. A
-configuration of the baseline that the run has no scores for fails, too.
+There are three answers for each configuration. The hypothesis is always that the metric dropped by no more than is
+allowed, tested one-sided on what each document's queries lost beyond the allowance. The p-values are adjusted (Holm)
+over the configurations; those that lost the same in every document count as one.
+
+- FAIL: a larger drop is certified, whatever the differences look like (``certified_p_values``).
+- WARN: a larger drop is suspected. ``rise_p_values`` rejects, which is sensitive with few documents and errs more often
+  than in 5 % of the runs where a few documents decide.
+- PASS: neither.
+
+A configuration of the baseline that the run has no scores for fails, too.
 """
 
 from collections.abc import Sequence
@@ -12,30 +17,35 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted, number
-from rag_eval.metrics.metric import Values, higher_is_better
+from rag_eval.metrics.metric import Counts, Values, higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.compare import CommonScores, name_pairs
 from rag_eval.results.outcome import BenchmarkOutcome
 from rag_eval.results.run_scores import SEED, read_scores
 from rag_eval.results.runs import check_comparable
-from rag_eval.stats.intervals import estimates_of
+from rag_eval.stats.intervals import difference_estimates
 from rag_eval.stats.paired_scores import PairedScores, Unit, Units
 from rag_eval.stats.significance import (
     ROUNDING,
-    SIGNIFICANCE,
+    certified_p_values,
     flips_for,
     holm,
     is_significant,
+    least_certified,
     rise_p_values,
     without_rounding,
 )
 
 MAX_DROP = 0.02
 """Default of the largest allowed drop."""
+
+MOST_GAINED = 0.3
+"""No document of average size is assumed to gain more than this beyond the allowance: unseen ones might."""
+
+Answer = Literal["FAIL", "WARN", "PASS"]
 
 LARGE_SHARE = 0.25
 """Share of a score from which an allowance is warned of, because most of the score could be lost."""
@@ -50,10 +60,8 @@ class GateCheck:
         drop: How far it dropped; negative if it rose.
         low, high: The 95 % interval of the drop.
         changed: How many queries score differently.
-        p: The adjusted p-value of the hypothesis that the drop is within the allowance.
-        noticed_from: About the smallest drop that would fail; None if every query changed by the same.
-        passed: Whether it did not drop by significantly more than allowed.
-        unsure: Whether it dropped by more than allowed, but not significantly.
+        p_certified: The adjusted p-value of the certified test of a drop within the allowance.
+        p_suspected: The same of the sensitive test.
     """
 
     configuration: str
@@ -63,10 +71,14 @@ class GateCheck:
     low: float | None
     high: float | None
     changed: int
-    p: float
-    noticed_from: float | None
-    passed: bool
-    unsure: bool
+    p_certified: float
+    p_suspected: float
+
+    @property
+    def answer(self) -> Answer:
+        if is_significant(self.p_certified):
+            return "FAIL"
+        return "WARN" if is_significant(self.p_suspected) else "PASS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,9 @@ class Gate:
 
     Attributes:
         differences: How the data of the two runs differ.
-        can_fail: False if there are too few units for any drop to be significant; see ``fewest_units``.
+        most_gained: What the certified test assumes that no unit of average size gains beyond the allowance.
+        least_certified: The least drop that can fail a configuration, if all units drop alike.
+        fail_on_warn: Whether WARN fails the gate.
         checks: The configurations that both runs have scores of.
         missing: Why the run has no score of a configuration, by its name.
     """
@@ -88,13 +102,24 @@ class Gate:
     queries: int
     units: int
     unit: Unit
-    can_fail: bool
+    most_gained: float
+    least_certified: float
+    fail_on_warn: bool
     checks: list[GateCheck]
     missing: dict[str, str]
 
     @property
+    def answer(self) -> Answer:
+        """The worst answer of the configurations."""
+        answers = {check.answer for check in self.checks}
+        if self.missing or "FAIL" in answers:
+            return "FAIL"
+        return "WARN" if "WARN" in answers else "PASS"
+
+    @property
     def passed(self) -> bool:
-        return not self.missing and all(check.passed for check in self.checks)
+        """Whether the build may go on."""
+        return self.answer == "PASS" or (self.answer == "WARN" and not self.fail_on_warn)
 
     @property
     def move(self) -> Literal["drop", "rise"]:
@@ -119,17 +144,37 @@ class Gate:
         return large_allowance(self.metric, [check.before for check in self.checks], self.max_drop)
 
     @property
+    def power(self) -> str:
+        """What the gate can certify, and on what that rests; empty if nothing was tested."""
+        if not self.checks:
+            return ""
+        configurations = counted(len(self.checks), "configurations")
+        largest = max(check.before for check in self.checks) if self.move == "drop" else float("inf")
+        return certifiable(self.units, self.unit, configurations, self.least_certified, largest, self.move)
+
+    @property
+    def assumption(self) -> str:
+        """What FAIL rests on."""
+        unit = "document of average size" if self.unit == "documents" else "question"
+        gains = "gains" if self.move == "drop" else "saves"
+        assumed = f"no {unit} {gains} more than {number(self.most_gained)} beyond the allowance"
+        return f"FAIL rests on Gaffke's bound, which is conjectured, not proven, and assumes that {assumed}."
+
+    @property
     def verdict(self) -> str:
-        """The result in one sentence, which counts the failing configurations."""
+        """The answer in a sentence that counts the configurations behind it."""
         far = f"{self.moved} by more than {self.max_drop:g}"
-        if self.passed:
-            unsure = sum(check.unsure for check in self.checks)
-            note = f": {counted(unsure, 'configurations')} {far}, but not significantly" if unsure else ""
-            return f"The gate passed{note}."
-        failed = sum(not check.passed for check in self.checks)
-        reasons = [f"{counted(failed, 'configurations')} {far}"] if failed else []
-        reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
-        return f"The gate failed: {' and '.join(reasons)}."
+        counts = {answer: sum(check.answer == answer for check in self.checks) for answer in ("FAIL", "WARN")}
+        if self.answer == "FAIL":
+            reasons = [f"{counted(counts['FAIL'], 'configurations')} {far}"] if counts["FAIL"] else []
+            reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
+            return f"FAIL: {' and '.join(reasons)}."
+        if self.answer == "WARN":
+            effect = "this fails the build (--fail-on-warn)" if self.fail_on_warn else "this does not fail the build"
+            return f"WARN: {counted(counts['WARN'], 'configurations')} probably {far}, which is not certain; {effect}."
+        unsure = sum(check.drop - self.max_drop > ROUNDING for check in self.checks)
+        note = f": {counted(unsure, 'configurations')} {far}, but not significantly" if unsure else ""
+        return f"PASS{note}."
 
 
 def run_gate(
@@ -141,6 +186,7 @@ def run_gate(
     *,
     configurations: Sequence[str] | None = None,
     allow_different: bool = False,
+    fail_on_warn: bool = False,
 ) -> Gate:
     """Test a run against the baseline.
 
@@ -153,6 +199,7 @@ def run_gate(
         configurations: The configurations to test, as ``NAME`` or ``NAME=NAME`` (in the baseline and in the run);
             default: all of the baseline.
         allow_different: Compare runs on different data, on the queries they share.
+        fail_on_warn: Fail on a suspected drop, too.
 
     Raises:
         ConfigurationError: The allowance is negative, the data differ and that is not allowed, a run was not scored
@@ -166,11 +213,14 @@ def run_gate(
     scores.before.paired(metric).subset(list(pairs))  # raises an error that names the configurations of the baseline
     scored = {name: other for name, other in pairs.items() if other in scores.after.configurations}
     checks: list[GateCheck] = []
-    queries, units = 0, Units("queries", np.zeros(0, np.int64), 0)
+    queries, units, gained, least = 0, Units("queries", np.zeros(0, np.int64), 0), 0.0, 0.0
     if scored:
         before, after = scores.paired(metric, scored)
-        checks = _checks(before, after, max_drop, 1 if higher_is_better(metric) else -1)
         queries, units = len(before.query_ids), before.units
+        gained = _most_gained(before)
+        lost = _Lost.of(before, after, max_drop, 1 if higher_is_better(metric) else -1)
+        checks = _checks(before, after, lost, gained)
+        least = max_drop + least_certified(units.count, len(lost.distinct), gained)
     return Gate(
         metric=metric,
         max_drop=max_drop,
@@ -180,22 +230,51 @@ def run_gate(
         queries=queries,
         units=units.count,
         unit=units.kind,
-        can_fail=not scored or units.count >= fewest_units(len(scored)),
+        most_gained=gained,
+        least_certified=least,
+        fail_on_warn=fail_on_warn,
         checks=checks,
         missing={name: _why_missing(run, name) for name in pairs if name not in scored},
     )
 
 
-def _checks(before: PairedScores, after: PairedScores, max_drop: float, sign: int) -> list[GateCheck]:
-    """Test each configuration; ``sign`` is -1 for a cost, for which a rise counts as a drop."""
-    units = before.units
-    drops = without_rounding((before.values - after.values) * sign)
-    beyond = units.sums(without_rounding(drops - max_drop))
-    rng = np.random.default_rng(SEED)
-    intervals = estimates_of(drops, units, rng)
-    # Configurations with the same losses are one hypothesis: counting it twice would only hide a drop.
-    distinct, which = np.unique(beyond, axis=0, return_inverse=True)
-    p_values = holm(rise_p_values(distinct, rng, flips_for(len(distinct))))[which.ravel()].tolist()
+def _most_gained(scores: PairedScores) -> float:
+    """Return what no unit of average size is assumed to gain: a share of the scale, and all of it for single queries.
+
+    The scale of scores that exceed 1, such as tokens, is their mean.
+    """
+    scale = 1.0 if np.abs(scores.values).max() <= 1 else float(np.abs(scores.values).mean())
+    return scale * (MOST_GAINED if scores.units.kind == "documents" else 1.0)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """What each configuration lost: by query, and beyond the allowance by unit.
+
+    Configurations that lost the same are one hypothesis, because to count it twice would only hide a drop: ``distinct``
+    has its row once, ``which`` the row of each configuration.
+    """
+
+    drops: Values
+    distinct: Values
+    which: Counts
+
+    @classmethod
+    def of(cls, before: PairedScores, after: PairedScores, max_drop: float, sign: int) -> "_Lost":
+        """Subtract; ``sign`` is -1 for a metric of cost, of which a rise is the drop."""
+        drops = without_rounding((before.values - after.values) * sign)
+        beyond = before.units.sums(without_rounding(drops - max_drop))
+        distinct, which = np.unique(beyond, axis=0, return_inverse=True)
+        return cls(drops, distinct, which.ravel())
+
+
+def _checks(before: PairedScores, after: PairedScores, lost: _Lost, gained: float) -> list[GateCheck]:
+    rng, units = np.random.default_rng(SEED), before.units
+    draws = flips_for(len(lost.distinct))
+    per_unit = lost.distinct * units.count / len(before.query_ids)
+    certified = holm(certified_p_values(per_unit, gained, rng, draws))[lost.which].tolist()
+    suspected = holm(rise_p_values(lost.distinct, rng, draws))[lost.which].tolist()
+    intervals = difference_estimates(lost.drops, units)
     return [
         GateCheck(
             configuration=name if name == other else f"{name} → {other}",
@@ -204,25 +283,12 @@ def _checks(before: PairedScores, after: PairedScores, max_drop: float, sign: in
             drop=interval.mean,
             low=interval.low,
             high=interval.high,
-            changed=int(np.count_nonzero(drops[row])),
-            p=p,
-            noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
-            passed=not is_significant(p),
-            unsure=not is_significant(p) and interval.mean - max_drop > ROUNDING,
+            changed=int(np.count_nonzero(lost.drops[row])),
+            p_certified=certified[row],
+            p_suspected=suspected[row],
         )
-        for row, (name, other, interval, p) in enumerate(
-            zip(before.names, after.names, intervals, p_values, strict=True)
-        )
+        for row, (name, other, interval) in enumerate(zip(before.names, after.names, intervals, strict=True))
     ]
-
-
-def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:
-    """Return the smallest drop that would fail: the allowance plus the standard errors of the strictest test."""
-    strays = units.sums((drops - drops.mean())[None])[0]
-    if units.count < 2 or not np.abs(strays).max() > ROUNDING:
-        return None
-    error = float(np.sqrt((strays**2).sum() * units.count / (units.count - 1))) / len(drops)
-    return max_drop + float(stdtrit(units.count - 1, 1 - SIGNIFICANCE / tests)) * error
 
 
 def _why_missing(run: BenchmarkOutcome, name: str) -> str:
@@ -243,24 +309,19 @@ def large_allowance(metric: str, means: Sequence[float], allowed: float) -> str:
     return f"A drop of {allowed:g} is large beside the {metric} of {which}, the lowest {number(min(small))}{instead}."
 
 
-def fewest_units(configurations: int) -> int:
-    """Return how many documents (or queries) are needed for a drop in one of this many configurations to fail the gate.
-
-    If every unit dropped, one of the 2ⁿ sign patterns is as bad, so p is 1 / 2ⁿ, and the smallest of m p-values is
-    multiplied by m (Holm): the fewest are the smallest n with m / 2ⁿ < 0.05.
-    """
-    units = 1
-    while not is_significant(configurations * 0.5**units):
-        units += 1
-    return units
+def certifiable(units: int, unit: Unit, configurations: str, least: float, largest: float, move: str = "drop") -> str:
+    """Say what a gate can certify: a drop from the least on; nothing if that is more than the largest score."""
+    together = f"With {counted(units, 'documents' if unit == 'documents' else 'questions')} and {configurations}"
+    if least > largest:
+        return f"{together} this gate can warn, not certify: no {move} is large enough to fail."
+    return f"{together} only a {move} of {number(least)} or more can fail; a smaller one can warn."
 
 
-def most_configurations(units: int) -> int:
-    """Return how many configurations can be gated together so that a drop can fail with so many units; 0 for none."""
-    return ((1 << units) - 1) // round(1 / SIGNIFICANCE)
-
-
-def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
-    """Read the units that a gate against this baseline tests; raises ``ArtifactError`` without scores."""
+def baseline_power(workspace: Workspace, baseline: BenchmarkOutcome) -> str:
+    """Say what a gate against this baseline can certify; raises ``ArtifactError`` without scores."""
     metric = baseline.ranking_metric
-    return read_scores(workspace, baseline, metric).paired(metric).units
+    scores = read_scores(workspace, baseline, metric).paired(metric)
+    units, move = scores.units, "drop" if higher_is_better(metric) else "rise"
+    least = MAX_DROP + least_certified(units.count, len(scores.names), _most_gained(scores))
+    largest = float(scores.values.mean(axis=1).max()) if move == "drop" else float("inf")
+    return certifiable(units.count, units.kind, counted(len(scores.names), "configurations"), least, largest, move)

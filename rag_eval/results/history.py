@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.results.run_scores import SEED, read_scores
+from rag_eval.results.run_scores import read_scores
 from rag_eval.results.runs import baseline_runs, data_differences, find_run, read_summary, run_names
 from rag_eval.stats.comparison import best_first
-from rag_eval.stats.intervals import Estimate, estimates_of
+from rag_eval.stats.intervals import Estimate, mean_estimates
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -154,7 +152,8 @@ def _estimate(workspace: Workspace, outcome: BenchmarkOutcome, best: Configurati
         paired = read_scores(workspace, outcome, metric).paired(metric)
     except ArtifactError:  # without the scores of single queries there is no interval
         return Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
-    return estimates_of(paired.subset([best.name]).values, paired.units, np.random.default_rng(SEED))[0]
+    # Of all configurations, as in the ranking: an interval takes the variance of the nearest means into account.
+    return mean_estimates(paired.values, paired.units)[paired.names.index(best.name)]
 
 
 def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:

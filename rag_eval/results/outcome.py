@@ -49,6 +49,9 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*
 """The name of a run, which is that of its folder."""
 
 StepState = Literal["computed", "cached"]
+RUN_TIME = "%Y-%m-%dT%H-%M-%S-%f"
+"""How the name of a run begins."""
+
 SUMMARY = "summary.json"
 GROUND_TRUTH = "ground_truth.jsonl"
 PUBLISHED = "published.json"
@@ -386,7 +389,7 @@ def keep_outcome(
     copied_questions, copied_spans = count_copies(tables.answers)
     now = datetime.now(UTC)
     outcome = BenchmarkOutcome(
-        run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
+        run=f"{now:{RUN_TIME}}-" + secrets.token_hex(4),
         started=started,
         seconds=round((now - started).total_seconds(), 3),
         versions=versions(config.parts()),

@@ -27,7 +27,7 @@ from rag_eval.stats.paired_scores import PairedScores
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, TruthTables, check_schema, schema_of
 
 SEED = 0
-"""Seed of every resampling, so that the same scores give the same intervals and p-values."""
+"""The seed of every test and probability: the same scores give the same p-values."""
 
 
 @dataclass(frozen=True, slots=True)

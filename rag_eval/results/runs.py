@@ -12,7 +12,7 @@ from rag_eval.config.models import LONGEST_NAME
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import asked, slug, suggestion
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.results.outcome import RUN_TIME, SUMMARY, BenchmarkOutcome
 from rag_eval.storage.files import patterns_of
 from rag_eval.tables import file_digests
 
@@ -21,6 +21,8 @@ VERSION: int = BenchmarkOutcome.model_fields["schema_version"].default
 
 LATEST, BASELINE = "latest", "baseline"
 """Names that stand for a run."""
+
+STARTED_FILE = "last-run.json"
 
 BASELINE_FILE, BASELINES = "baseline.json", "baselines"
 """The file of the baseline of benchmarks without a name, and the folder with a file for each named benchmark."""
@@ -63,6 +65,38 @@ class Baseline(BaseModel):
 
     run: str
     chosen: str
+
+
+class Started(BaseModel):
+    """When the last run was started by the command line, as run names have it, and the run it ended with."""
+
+    started: str
+    run: str | None = None
+
+
+def note_start(workspace: Workspace) -> Started:
+    """Note in the workspace that a run starts."""
+    noted = Started(started=f"{datetime.now(UTC):{RUN_TIME}}")
+    workspace.write_file(workspace.root / STARTED_FILE, noted.model_dump_json().encode())
+    return noted
+
+
+def note_end(workspace: Workspace, noted: Started, run: str) -> None:
+    """Note that the run has ended with this outcome."""
+    data = noted.model_copy(update={"run": run}).model_dump_json()
+    workspace.write_file(workspace.root / STARTED_FILE, data.encode())
+
+
+def check_finished(workspace: Workspace, run: str) -> None:
+    """Raise ``ConfigurationError`` if the run is ``latest``, and a later one was started that has no outcome."""
+    with suppress(OSError, ValidationError):
+        noted = Started.model_validate_json(workspace.fetch_newest(workspace.root / STARTED_FILE).read_bytes())
+        newest = max(run_names(workspace), default="")
+        if run == LATEST and noted.run is None and noted.started > newest:
+            raise ConfigurationError(
+                "the last rag-eval run has not finished (it failed, was stopped or still runs), so there is nothing "
+                f"new to compare: run the benchmark again, or name a run, such as {newest or 'RUN'}"
+            )
 
 
 def run_names(workspace: Workspace) -> list[str]:

@@ -8,10 +8,12 @@ import numpy as np
 
 from rag_eval.errors import TableError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.intervals import CONFIDENCE, RESAMPLES, Estimate, bootstrap_means, estimates_of
+from rag_eval.stats.intervals import CONFIDENCE, Estimate, difference_estimates, mean_estimates
 from rag_eval.stats.paired_scores import PairedScores, Unit
 from rag_eval.stats.significance import (
+    RESAMPLES,
     ROUNDING,
+    bootstrap_means,
     flips_for,
     holm,
     is_significant,
@@ -55,7 +57,7 @@ class Comparison:
 
     Attributes:
         difference: The mean after minus the mean before.
-        low, high: The interval of the difference from resampling ``units``, unadjusted; None with one unit.
+        low, high: The interval of the difference over ``units``, unadjusted; None with one unit.
         p: The p-value of the sign-flip test of no difference.
         p_adjusted: The same after Holm's correction over all comparisons made together; it decides the verdict.
         better, worse, equal: Numbers of queries.
@@ -103,7 +105,6 @@ def compare(
     rng: np.random.Generator,
     *,
     higher_is_better: bool = True,
-    resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> list[Comparison]:
     """Compare configurations row by row; the p-values are adjusted over the rows.
@@ -114,7 +115,7 @@ def compare(
     if before.query_ids != after.query_ids or len(before.names) != len(after.names):
         raise TableError("only scores of the same queries can be compared: use on() and subset() first")
     differences = without_rounding(after.values - before.values)
-    intervals = estimates_of(differences, before.units, rng, resamples=resamples, confidence=confidence)
+    intervals = difference_estimates(differences, before.units, confidence)
     p_values = sign_flip_p_values(before.units.sums(differences), rng, flips=flips_for(len(differences)))
     sign = 1 if higher_is_better else -1
     comparisons = []
@@ -147,6 +148,15 @@ def compare(
     return comparisons
 
 
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Adjust the p-values over all these comparisons; those that are no longer significant show no difference."""
+    adjusted = holm(np.array([comparison.p for comparison in comparisons])).tolist()
+    return [
+        replace(comparison, p_adjusted=p, verdict=comparison.verdict if is_significant(p) else "no difference shown")
+        for comparison, p in zip(comparisons, adjusted, strict=True)
+    ]
+
+
 def rank(
     scores: PairedScores, rng: np.random.Generator, *, higher_is_better: bool = True, resamples: int = RESAMPLES
 ) -> list[Placed]:
@@ -161,7 +171,7 @@ def rank(
     """
     order = best_first(scores.values.mean(axis=1).tolist(), higher_is_better=higher_is_better)
     ranked = scores.subset([scores.names[row] for row in order])
-    estimates = estimates_of(ranked.values, ranked.units, rng, resamples=resamples)
+    estimates = mean_estimates(ranked.values, ranked.units)
     shares: list[float | None] = [None] * len(order)
     if ranked.units.count > 1:
         near = margin_at(estimates[0].mean, NEAR)
@@ -171,7 +181,7 @@ def rank(
         return placed
     others = ranked.subset(ranked.names[1:])
     best = replace(others, values=np.tile(ranked.values[0], (len(others.names), 1)))
-    compared = compare(best, others, rng, higher_is_better=higher_is_better, resamples=resamples)
+    compared = compare(best, others, rng, higher_is_better=higher_is_better)
     for name, estimate, comparison, share in zip(others.names, estimates[1:], compared, shares[1:], strict=True):
         placed.append(Placed(name, estimate, comparison, not is_significant(comparison.p_adjusted), share))
     if too_alike(placed):

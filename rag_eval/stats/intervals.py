@@ -1,117 +1,24 @@
 """Compute confidence intervals: every method is here.
 
-Means over queries by the bootstrap (``estimates_of``), means of judgements by people and a model
-(``prediction_powered``), and shares (``share_interval``).
+Means over queries (``mean_estimates``), differences of means (``difference_estimates``), means of judgements by people
+and a model (``prediction_powered``), and shares (``share_interval``). Nothing is resampled.
 """
 
-import copy
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtr, stdtrit
+from scipy.special import betaincinv, ndtri, stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
 from rag_eval.stats.paired_scores import Unit, Units
+from rag_eval.stats.significance import ROUNDING
 
-RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
-FEWEST_SURE = 10
-"""Minimum number of documents for an interval with nominal coverage."""
-
-# Draws per block, small enough for the processor cache.
-_DRAWS = 32_000
-# Multiplications per product: above, BLAS starts threads, which cost a hundred times the product on a busy machine;
-# but at least a few resamples, so that totals are not read again for each.
-_PRODUCT, _FEWEST = 2**18, 8
-# Rows per block, to bound memory.
-_ROWS = 500
-# Rounding errors of squared deviations that should be 0.
+# Rounding of squared deviations that should be 0.
 _NOTHING = 1e-18
-
-
-def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resamples: int = RESAMPLES) -> Values:
-    """Return the mean of each row in each resample: resamples × rows. ``values`` has a column for each query."""
-    totals = np.vstack([units.sums(values), units.sizes]).T.copy()
-    sums = np.empty((resamples, totals.shape[1]))
-    block = max(_FEWEST, min(_DRAWS, _PRODUCT // totals.shape[1]) // units.count)
-    weights = np.empty((block, units.count))
-    width = max(1, _PRODUCT // (block * units.count))
-    parts = [(slice(at, at + width), totals[:, at : at + width].copy()) for at in range(0, totals.shape[1], width)]
-    # Each resample of a block counts in its own row.
-    row_starts = np.arange(block)[:, None] * units.count
-    for first in range(0, resamples, block):
-        size = min(block, resamples - first)
-        drawn = rng.integers(0, units.count, (size, units.count))
-        drawn += row_starts[:size]
-        counts = np.bincount(drawn.ravel(), minlength=size * units.count)
-        np.copyto(weights[:size], counts.reshape(size, units.count))
-        for columns, part in parts:
-            sums[first : first + size, columns] = weights[:size] @ part
-    means: Values = sums[:, :-1] / sums[:, -1:]
-    return means
-
-
-def bootstrap_intervals(
-    values: Values,
-    units: Units,
-    rng: np.random.Generator,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-) -> Values | None:
-    """Return the ends of the interval of each row's mean: rows × 2; None with one unit.
-
-    They are percentiles of the resampled means, at the level of ``expanded_level``.
-    Raises ``ConfigurationError`` unless ``0 < confidence < 1`` and ``resamples >= 1``.
-    """
-    if not 0 < confidence < 1 or resamples < 1:
-        raise ConfigurationError(
-            f"confidence is {confidence} and resamples {resamples}: use a confidence between 0 and 1, such as 0.95, "
-            "and at least one resample"
-        )
-    if units.count < 2:
-        return None
-    tail = (1 - expanded_level(confidence, units.count)) / 2
-    start = copy.deepcopy(rng)
-    ends = []
-    for first in range(0, len(values), _ROWS):
-        # All blocks of rows use the same resamples.
-        drawing = rng if first == 0 else copy.deepcopy(start)
-        means = bootstrap_means(values[first : first + _ROWS], units, drawing, resamples)
-        ends.append(np.quantile(means.T.copy(), [tail, 1 - tail], axis=1).T)
-    return np.concatenate(ends)
-
-
-def expanded_level(confidence: float, units: int) -> float:
-    """Return the percentile level that gives an interval its nominal coverage when units are few.
-
-    Percentiles of n units are too narrow: they have the spread of n where n - 1 is due, and normal tails where
-    Student's are. With α the error, each tail becomes Φ(-√(n / (n - 1)) · t) with t the 1 - α/2 quantile of Student's
-    distribution with n - 1 degrees (T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section
-    5.3: the expanded percentile interval). 0.95 becomes 0.975 for 14 documents and 0.951 for 500. What skewed scores
-    take away it does not give back: simulated right-or-wrong scores are covered at 0.95 from ``FEWEST_SURE`` documents
-    on, and at 0.92 with six.
-    """
-    t = float(stdtrit(units - 1, (1 + confidence) / 2))
-    return 1 - 2 * float(ndtr(-math.sqrt(units / (units - 1)) * t))
-
-
-def share_interval(count: int, n: int) -> tuple[float, float]:
-    """Return the exact (Clopper–Pearson) interval of the share of ``count`` in ``n``."""
-    tail = (1 - CONFIDENCE) / 2
-    low = betaincinv(count, n - count + 1, tail) if count else 0.0
-    high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
-    return float(low), float(high)
-
-
-def beta_interval(a: int, b: int) -> tuple[float, float]:
-    """Return the central interval of a Beta(a, b) variable."""
-    tail = (1 - CONFIDENCE) / 2
-    return float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1 - tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +33,120 @@ class Estimate:
     unit: Unit
 
 
-def estimates_of(
-    values: Values,
-    units: Units,
-    rng: np.random.Generator,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-) -> list[Estimate]:
-    """Return the mean and interval of each row; all rows share one resampling. Columns are queries."""
-    ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
+def mean_estimates(values: Values, units: Units) -> list[Estimate]:
+    """Return the mean of each row and its 95 % interval. A row is a configuration, a column a query.
+
+    The intervals of scores from 0 to 1 are those of Korn and Graubard, those of other scores Student's.
+    """
+    ends = mean_intervals(values, units)
+    return _estimates(values, units, ends)
+
+
+def difference_estimates(values: Values, units: Units, confidence: float = CONFIDENCE) -> list[Estimate]:
+    """Return the mean of each row of differences and its interval by Student's distribution.
+
+    Raises ``ConfigurationError`` unless ``0 < confidence < 1``.
+    """
+    if not 0 < confidence < 1:
+        raise ConfigurationError(f"confidence is {confidence}: use a number between 0 and 1, such as 0.95")
+    return _estimates(values, units, student_intervals(values, units, confidence))
+
+
+def _estimates(values: Values, units: Units, ends: Values | None) -> list[Estimate]:
     means, n = values.mean(axis=1), values.shape[1]
     rows = [(None, None)] * len(means) if ends is None else ends.tolist()
     return [
         Estimate(mean, low, high, n, units.count, units.kind)
         for mean, (low, high) in zip(means.tolist(), rows, strict=True)
     ]
+
+
+def mean_intervals(values: Values, units: Units) -> Values | None:
+    """Return the ends of the 95 % interval of each row's mean: rows × 2; None with one unit."""
+    if units.count < 2:
+        return None
+    if values.min() < 0 or values.max() > 1:
+        return student_intervals(values, units)
+    return _korn_graubard(values, units)
+
+
+def student_intervals(values: Values, units: Units, confidence: float = CONFIDENCE) -> Values | None:
+    """Return the ends of Student's interval of each row's mean: rows × 2; None with one unit.
+
+    The variance is CR2's, the degrees of freedom are Satterthwaite's: units of very different size count as fewer
+    (R. M. Bell, D. F. McCaffrey, 2002).
+    """
+    if units.count < 2:
+        return None
+    means, variances = _mean_variances(values, units)
+    sizes, n = units.sizes, values.shape[1]
+    cross = sizes**2 / (n - sizes)
+    degrees = n**2 / float((sizes**2).sum() + cross.sum() ** 2 - (cross**2).sum())
+    reach = float(stdtrit(degrees, (1 + confidence) / 2)) * np.sqrt(variances)
+    return np.stack([means - reach, means + reach], axis=1)
+
+
+def _mean_variances(values: Values, units: Units) -> tuple[Values, Values]:
+    """Return the mean of each row and its variance over units by CR2, which is unbiased for units alike."""
+    means, sizes, n = values.mean(axis=1), units.sizes, values.shape[1]
+    strays = units.sums(values) - means[:, None] * sizes
+    return means, (strays**2 / (1 - sizes / n)).sum(axis=1) / n**2
+
+
+# The nearest means that share their variance.
+_NEIGHBOURS = 5
+# Queries off the nearer end of the scale that weigh as much as the assumption that scores are right or wrong.
+_GRADED = 10
+# The correlation of queries of one document that is assumed where all scores are 0, or all 1.
+_CORRELATION = 0.05
+
+
+def _korn_graubard(values: Values, units: Units) -> Values:
+    """Return the ends of the 95 % interval of each row of scores from 0 to 1.
+
+    The exact interval of a share, for as many independent right-or-wrong answers as have the variance of the mean
+    (E. L. Korn, B. I. Graubard, 1998). The variance V is CR2's, written as f · p(1 - p) / queries, and the number of
+    answers is queries / f, less by (1.96 / t)² with Student's t for the units. Few documents show little of how scores
+    vary, so f is no less than
+
+    - the same without regard to documents, r = s² / p(1 - p): 1 for right-or-wrong scores and less for graded ones.
+      Few scores off the nearer end of the scale say little of how graded they are, so r has ``_GRADED`` more of 1;
+    - the median over the configurations whose means are nearest.
+
+    Where p is 0 or 1, f is that of queries that correlate by 0.05 within a document.
+    """
+    n = values.shape[1]
+    means, variances = _mean_variances(values, units)
+    binomial = means * (1 - means)
+    is_inside = binomial > ROUNDING
+    safe = np.where(is_inside, binomial, 1.0)
+    spread = np.minimum(values.var(axis=1, ddof=1) / safe, 1.0)
+    nearer_end = (means >= 0.5).astype(float)[:, None]
+    off_end = (np.abs(values - nearer_end) > ROUNDING).sum(axis=1)
+    floor = (off_end * spread + _GRADED) / (off_end + _GRADED)
+    effect = np.where(is_inside, np.maximum(variances * n / safe, floor), 1 + _CORRELATION * (n / units.count - 1))
+    nearest = np.abs(means[:, None] - means).argsort(axis=1, kind="stable")[:, :_NEIGHBOURS]
+    effect = np.maximum(effect, np.median(effect[nearest], axis=1))
+    tail = (1 - CONFIDENCE) / 2
+    answers = n / effect * float(ndtri(1 - tail) / stdtrit(units.count - 1, 1 - tail)) ** 2
+    right, wrong = means * answers, (1 - means) * answers
+    low = betaincinv(np.maximum(right, ROUNDING), wrong + 1, tail)
+    high = betaincinv(right + 1, np.maximum(wrong, ROUNDING), 1 - tail)
+    return np.stack([np.where(means > ROUNDING, low, 0.0), np.where(means < 1 - ROUNDING, high, 1.0)], axis=1)
+
+
+def share_interval(count: int, n: int) -> tuple[float, float]:
+    """Return the exact (Clopper–Pearson) interval of the share of ``count`` in ``n``."""
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, n - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, n - count, 1 - tail) if count < n else 1.0
+    return float(low), float(high)
+
+
+def beta_interval(a: int, b: int) -> tuple[float, float]:
+    """Return the central interval of a Beta(a, b) variable."""
+    tail = (1 - CONFIDENCE) / 2
+    return float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1 - tail))
 
 
 @dataclass(frozen=True, slots=True)

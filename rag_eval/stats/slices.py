@@ -1,14 +1,13 @@
 """Compare two configurations on slices: the queries about one document, or of one kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from rag_eval.stats.comparison import Comparison, compare
+from rag_eval.stats.comparison import Comparison, compare, corrected
 from rag_eval.stats.intervals import CONFIDENCE
 from rag_eval.stats.paired_scores import PairedScores
-from rag_eval.stats.significance import holm, is_significant
 
 DOCUMENT = "document"
 """Key of the slices by document."""
@@ -88,9 +87,5 @@ def compare_slices(
     for some in slices:
         sides = before.on(some.query_ids), after.on(some.query_ids)
         compared += compare(*sides, rng, higher_is_better=higher_is_better, confidence=confidence)
-    adjusted = holm(np.array([comparison.p for comparison in compared])).tolist()
-    results = []
-    for some, comparison, p in zip(slices, compared, adjusted, strict=True):
-        verdict = comparison.verdict if is_significant(p) else "no difference shown"
-        results.append(SliceComparison(some, replace(comparison, p_adjusted=p, verdict=verdict)))
+    results = [SliceComparison(*pair) for pair in zip(slices, corrected(compared), strict=True)]
     return sorted(results, key=lambda result: -abs(result.comparison.difference))

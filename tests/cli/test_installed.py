@@ -179,7 +179,7 @@ def test_the_steps_of_the_action_run_and_its_gate_fails_a_drop(bin_folder: Path,
 
     first = ran(set_baseline="true", junit="gate.xml", configurations="my_parts:whole, bm25\n")
     assert [code for code, _ in first] == [0] * 5, first
-    assert "::notice title=rag-eval gate::The gate passed." in first[2][1]
+    assert "::notice title=rag-eval gate::PASS." in first[2][1]
     assert "my_parts:whole, bm25" in (project / "gate.xml").read_text("utf-8")
     (project / "benchmark.yaml").write_text(BENCHMARK.replace("my_parts:whole", "my_parts:nothing"))
     (run, _), (code, told), _ = ran(1, metric="span_recall@5")  # installed it is

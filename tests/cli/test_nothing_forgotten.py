@@ -199,8 +199,8 @@ def test_a_failed_gate_and_its_recovery_are_told(service: Service) -> None:
     (folder / "ships.py").write_text(SYSTEM)
     assert service.run("nightly", "gated")["state"]["type"] == "COMPLETED"
     texts = wait_for(lambda: len(found := service.receiver.texts("gated")) >= 2 and found)
-    assert "The gate failed: 1 configuration dropped by more than 0.02." in texts[0]
-    assert "The gate passed." in texts[1]
+    assert "FAIL: 1 configuration dropped by more than 0.02." in texts[0]
+    assert "PASS." in texts[1]
     assert texts[1].splitlines()[0].endswith(" recovered")
     # A gate that fails is no service that is down.
     assert len(service.daily.runs("nightly", *ENDED, "SCHEDULED", project="gated")) >= 2

@@ -117,7 +117,7 @@ WRONG_SETTINGS = {
     "metrics: [span_iou, span_iou]": "metrics: span_iou is listed twice: remove one",
     "metrics: [span_iou, 3]": (
         "metrics[1]: expected a metric, by name or with settings, found 3: use one of span_recall, span_precision, "
-        "span_iou, span_hit_rate, span_mrr, span_map or 17 others"
+        "span_iou, span_hit_rate, span_mrr, span_map or 18 others"
     ),
     "metrics: [recall_within_tokens]": (
         "metrics[0]: recall_within_tokens needs a budget of tokens, such as recall_within_tokens@2000"
@@ -125,14 +125,14 @@ WRONG_SETTINGS = {
     "budget: 0": "budget: expected a number of at least 1, found 0",
     "objective: span_recal": (
         "objective: there is no metric 'span_recal' here (did you mean span_recall?): use one of span_recall, "
-        "span_precision, span_mrr, span_map, span_ndcg, span_hit_rate or 10 others"
+        "span_precision, span_mrr, span_map, span_ndcg, span_hit_rate or 11 others"
     ),
     "metrics: span iou": (
         "metrics: 'span iou' is not a metric's name: write it like span_recall, span_recall@5 or chroma_iou@min"
     ),
     "metrics: [span_iou, chunk_f1]": (
         "metrics[1]: 'chunk_f1' is for chunk-level evaluation and evaluation_type is token-level: use one of "
-        "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 10 others"
+        "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 11 others"
     ),
     "glob: ''": "glob: expected a pattern such as **/*.md, or a list of them, found the text ''",
     "glob: ['*.md', 3]": "glob: expected a pattern such as **/*.md, or a list of them, found a list",

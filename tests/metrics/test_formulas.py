@@ -19,6 +19,7 @@ from rag_eval.metrics.formulas import (
     ChunkNDCG,
     ChunkPrecision,
     ChunkRecall,
+    SpanF1,
     SpanHitRate,
     SpanIoU,
     SpanMAP,
@@ -89,6 +90,7 @@ def twin(retrieved: Spans, truth: Spans, k: int | None) -> dict[str, float]:
         "span_recall": share(len(found & wanted), len(wanted)),
         "span_precision": share(len(found & wanted), len(found)),
         "span_iou": share(len(found & wanted), len(found | wanted), empty=1.0),
+        "span_f1": share(2 * len(found & wanted), len(found) + len(wanted)),
         "span_hit_rate": float(bool(useful)),
         "span_mrr": 1 / useful[0] if useful else 0.0,
         "span_map": share(
@@ -98,7 +100,7 @@ def twin(retrieved: Spans, truth: Spans, k: int | None) -> dict[str, float]:
     }
 
 
-SPAN_METRICS = [SpanRecall, SpanPrecision, SpanIoU, SpanHitRate, SpanMRR, SpanMAP, SpanNDCG]
+SPAN_METRICS = [SpanRecall, SpanPrecision, SpanIoU, SpanF1, SpanHitRate, SpanMRR, SpanMAP, SpanNDCG]
 
 
 @given(some_spans, some_spans, a_cut)

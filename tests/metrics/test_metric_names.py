@@ -109,7 +109,7 @@ def test_the_registry_has_every_metric_under_its_own_label(name: str) -> None:
 
 def test_an_unknown_metric_is_named_with_those_there_are() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 10 others"
+        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 11 others"
     ):
         built_in_metric("span_recal@5", "token-level")
     with pytest.raises(ConfigurationError, match=r"'span_recall'.*chunk_recall.* or 6 others"):

@@ -374,13 +374,9 @@ def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
 def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) -> None:
     best, other = (Placed(one.name, SURE, None, True) for one in outcome.ranked()[:2])
     tested = " Differences are tested on the same 70 questions, with Holm's correction."
-    assert note(outcome, best, other) == (f"Intervals are 95 % bootstrap intervals over 14 documents.{tested}")
-    few = replace(best, estimate=replace(SURE, units=7))
-    assert note(outcome, few) == (
-        "Intervals are 95 % bootstrap intervals over 7 documents, slightly too narrow for fewer than ten."
-    )
+    assert note(outcome, best, other) == f"Intervals are 95 % confidence intervals over 14 documents.{tested}"
     one = replace(best, estimate=replace(SURE, low=None, high=None, n=1, units=1, unit="queries"))
-    assert note(outcome, one) == "There are no intervals: 1 question cannot be resampled."
+    assert note(outcome, one) == "There are no intervals over 1 question."
 
 
 def test_where_its_own_hits_end_another_is_not_called_better(outcome: BenchmarkOutcome) -> None:

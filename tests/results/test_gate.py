@@ -1,4 +1,4 @@
-"""The gate: fails for a drop that is significantly too large, and for a configuration without scores."""
+"""The gate: fails for a certified drop, warns of a suspected one, and fails for a configuration without scores."""
 
 import math
 from pathlib import Path
@@ -8,58 +8,63 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from scipy import stats
 
 from flows.deployments import read_deployments
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.config.sweep_settings import SearchRecord
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
-from rag_eval.results.run_scores import SCORES_FILE, read_scores
-from rag_eval.stats.significance import holm, sign_flip_p_values
+from rag_eval.results.gate import MAX_DROP, MOST_GAINED, baseline_power, large_allowance, run_gate
+from rag_eval.results.run_scores import SCORES_FILE
+from rag_eval.stats.significance import certified_p_values, holm, rise_p_values
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 METRIC = "span_recall@3"
 
 
-def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
+def test_a_certified_drop_fails_a_suspected_one_warns_and_an_unsure_one_passes(store: Store) -> None:
     bad = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
-    assert not bad.passed
-    assert [check.passed for check in bad.checks] == [False, False]
+    assert [check.answer for check in bad.checks] == ["FAIL", "FAIL"]
+    assert (bad.answer, bad.passed) == ("FAIL", False)
+    assert bad.verdict == "FAIL: 2 configurations dropped by more than 0.02."
     assert bad.terms == "60 questions with an answer in both runs, about 12 documents; span_recall@3 may drop by 0.02"
     assert bad.checks[1].drop == pytest.approx(0.3)
     assert bad.checks[1].changed == 18
     assert bad.checks[1].low is not None
     assert 0.02 < bad.checks[1].low < 0.3
+    # An allowance that the drop exceeds by too little to be certain.
+    close = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.155)
+    assert [check.answer for check in close.checks] == ["WARN", "WARN"]
+    assert (close.answer, close.passed) == ("WARN", True)
+    assert close.verdict == (
+        "WARN: 2 configurations probably dropped by more than 0.155, which is not certain; "
+        "this does not fail the build."
+    )
+    strict = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.155, fail_on_warn=True)
+    assert (strict.answer, strict.passed) == ("WARN", False)
+    assert strict.verdict.endswith("which is not certain; this fails the build (--fail-on-warn).")
     # 0.05 is more than 0.02, and three lost queries may be chance.
-    slight = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.02)
-    assert slight.passed
-    assert [check.unsure for check in slight.checks] == [True, True]
-    assert slight.verdict == "The gate passed: 2 configurations dropped by more than 0.02, but not significantly."
-    assert not any(check.unsure for check in bad.checks)
+    slight = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.02, fail_on_warn=True)
+    assert (slight.answer, slight.passed) == ("PASS", True)
+    assert slight.verdict == "PASS: 2 configurations dropped by more than 0.02, but not significantly."
     assert slight.checks[1].drop == pytest.approx(0.05)
-    assert slight.checks[1].noticed_from is not None
-    assert slight.checks[1].noticed_from > 0.05
 
 
-def test_the_smallest_drop_that_fails_is_the_allowance_and_a_quantile_of_standard_errors(store: Store) -> None:
-    changes = [
-        read_scores(store.workspace, run, METRIC).paired(METRIC).subset([LARGE_NAME])
-        for run in (store.good, store.slightly_worse)
-    ]
-    drops = (changes[0].values - changes[1].values)[0].reshape(12, 5).mean(axis=1)  # five queries a document, in order
-    error = np.std(drops, ddof=1) / math.sqrt(12)
-    (alone,) = run_gate(
-        store.workspace, store.good, store.slightly_worse, METRIC, 0.02, configurations=[LARGE_NAME]
-    ).checks
-    assert alone.noticed_from == pytest.approx(0.02 + stats.t.ppf(0.95, 11) * error)
-    # The strictest of two tests asks for half the error; those that lost the same count as one.
-    both = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
-    tests = len({(check.drop, check.changed) for check in both.checks})
-    one = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02, configurations=[LARGE_NAME]).checks[0]
-    errors = (one.noticed_from - 0.02) / stats.t.ppf(0.95, 11)
-    assert both.checks[1].noticed_from == pytest.approx(0.02 + stats.t.ppf(1 - 0.05 / tests, 11) * errors)
+def test_the_least_drop_that_can_fail_is_one_of_all_documents_alike(store: Store) -> None:
+    found = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02, configurations=[LARGE_NAME])
+    assert found.least_certified == pytest.approx(0.02 + MOST_GAINED * (20 ** (1 / 12) - 1))
+    assert found.power == (
+        "With 12 documents and 1 configuration only a drop of 0.105 or more can fail; a smaller one can warn."
+    )
+    assert found.assumption == (
+        "FAIL rests on Gaffke's bound, which is conjectured, not proven, and assumes that no document of average size "
+        "gains more than 0.300 beyond the allowance."
+    )
+    for more, p in ((0.002, "below"), (-0.002, "above")):
+        beyond = np.full((1, 12), found.least_certified - 0.02 + more)
+        (value,) = certified_p_values(beyond, MOST_GAINED, np.random.default_rng(0), 200_000)
+        assert (value < 0.05) == (p == "below")
+    assert baseline_power(store.workspace, store.good).startswith("With 12 documents and 2 configurations only a drop")
 
 
 def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) -> None:
@@ -69,7 +74,8 @@ def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) ->
     good, bad = make_run(workspace, config), make_run(workspace, config, lost=0.3)
     together = run_gate(workspace, good, bad, METRIC, 0.02).checks
     (alone,) = run_gate(workspace, good, bad, METRIC, 0.02, configurations=[together[0].configuration]).checks
-    assert [check.p for check in together] == [alone.p] * 4
+    assert [check.p_suspected for check in together] == [alone.p_suspected] * 4
+    assert [check.p_certified for check in together] == [alone.p_certified] * 4
 
 
 def test_a_drop_within_the_allowance_passes_however_sure_it_is(store: Store) -> None:
@@ -94,7 +100,9 @@ def test_an_allowance_of_the_size_of_the_scores_is_warned_of(store: Store) -> No
 def test_the_same_scores_and_better_ones_pass(store: Store) -> None:
     same = run_gate(store.workspace, store.good, store.good, METRIC, 0.0)
     assert same.passed
-    assert {(check.p, check.drop, check.changed, check.noticed_from) for check in same.checks} == {(1, 0, 0, None)}
+    assert {(check.p_certified, check.p_suspected, check.drop, check.changed) for check in same.checks} == {
+        (1, 1, 0, 0)
+    }
     risen = run_gate(store.workspace, store.much_worse, store.good, METRIC, 0.0)
     assert risen.passed
     assert risen.checks[0].drop < 0
@@ -107,14 +115,14 @@ def test_what_rounding_takes_away_is_no_drop(own_store: Store) -> None:
     pq.write_table(table.set_column(7, table.schema.field("value"), less), path)
     found = run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.0)
     assert found.passed
-    assert {(check.p, check.changed) for check in found.checks} == {(1, 0)}
+    assert {(check.p_certified, check.p_suspected, check.changed) for check in found.checks} == {(1, 1, 0)}
     # A drop of just what is allowed: in a computer 0.8 - 0.7 is more than 0.1.
     for run, value in ((own_store.good, 0.8), (own_store.slightly_worse, 0.7)):
         path = own_store.workspace.runs / run.run / SCORES_FILE
         same = pa.array(np.full(table.num_rows, value))
         pq.write_table(table.set_column(7, table.schema.field("value"), same), path)
     assert run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.1).passed
-    assert not run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.099).passed
+    assert run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.099).answer == "WARN"
 
 
 def test_a_rise_of_costs_is_a_drop(store: Store) -> None:
@@ -122,7 +130,7 @@ def test_a_rise_of_costs_is_a_drop(store: Store) -> None:
     assert not risen.passed
     assert risen.checks[1].drop > 10
     assert risen.terms.endswith(" in both runs, about 12 documents; tokens_retrieved@3 may rise by 1")
-    assert risen.verdict == "The gate failed: 2 configurations rose by more than 1."
+    assert risen.verdict == "FAIL: 2 configurations rose by more than 1."
     assert run_gate(store.workspace, store.good, store.much_worse, "tokens_retrieved@3", 1).passed
 
 
@@ -130,7 +138,7 @@ def test_p_values_are_adjusted_over_the_configurations_looked_at(store: Store) -
     both = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
     alone = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02, configurations=[LARGE_NAME])
     assert [check.configuration for check in alone.checks] == [LARGE_NAME]
-    assert both.checks[1].p == pytest.approx(2 * alone.checks[0].p)
+    assert both.checks[1].p_suspected == pytest.approx(2 * alone.checks[0].p_suspected)
 
 
 def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None:
@@ -148,8 +156,8 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
         estimated={LARGE_NAME: 0.4},
         tokens=1,
         full_tokens=2,
-        cost=0.0,
-        full_cost=0.0,
+        cost=None,
+        full_cost=None,
         notes=[],
     )
     left = run_gate(own_store.workspace, own_store.good, fewer.model_copy(update={"search": search}), METRIC, 0.5)
@@ -158,10 +166,10 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     nothing = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
     empty = run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5)
     assert set(empty.missing) == {SMALL_NAME, LARGE_NAME}
-    assert (empty.queries, empty.units, empty.can_fail, empty.checks) == (0, 0, True, [])
+    assert (empty.queries, empty.units, empty.power, empty.checks) == (0, 0, "", [])
     assert (empty.terms, empty.verdict) == (
         "span_recall@3 may drop by 0.5",
-        "The gate failed: 2 configurations without scores.",
+        "FAIL: 2 configurations without scores.",
     )
 
 
@@ -210,45 +218,26 @@ def test_other_data_is_refused_unless_allowed(own_store: Store, tmp_path: Path) 
     assert (found.queries, found.units, found.passed) == (55, 11, True)
 
 
-def test_so_few_queries_that_nothing_can_be_shown_are_said(tmp_path: Path) -> None:
+def test_so_few_queries_that_nothing_can_be_certified_are_said(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / ".rag-eval")
     config = write_data(tmp_path, documents=2, queries=2)
     good, bad = make_run(workspace, config), make_run(workspace, config, lost=1)
     found = run_gate(workspace, good, bad, METRIC, 0.0)
-    assert (found.units, found.unit) == (4, "queries")
-    assert found.passed
-    assert not found.can_fail
-    assert run_gate(workspace, good, good, METRIC, 0.0, configurations=[SMALL_NAME]).can_fail is False
+    assert (found.units, found.unit, found.most_gained) == (4, "queries", 1)  # a single query can gain all
+    assert found.answer != "FAIL"
+    assert found.power == (
+        "With 4 questions and 2 configurations this gate can warn, not certify: no drop is large enough to fail."
+    )
+    assert baseline_power(workspace, good) == found.power
 
 
-def test_the_fewest_units_are_those_with_which_a_drop_everywhere_is_sure() -> None:
-    assert [fewest_units(configurations) for configurations in (1, 3, 6, 12, 18, 25)] == [5, 6, 7, 8, 9, 9]
-    assert [most_configurations(units) for units in (1, 4, 5, 6, 7, 9)] == [0, 0, 1, 3, 6, 25]
-    for configurations in range(1, 60):
-        units = fewest_units(configurations)
-        drops = np.ones((configurations, units))
-        p_values = sign_flip_p_values(drops, np.random.default_rng(0), "greater")
-        assert holm(p_values)[0] < 0.05
-        fewer = sign_flip_p_values(drops[:, 1:], np.random.default_rng(0), "greater")
-        assert holm(fewer)[0] >= 0.05
-        assert most_configurations(units) >= configurations > most_configurations(units - 1)
-
-
-def test_what_a_gate_flips_is_known_from_the_baseline(store: Store) -> None:
-    units = gate_units(store.workspace, store.good)
-    found = run_gate(store.workspace, store.good, store.good, METRIC, 0.0)
-    assert (units.count, units.kind) == (found.units, found.unit) == (12, "documents")
-
-
-def test_two_questions_tell_from_where_on_a_drop_is_noticed_and_one_does_not(tmp_path: Path) -> None:
-    workspace = Workspace(root=tmp_path / ".rag-eval")
-    checks = []
-    for documents in (1, 2):
-        config = write_data(tmp_path / str(documents), documents=documents, queries=1)
-        good, bad = make_run(workspace, config), make_run(workspace, config, lost=1 / 3)
-        found = run_gate(workspace, good, bad, METRIC, 0.02, configurations=[LARGE_NAME])
-        assert found.units == documents
-        checks += found.checks
-    assert checks[0].noticed_from is None
-    assert checks[1].drop == 0.5  # of 1 and 0, whose mean strays by ½
-    assert checks[1].noticed_from == pytest.approx(0.02 + stats.t.ppf(0.95, 1) * 0.5)
+@pytest.mark.parametrize(("units", "tests"), [(8, 1), (14, 12), (40, 12)])
+def test_a_drop_of_the_allowance_is_seldom_certified(units: int, tests: int) -> None:
+    """Most documents stay the same and a few drop: where few documents are drawn, the sensitive test errs."""
+    rng, failed, suspected, draws = np.random.default_rng(20240711), 0, 0, 200
+    for _ in range(draws):
+        lost = np.where(rng.random((tests, units)) < 0.1, -0.27, 0.03)  # the mean is 0: at the allowance
+        failed += bool((holm(certified_p_values(lost, MOST_GAINED, rng, 2_000)) < 0.05).any())
+        suspected += bool((holm(rise_p_values(lost, rng, 1_000)) < 0.05).any())
+    assert failed / draws <= 0.05
+    assert suspected > failed

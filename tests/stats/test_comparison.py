@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.comparison import Comparison, best_first, compare, place_labels, rank, shared_places
-from rag_eval.stats.intervals import Estimate, estimates_of
+from rag_eval.stats.intervals import Estimate, mean_estimates
 from rag_eval.stats.paired_scores import FEWEST_DOCUMENTS, PairedScores
 
 
@@ -34,33 +34,33 @@ def one_comparison(before: list[float], after: list[float], *, up: bool = True) 
     return found
 
 
-def estimate(scores: PairedScores, rng: np.random.Generator) -> list[Estimate]:
-    return estimates_of(scores.values, scores.units, rng)
+def estimate(scores: PairedScores) -> list[Estimate]:
+    return mean_estimates(scores.values, scores.units)
 
 
-def test_an_estimate_says_mean_n_and_what_was_resampled() -> None:
+def test_an_estimate_says_mean_n_and_over_what_units() -> None:
     values = np.random.default_rng(1).random((2, 40))
     documents = [str(place % 8) for place in range(40)]
-    first, second = estimate(paired(values, documents), np.random.default_rng(0))
+    first, second = estimate(paired(values, documents))
     assert (first.n, first.units, first.unit) == (40, 8, "documents")
     assert first.mean == pytest.approx(values[0].mean())
     assert second.low is not None
     assert second.high is not None
     assert second.low < second.mean < second.high
-    again = estimate(paired(values, documents), np.random.default_rng(0))
+    again = estimate(paired(values, documents))
     assert again == [first, second]
 
 
 def test_with_few_documents_the_queries_are_resampled() -> None:
     values = np.random.default_rng(1).random((1, 40))
     for documents in (1, FEWEST_DOCUMENTS - 1):
-        (found,) = estimate(paired(values, [str(place % documents) for place in range(40)]), np.random.default_rng(0))
+        (found,) = estimate(paired(values, [str(place % documents) for place in range(40)]))
         assert (found.units, found.unit) == (40, "queries")
         assert found.low is not None
 
 
 def test_one_query_has_a_mean_and_no_interval() -> None:
-    (found,) = estimate(paired(np.array([[0.25]])), np.random.default_rng(0))
+    (found,) = estimate(paired(np.array([[0.25]])))
     assert (found.mean, found.low, found.high, found.n) == (0.25, None, None, 1)
     single = one_comparison([0.0], [1.0])
     assert (single.p, single.low, single.verdict) == (1, None, "no difference shown")
