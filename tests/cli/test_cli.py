@@ -140,7 +140,7 @@ WRONG_SPAN = '{"doc_id": "a.txt", "start": 0, "end": 3, "text": "two"}'
     [
         (["--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' does not exist: check the path"),
         (["--corpus", ".", "--truth", "t.jsonl"], "no file in"),
-        (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
+        (["--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' does not exist"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "broken.jsonl"], "broken.jsonl, line 1: not JSON"),
         (["--corpus", ".", "--glob", "*.txt", "--truth", "t.jsonl"], "has 'one' at [0, 3), the span says 'two'"),
         (["--corpus", "caf\udce9", "--glob", "*.txt", "--truth", "t.jsonl"], "rename the folder"),

@@ -120,9 +120,9 @@ def test_a_person_gets_in_with_one_click(daily: Daily, page: "Page") -> None:
     # Without the key there is nothing but a form that asks for it.
     page.goto(f"{daily.ui}/deployments")
     page.wait_for_url("**/login**")
-    # An address of an earlier start says so, and is of no use.
+    # An address from an earlier start says so and is useless.
     page.goto(daily.sign_in.partition("#")[0] + "#of-yesterday")
-    expect(page.get_by_text("This address is of an earlier start")).to_be_visible()
+    expect(page.get_by_text("This address is out of date")).to_be_visible()
     assert page.evaluate("localStorage.getItem('prefect-password')") is None
     page.goto("about:blank")
     asked: list[str] = []
