@@ -118,14 +118,14 @@ def evaluate_chunking(
     }
     runs = []
     for configuration, searches in plan.configurations:
-        own, own_sums = [searched[search] for search in searches], sums.get(summed_embedder(configuration))
-        found, candidates = rankings_of(own), inputs.depth.candidates
-        hits = retrieve.submit(configuration, found, queries, documents, candidates, own_sums, workspace=workspace)
+        found, summed = [searched[search] for search in searches], sums.get(summed_embedder(configuration))
+        rankings, candidates = rankings_of(found), inputs.depth.candidates
+        hits = retrieve.submit(configuration, rankings, queries, documents, candidates, summed, workspace=workspace)
         scores = score.submit(
             hits, truth, documents, inputs.metrics, inputs.ks, configuration.name, workspace=workspace
         )
         embedded = vectors.get(configuration.embedder, ())
-        runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, own_sums, own))
+        runs.append(ConfigurationRuns(configuration, hits, scores, cut, chunks, embedded, summed, found))
     return outcomes_of(runs, recorder, queries.rows)
 
 
