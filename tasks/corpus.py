@@ -5,6 +5,7 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import task_run
 
 from rag_eval.pipeline import document_steps as steps
 from rag_eval.pipeline.document_steps import CorpusSource
@@ -13,9 +14,13 @@ from rag_eval.pipeline.workspace import Workspace
 from tasks.caching import cached
 
 
-@task(cache_policy=NO_CACHE, tags=["corpus"], task_run_name="find documents {folder.name}")
+def _find_documents_name() -> str:
+    return f"find documents {Path(task_run.parameters['folder']).name}"
+
+
+@task(cache_policy=NO_CACHE, tags=["corpus"], task_run_name=_find_documents_name)
 def find_documents(
-    folder: Path,
+    folder: Path | str,
     glob: str | list[str] = "**/*.md",
     loaders: dict[str, Any] | None = None,
     shards: int | None = None,
@@ -34,7 +39,7 @@ def find_documents(
     Raises:
         CorpusError: The folder is missing or unreadable, or no file matches.
     """
-    return CorpusSource.of(folder, glob, loaders).shards(shards)
+    return CorpusSource.of(Path(folder), glob, loaders).shards(shards)
 
 
 @task(**cached(steps.load_corpus), tags=["corpus"], task_run_name="load corpus {source.folder.name}")
