@@ -96,6 +96,11 @@ class _OverlapPlacer:
         self.states = [_State(0, 0, 0, self.placer.next_word(0))]
 
     def place_all(self) -> list[Cut | None]:
+        """Return the position of every piece, None where a piece cannot be placed.
+
+        All possible positions are kept until no piece can follow them. Then the best are chosen, and the next piece is
+        placed alone.
+        """
         for index, piece in enumerate(self.pieces):
             if states := self._following(index):
                 self.states = states

@@ -46,8 +46,8 @@ def split(text: str, start: int, end: int, separators: Sequence[str], windows: W
     """Append the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
 
     The text is split at the first separator that it contains, and pieces that are too long at the separators after it.
-    Pieces that no separator can split are appended unchanged. A cut that starts where the previous one does contains it
-    and replaces it. Whitespace alone is dropped.
+    Pieces that no separator can split are appended unchanged. A cut with the start of the previous one contains and
+    replaces it. Whitespace alone is dropped.
     """
     ranks = (rank for rank, separator in enumerate(separators) if text.find(separator, start, end) >= 0)
     rank = next(ranks, len(separators) - 1)  # an empty separator is always found

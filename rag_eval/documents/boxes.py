@@ -96,19 +96,19 @@ def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
     """
     (count,) = np.frombuffer(packed[:4], "<i4").tolist() if len(packed) >= 4 else (-1,)
     if count < 0 or len(packed) < 4 + 16 * count:
-        raise ValueError("the boxes are damaged")
+        raise ValueError("the stored boxes are damaged")
     index = np.frombuffer(packed, "<i4", 4 * count, 4).reshape(-1, 4)
     places = 4 + 16 * count + np.r_[0, np.cumsum(index[:, 3], dtype=np.int64)]
     blocks = [np.empty((0, COLUMNS), np.int32)]
     for number in np.flatnonzero((index[:, 0] < end) & (index[:, 1] > start)).tolist():
         size = int(index[number, 2]) * COLUMNS * 4
         if not 0 < size <= BLOCK_RUNS * COLUMNS * 4:
-            raise ValueError("the boxes are damaged")
+            raise ValueError("the stored boxes are damaged")
         try:
             data = zlib.decompressobj().decompress(packed[places[number] : places[number + 1]], size)
             planes = np.frombuffer(data, np.uint8).reshape(4, -1)
         except zlib.error:
-            raise ValueError("the boxes are damaged") from None
+            raise ValueError("the stored boxes are damaged") from None
         changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
         blocks.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
     runs = np.concatenate(blocks)

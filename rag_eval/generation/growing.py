@@ -135,7 +135,7 @@ class GeneratedTruth(AsksModel):
         return f"{self.title}: the run asks about {left}, in addition to {known}"
 
     def observe(self, level: EvaluationType) -> Observed:
-        """Return the digest of the settings and files; while the cost limit has left questions, it is always new."""
+        """Return the digest of the settings and files; always new while the cost limit leaves some unasked."""
         self._check_level(level)
         asked = asked_path(self.file)
         files = [self.file, asked, *([self.queries] if self.queries else [])]

@@ -338,7 +338,9 @@ def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list
     if isinstance(metric, str) or type(metric) is name.metric:
         return [*names]
     if name.cut == MIN:
-        raise ConfigurationError(f"{name} ends in @min, which is for Chroma's metrics: name a number of hits")
+        raise ConfigurationError(
+            f"{name} uses @min, which only Chroma's metrics have: give a number of hits, such as @5"
+        )
     return [MetricAtCut(metric, name) for name in names]
 
 

@@ -68,10 +68,11 @@ def score_passages(
         level: What identifies passages and truth: places or chunk ids.
         passages: What was retrieved.
         truth: The queries and what answers them.
-        metrics: Names or objects, with a cut (``chroma_iou@min``) or without, then scored at each of ``ks``.
+        metrics: Names or objects, with a cut (``chroma_iou@min``), or without one to be scored at each of ``ks``.
         ks: Numbers of hits.
         documents: At token level, needed for objects and for metrics that count tokens.
-        chunks: All of the corpus, needed for ``precision_omega`` and ``@min``; at chunk level for budgets of tokens.
+        chunks: All chunks of the corpus. ``precision_omega`` and ``@min`` need them, and budgets of tokens at chunk
+            level.
         block_rows: How many rows are scored at a time, to bound memory.
         count: Counts tokens.
         unjudged: See ``rag_eval.metrics.formulas.Unjudged``.
@@ -237,7 +238,7 @@ class _Tables:
             first = last
 
     def _with_tokens(self, name: MetricName) -> SpanRows:
-        """Return the hits with the tokens of their texts; raises ``ConfigurationError``, naming the metric."""
+        """Return the hits with the tokens of their texts; an error about missing texts names the metric."""
         hits = self.rows.hits["hits"]
         tokens = self.tokens.of_passages(self.passages, self.rows.picked["hits"], hits, str(name))
         return replace(hits, tokens=tokens)

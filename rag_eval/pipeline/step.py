@@ -90,7 +90,7 @@ class Step(Generic[P, T, R]):
         return self.function(*args, **kwargs)
 
     def cache_key(self, inputs: Mapping[str, object]) -> str:
-        """Return the cache key of a run with these inputs by name; it is safe as a file name."""
+        """Return the cache key of a run from its inputs by name; it is safe as a file name."""
         named = {name: key_part(value) for name, value in inputs.items() if value is not None}
         named["packages"] = versions_of(self.packages)
         return f"{self.name}-v{self.version}-{data_sha256(named)[:40]}"

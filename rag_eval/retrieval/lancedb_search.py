@@ -177,7 +177,8 @@ class LanceDBSearch(LanceDBQuery):
     ) -> list[EngineHits]:
         """Return the best chunks for every query, each asked alone."""
         table = lance_module().connect(str(location)).open_table(TABLE)
-        where, found = None if doc_ids is None else f"doc_id IN ({', '.join(map(_sql, doc_ids))})", list[EngineHits]()
+        where = None if doc_ids is None else f"doc_id IN ({', '.join(map(_sql, doc_ids))})"
+        found: list[EngineHits] = []
         with lance_errors("LanceDB could not search"):
             for number, text in enumerate(queries):
                 vector = None if vectors is None else vectors[number]

@@ -189,7 +189,7 @@ class VectorRAGRetriever(ChunkRetriever[C]):
     def _search(self, texts: Sequence[str], k: int) -> Ranking:
         if isinstance(self._store, BuiltInStore) and self._store.filling != self._filled:
             raise ConfigurationError(
-                f"the store of {self.name} was since filled with other chunks: give each retriever its own store"
+                f"the store of {self.name} has since been filled with other chunks: give each retriever its own store"
             )
         return self._store.search_many(embed_queries(self._embedder, texts), k)
 

@@ -38,9 +38,9 @@ class Share:
 class ScoreThreshold:
     """A minimum score, the false hits that remain, and the answerable questions that are still answered.
 
-    ``interval`` has the false-hit rate of other questions of the same kind with 95 % confidence: for a threshold
-    between the k-th and the next of n scores it is a Beta(n - k + 1, k) variable, whatever their distribution (Vovk
-    2012). Its mean is at most the requested rate.
+    ``interval`` contains, with 95 % confidence, the false-hit rate on new questions of the same kind. For a threshold
+    between the k-th and the next of n scores, that rate is a Beta(n - k + 1, k) variable, whatever the distribution of
+    the scores (Vovk 2012). Its mean is at most the requested rate.
     """
 
     score: float

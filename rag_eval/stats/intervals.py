@@ -192,28 +192,28 @@ def prediction_powered(
     n, total = int(sampled.sum()), len(predicted)
     if not n or not total == len(judged) == len(units.numbers):
         raise ConfigurationError(
-            f"{total} predictions came with {len(judged)} judgements, {n} of them made: give a judgement, or NaN, for "
-            "each prediction, and at least one judgement"
+            f"there are {total} predictions and {len(judged)} judgements, of which {n} are not NaN: give a judgement, "
+            "or NaN, for each prediction, and at least one judgement"
         )
     each = np.ones(total) if weights is None else weights
     truth, guess = np.where(sampled, judged, 0.0) * each, predicted * each
     human, seen, everywhere = (float(mean) for mean in (truth.sum() / n, guess @ sampled / n, guess.mean()))
-    of_people = (truth - human) * sampled / n
-    of_model = (guess - everywhere) / total - (guess - seen) * sampled / n
+    of_people = (truth - human) * sampled / n  # a
+    of_model = (guess - everywhere) / total - (guess - seen) * sampled / n  # b
     spread = float(of_model @ of_model)
     # If people judged everything, or the model gives only one value, the rest is rounding.
     is_informative = spread > _NOTHING * float(guess @ guess) / n**2
-    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_informative else 0.0
+    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_informative else 0.0  # λ
     one_more = float(np.sqrt(each @ each / max(1, int((each != 0).sum())))) / n
 
-    def estimate(mean: float, deviations: Values, seen: NDArray[np.bool_], more: float) -> Estimate:
-        groups, low, high = len(np.unique(units.numbers[seen])), None, None
+    def estimate(mean: float, deviations: Values, counted: NDArray[np.bool_], more: float) -> Estimate:
+        groups, low, high = len(np.unique(units.numbers[counted])), None, None
         if groups > 1:
             by_unit = np.bincount(units.numbers, deviations, units.count)
             error = np.sqrt(groups / (groups - 1) * float(by_unit @ by_unit) + more**2)
             reach = more + float(stdtrit(groups - 1, (1 + CONFIDENCE) / 2) * error)
             low, high = mean - reach, mean + reach
-        return Estimate(mean, low, high, int(seen.sum()), groups, units.kind)
+        return Estimate(mean, low, high, int(counted.sum()), groups, units.kind)
 
     return PredictionPowered(
         estimate(human + weight * (everywhere - seen), of_people + weight * of_model, sampled, one_more),

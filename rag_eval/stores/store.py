@@ -84,7 +84,7 @@ class BuiltInStore(ABC):
 
     @property
     def filling(self) -> tuple[int, int]:
-        """How often, and how many, vectors were added: it changes when the store is filled again."""
+        """The number of additions and of vectors; the pair changes when the store is filled again."""
         return self._fillings, len(self)
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:

@@ -157,7 +157,7 @@ def test_a_metric_at_min_sees_as_many_hits_as_it_wants() -> None:
         (["no_such_module:Name"], "there is no module 'no_such_module'"),
         ([object()], r"is not a metric: give an object with calculate\(retrieved, ground_truth\)"),
         ([Counts("span_recall", 1.0)], "span_recall is the name of a built-in metric: rename yours"),
-        ([Counts("mine@min", 1.0)], "mine@min ends in @min, which is for Chroma's metrics"),
+        ([Counts("mine@min", 1.0)], "mine@min uses @min, which only Chroma's metrics have"),
         ("span_recall", "metrics is .*span_recall.*: give a list of metrics"),
         ({"recall": SpanRecall()}, "metrics is .*: give a list of metrics"),
         (SpanRecall(), "metrics is .*: give a list of metrics"),

@@ -136,16 +136,18 @@ def test_one_store_serves_one_retriever_at_a_time() -> None:
     first.index(ONE)
     second.index(ONE)
     assert second.retrieve(ASKED, 1)[0][0].chunk.content == "one two three."
-    with pytest.raises(ConfigurationError, match="was since filled with other chunks: give each retriever its own"):
+    with pytest.raises(
+        ConfigurationError, match="has since been filled with other chunks: give each retriever its own"
+    ):
         first.retrieve(ASKED, 1)
     first.index(TWO)
     assert first.retrieve(ASKED, 1)
     hybrid = HybridRetriever([first, second])
     hybrid.index(ONE)
-    with pytest.raises(ConfigurationError, match="was since filled with other chunks"):
+    with pytest.raises(ConfigurationError, match="has since been filled with other chunks"):
         hybrid.retrieve(ASKED, 1)
     store.clear()
-    with pytest.raises(ConfigurationError, match="was since filled with other chunks"):
+    with pytest.raises(ConfigurationError, match="has since been filled with other chunks"):
         second.retrieve(ASKED, 1)
 
 

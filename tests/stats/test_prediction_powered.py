@@ -74,7 +74,7 @@ def test_agreement_is_not_certainty() -> None:
 
 @pytest.mark.parametrize("judged", [np.full(3, np.nan), np.zeros(2)])
 def test_without_a_judgement_there_is_no_mean(judged: Values) -> None:
-    with pytest.raises(ConfigurationError, match="3 predictions came with"):
+    with pytest.raises(ConfigurationError, match="there are 3 predictions and"):
         prediction_powered(np.zeros(3), judged, each_alone(3))
 
 
