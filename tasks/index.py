@@ -1,6 +1,7 @@
 """Index the chunks: LanceDB tables of vectors, word statistics for BM25, and the indexes of search engines."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from prefect import task, unmapped
@@ -35,7 +36,7 @@ def index_vectors(
     """
     index = IndexRef(chunks=chunks, vectors=vectors)
     if not is_kept_in_files(store):  # each search fills it
-        return index.model_copy(update={"effort": Effort(fresh=0, total=0, unit="chunks")})
+        return index.model_copy(update={"made": datetime.now(UTC), "effort": Effort(fresh=0, total=0, unit="chunks")})
     key = steps.index_vectors.cache_key({"chunks": chunks, "vectors": vectors, "store": store})
     files = steps.index_vectors.run(workspace, chunks, vectors, store, key)
     return index.model_copy(update={"store": files, "made": files.made, "effort": files.effort})

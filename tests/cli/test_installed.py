@@ -184,7 +184,7 @@ def test_the_steps_of_the_action_run_and_its_gate_fails_a_drop(bin_folder: Path,
     (project / "benchmark.yaml").write_text(BENCHMARK.replace("my_parts:whole", "my_parts:nothing"))
     (run, _), (code, told), _ = ran(1, metric="span_recall@5")  # installed it is
     assert (run, code) == (0, 3), told
-    assert "::error title=my_parts%3Awhole%2C bm25::no score in this run: " in told
+    assert "::error title=my_parts%3Awhole%2C bm25::FAIL: no score in this run: " in told
     assert summary.read_text("utf-8").count("## Retrieval") == 2
 
 

@@ -221,7 +221,7 @@ def test_a_retriever_that_does_not_keep_its_word_is_named() -> None:
             return [[Hit(Chunk(generate_chunk_id("one"), "one", A.id), 1.0)] for _ in queries]  # type: ignore[list-item]
 
     cases: list[tuple[Retriever[PositionAwareChunk], type[Exception], str]] = [
-        (Short(), ConfigurationError, "answered 0 of 3 queries"),
+        (Short(), ConfigurationError, "returned 0 of 3 queries"),
         (Shifted(), SpanMismatchError, r"'a\.md' has 'ne ' at \[1, 4\), the span says 'one'"),
         (Placeless(), ConfigurationError, "returned a Chunk, this evaluation needs a PositionAwareChunk"),
     ]

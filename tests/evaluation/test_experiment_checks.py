@@ -199,7 +199,7 @@ def test_hits_may_come_one_by_one() -> None:
         (None, "user's returned 'None': a retriever must return a list of hits"),
         (["a.md"], "user's returned .* a list of hits"),
         ([[HIT.chunk]], r"user's returned .*: wrap every chunk as Hit\(chunk, score\)"),
-        ([[], []], "user's answered 2 of 1 queries"),
+        ([[], []], "user's returned 2 of 1 queries"),
     ],
 )
 def test_what_is_not_a_list_of_hits_is_refused(found: object, reason: str) -> None:

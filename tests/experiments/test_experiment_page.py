@@ -74,7 +74,7 @@ def test_an_interval_without_0_is_explained_where_the_test_shows_no_difference()
         "; the interval of one pair is not corrected, and may exclude 0 although the corrected test is not significant."
     )
     few = page(4)
-    assert '+0.200</strong> <span class="small">[+0.050, +0.400]</span>' in few
+    assert '+0.200</strong> <span class="small">[+0.008, +0.392]</span>' in few
     assert "<td>no difference shown, p = 0.12" in few
     assert "p corrected for the number of tasks" + explained in few
     many = page(12)

@@ -22,7 +22,7 @@ def test_a_client_asks_for_a_key_and_a_web_address(monkeypatch: pytest.MonkeyPat
         with pytest.raises(ConfigurationError, match=r"at 'smith\.example' is not a web address") as caught:
             langsmith_client("secret-key", url)
         assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="time-out"):
+    with pytest.raises(ConfigurationError, match="timeout"):
         langsmith_client("secret-key", timeout_seconds=0)
 
 
