@@ -6,6 +6,7 @@ from rag_eval.ground_truth.copies import credit_copies
 from rag_eval.ground_truth.truth_files import read_token_level
 from rag_eval.pipeline.inputs import measured_metrics, search_depth
 from rag_eval.sample import BENCHMARK, CORPUS, GROUND_TRUTH
+from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus
 
@@ -18,7 +19,8 @@ def main() -> None:
     depth = search_depth(config, metrics)
     inputs = InMemoryInputs("token-level", documents_to_table(corpus), truth_to_tables(truth), metrics, config.k, depth)
     for configuration in config.configurations():
-        evaluate(configuration, inputs)
+        store = None if configuration.store is None else InMemoryVectorStore()
+        evaluate(configuration.model_copy(update={"store": store}), inputs)
 
 
 if __name__ == "__main__":
