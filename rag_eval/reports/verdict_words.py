@@ -78,11 +78,12 @@ def _headline(verdict: RunVerdict) -> str:
     is_recall = split_name(verdict.objective)[0] == RecallWithinTokens.label
     by = f"For {verdict.budget:,} tokens of context" if verdict.budget and is_recall else f"By {verdict.objective}"
     among = f"the {count:,} configurations"
+    few = f"{counted(verdict.questions, 'questions')} {'is' if verdict.questions == 1 else 'are'}"
     return {
         "ship": f"{by}, ship {first.name}",
         "tied": f"{by}, these questions cannot separate {among if tied == count else f'{tied:,} of {among}'}",
         "alone": f"{first.name} was measured alone",
-        "too few questions": f"{counted(verdict.questions, 'questions')} are too few to recommend a configuration",
+        "too few questions": f"{few} too few to recommend a configuration",
         "poor": f"None of {among} reaches half of {verdict.objective}",
     }[verdict.kind]
 
@@ -284,7 +285,7 @@ def _used_up(verdict: RunVerdict) -> Iterator[str]:
     ended = {c.name: c.ended for c in verdict.contenders if c.ended is not None and c.ended > USED_UP}
     if ended:
         low, high = percent(min(ended.values())), percent(max(ended.values()))
-        names = ", ".join([*ended][:MOST_NAMED])
+        names = "; ".join([*ended][:MOST_NAMED])  # a name may have commas
         more = f" and {len(ended) - MOST_NAMED:,} more" * (len(ended) > MOST_NAMED)
         shares = low if low == high else f"{low} to {high}"
         yield f"The hits of {names}{more} end before {verdict.budget:,} tokens for {shares} of the questions."

@@ -256,6 +256,8 @@ def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) ->
     few = judged(outcome, [0.8, 0.2], documents=7, each=2)
     assert (few.kind, few.shipped) == ("too few questions", None)
     assert said(few).headline == "14 questions are too few to recommend a configuration"
+    single = judged(outcome, [0.8, 0.2], documents=1, each=1)
+    assert said(single).headline == "1 question is too few to recommend a configuration"
     poor = judged(outcome, [0.4, 0.2])
     assert (poor.kind, poor.shipped) == ("poor", None)
     assert "Allow a larger budget" in said(poor).change
